@@ -1,0 +1,71 @@
+# Every target sets up .venv by itself on first use; `make help` lists them.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check format format-check lint imports types bench clean
+
+# The first interpreter that actually runs: a name on the path may be an empty shim.
+PYTHON ?= $(shell for candidate in python3.11 python3; do \
+	"$$candidate" -c '' >/dev/null 2>&1 && echo "$$candidate" && break; done)
+# Processes that share the tests, and anything to hand on to pytest or to the benchmarks.
+JOBS ?= 2
+ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY) ## see events delivered, retried, dead-lettered and replayed
+	@$(BIN)/redrive demo
+
+test: $(READY) ## run the tests (ARGS="-k breaker" narrows them, JOBS=8 spreads them)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS) \
+		&& echo "test: everything passed" \
+		|| { echo "test: FAILED, the lines above name what broke"; exit 1; }
+
+check: format-check lint imports types test ## all that must hold: format, lint, import contracts, types, tests
+	@echo "check: everything holds"
+
+format: $(READY) ## format the code and apply the safe lint fixes
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+format-check: $(READY)
+	@$(BIN)/ruff format --quiet --check . \
+		|| { echo "format: run 'make format'"; exit 1; }
+	@echo "format: in order"
+
+lint: $(READY) ## look for mistakes with ruff
+	@$(BIN)/ruff check --quiet .
+	@echo "lint: in order"
+
+imports: $(READY) ## check that imports point one way
+	@found=$$($(BIN)/lint-imports --no-logo) || { echo "$$found"; exit 1; }
+	@echo "imports: in order"
+
+types: $(READY) ## check the types with mypy, strictly
+	@$(BIN)/mypy --no-error-summary
+	@echo "types: in order"
+
+bench: $(READY) ## measure throughput and latency on this machine
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove caches and build output (.venv stays)
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The build backend comes from the constraints too, hence no build isolation.
+$(READY): pyproject.toml constraints.txt
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+		"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+			echo "Redrive needs Python 3.11 or newer, and the Python found here is '$$("$(PYTHON)" -V 2>/dev/null || echo none)': name another with make PYTHON=/path/to/python3.11"; \
+			exit 1; }; \
+		echo "setting up .venv with $$("$(PYTHON)" -V), which takes a minute the first time …"; \
+		"$(PYTHON)" -m venv --clear .venv; }
+	@echo "installing what pyproject.toml and constraints.txt ask for …"
+	@$(PIP) install -qq -c constraints.txt hatchling editables
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,85 @@
+"""Redrive delivers events and never loses one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+    from redrive.errors import (
+        ConfigurationError,
+        IdempotencyConflictError,
+        NotFoundError,
+        PayloadError,
+        RedriveError,
+        SchemaError,
+        StoreCorruptError,
+        StoreError,
+        StoreFullError,
+        StoreUnavailableError,
+        Terminal,
+        TransactionError,
+        Transient,
+        UsageError,
+    )
+    from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.outcome import Cancel, Snooze
+    from redrive.observer import DeadLettered
+    from redrive.operations import Operations
+    from redrive.policies.retry import Proportional, Retry
+    from redrive.store import Query
+
+__all__ = [
+    "Cancel",
+    "ConfigurationError",
+    "DeadLettered",
+    "Event",
+    "IdempotencyConflictError",
+    "NewEvent",
+    "NotFoundError",
+    "Operations",
+    "PayloadError",
+    "Proportional",
+    "Query",
+    "Receipt",
+    "Redrive",
+    "RedriveError",
+    "Retry",
+    "SchemaError",
+    "Severity",
+    "Snooze",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreFullError",
+    "StoreUnavailableError",
+    "Terminal",
+    "TransactionError",
+    "Transient",
+    "UsageError",
+]
+
+# A name is imported when it is first asked for, so that `redrive --help` answers at once.
+_HOMES = (
+    "redrive.errors",
+    "redrive.model.event",
+    "redrive.model.outcome",
+    "redrive.policies.retry",
+    "redrive.store",
+    "redrive.observer",
+    "redrive.operations",
+    "redrive.app",
+)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        for home in _HOMES if name in __all__ else ():
+            module = import_module(home)
+            if name in module.__all__:
+                value = globals()[name] = getattr(module, name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__])

@@ -1,0 +1,9 @@
+"""`python -m redrive` is the `redrive` command."""
+
+from __future__ import annotations
+
+import sys
+
+from redrive.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,388 @@
+"""Redrive, the front door: declares destinations, publishes, works, operates.
+
+The composition root: the only module that names concrete classes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from redrive.clock import Clock, Ids, Rng, SystemClock, SystemIds, SystemRng
+from redrive.config import AppOptions, Settings, load_settings, parse_store
+from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.executor import Executor, ThreadExecutor, end_process
+from redrive.model.destination import Destination, Order
+from redrive.model.duration import Duration
+from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
+from redrive.observer import Observer, Observers
+from redrive.observers.hooks import FailureHook, FailureHooks
+from redrive.operations import Operations
+from redrive.pipeline.publish import Publisher, open_transaction
+from redrive.policies.retry import Retry
+from redrive.policies.terms import Terms
+from redrive.store import Store
+from redrive.transport import Endpoint, Transport
+from redrive.transports.function import FunctionTransport, Handler
+from redrive.worker import Tally, Worker, WorkerSettings
+
+if TYPE_CHECKING:
+    from redrive.stores.sqlite import SqliteTransaction
+    from redrive.sync import SyncDoor
+
+__all__ = ["AppOptions", "DestinationOptions", "HandlerOptions", "Ports", "Redrive"]
+
+H = TypeVar("H", bound=Handler)
+F = TypeVar("F", bound=FailureHook)
+
+
+class DestinationOptions(TypedDict, total=False):
+    """The terms of a destination; see `redrive.policies.terms.Terms`."""
+
+    retry: Retry
+    retry_overrides: Mapping[str, Retry]
+    timeout: Duration
+    concurrency: int | None
+    terminal: tuple[type[BaseException], ...]
+    transient: tuple[type[BaseException], ...]
+    snooze_limit: int
+    snooze_age: Duration
+    order: Order | str
+
+
+class HandlerOptions(DestinationOptions, total=False):
+    """The terms of a handler, its name, and how many events it takes at once."""
+
+    name: str
+    batch: int
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """What connects an app to the world: time, identity, chance, threads and its process."""
+
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    ids: Ids = msgspec.field(default_factory=SystemIds)
+    rng: Rng = msgspec.field(default_factory=SystemRng)
+    executor: Executor = msgspec.field(default_factory=ThreadExecutor)
+    end_process: Callable[[], None] = end_process
+
+
+class _Declaration(msgspec.Struct, frozen=True):
+    destination: Destination
+    terms: Terms
+    make_transport: Callable[[Executor], Transport]
+
+
+class _Session(msgspec.Struct, frozen=True):
+    """What one event loop holds: connections belong to the loop that made them."""
+
+    store: Store
+    publisher: Publisher
+
+
+class Redrive:
+    """An app: its store, its destinations, and everything you do with them.
+
+    >>> app = Redrive("memory://")
+    >>> @app.handler("order.*", retry=Retry(max_attempts=5, base="1s"))
+    ... async def bill(event):
+    ...     print(event.payload["order"])
+    """
+
+    def __init__(self, store: str | None = None, **options: Unpack[AppOptions]) -> None:
+        self.settings: Settings = load_settings({"store": store, **options})
+        self._ports = Ports()
+        self._declared: dict[str, _Declaration] = {}
+        self._hooks = FailureHooks()
+        self._observers = Observers([self._hooks])
+        self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
+        self._memory: Store | None = None
+        self._make_store: Callable[[], Store] = self._configured_store
+
+    def handler(self, *patterns: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
+        """Declare a function as a destination for events whose type fits one of the patterns.
+
+        It may be sync or async, takes the event (with `batch`, a list of events), and is called
+        at least once for each. It may return `Snooze` or `Cancel`, and raise `Terminal` or
+        `Transient` to say what kind of failure it met.
+        """
+        refuse_unknown(options, _option_names(HandlerOptions), what="handler option")
+        given: dict[str, Any] = dict(options)
+        name, batch = given.pop("name", None), given.pop("batch", None)
+        if batch is not None and (not isinstance(batch, int) or batch < 1):
+            raise ConfigurationError(
+                f"batch is {batch!r}; it is how many events the handler takes at once, from 1."
+            )
+
+        def declare(function: H) -> H:
+            if not callable(function):
+                raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
+            title = name or getattr(function, "__name__", type(function).__name__)
+            order, terms = _read_terms(given)
+            self._declare(
+                Destination(name=title, patterns=patterns, order=order),
+                terms,
+                lambda executor: FunctionTransport(
+                    function, terms=terms, executor=executor, batch=batch
+                ),
+            )
+            return function
+
+        return declare
+
+    def destination(
+        self, name: str, *patterns: str, transport: Transport, **options: Unpack[DestinationOptions]
+    ) -> None:
+        """Declare a destination that is reached by a transport of yours."""
+        refuse_unknown(options, _option_names(DestinationOptions), what="destination option")
+        order, terms = _read_terms(dict(options))
+        destination = Destination(name=name, patterns=patterns, order=order)
+        self._declare(destination, terms, lambda _: transport)
+
+    def on_failed(self, hook: F) -> F:
+        """Declare a function to be told of each new dead letter, such as one that alerts."""
+        self._hooks.add(hook)
+        return hook
+
+    def observe(self, observer: Observer) -> None:
+        """Let an observer hear every fact of this app."""
+        self._observers.add(observer)
+
+    async def publish(
+        self,
+        event_type: str,
+        payload: object = None,
+        *,
+        within: object = None,
+        **attributes: Unpack[EventAttributes],
+    ) -> Receipt:
+        """Publish an event; returns when it and its deliveries are durable.
+
+        With `within`, it joins that transaction and is durable when you commit.
+        """
+        event = new_event(event_type, payload, attributes, now=self._ports.clock.now())
+        session = await self._session()
+        return await session.publisher.publish(event, within=within)
+
+    async def publish_many(
+        self, events: Sequence[NewEvent], *, within: object = None
+    ) -> Sequence[Receipt]:
+        """Publish all of the events, or none."""
+        session = await self._session()
+        return await session.publisher.publish_many(events, within=within)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+        """Open a transaction on the store's file for your own tables and `publish(within=...)`.
+
+        It commits at the end of the block; an exception rolls everything back.
+        """
+        from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
+
+        store = await self._store()
+        if not isinstance(store, SqliteStore):
+            raise TransactionError(
+                f"The store {self.settings.store} has no transactions for your own tables; "
+                "app.transaction() needs sqlite:///…"
+            )
+        async with store.transaction() as transaction:
+            open_transaction.set(transaction)
+            try:
+                yield transaction
+            finally:
+                open_transaction.set(None)
+
+    @cached_property
+    def sync(self) -> SyncDoor:
+        """The door for code without an event loop: Django, Flask, scripts."""
+        from redrive.sync import SyncDoor  # noqa: PLC0415 - only who uses it pays
+
+        return SyncDoor(self)
+
+    @property
+    def operations(self) -> Operations:
+        """Everything a person may do."""
+        return Operations(self._store, self._observers)
+
+    async def drain(self) -> Tally:
+        """Deliver everything that is due now, here, and tell what came of it."""
+        tally = await (await self.make_worker()).run(until_idle=True)
+        await self._hooks.finish()
+        return tally
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[Worker]:
+        """Run a worker beside the block, on this event loop."""
+        worker = await self.make_worker()
+        running = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await running
+
+    async def make_worker(self) -> Worker:
+        """Return a worker for this app's destinations; `run` starts it."""
+        if not self._declared:
+            raise ConfigurationError(
+                "This app has no destination, so a worker has nothing to do; "
+                "declare one with @app.handler(...)."
+            )
+        settings = self.settings
+        return Worker(
+            store=await self._store(),
+            open_store=self._open_store,
+            endpoints=self._endpoints(),
+            settings=WorkerSettings(
+                concurrency=settings.concurrency,
+                lease=settings.lease,
+                grace=settings.grace,
+                poll=settings.poll,
+                generations=settings.generations,
+            ),
+            clock=self._ports.clock,
+            ids=self._ports.ids,
+            rng=self._ports.rng,
+            executor=self._ports.executor,
+            observer=self._observers,
+            on_wedged=self._ports.end_process,
+        )
+
+    async def open(self) -> None:
+        """Open the store and register the destinations; every call does so when needed."""
+        await self._session()
+
+    async def close(self) -> None:
+        """Close what this event loop has opened."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await self._hooks.finish()
+            await session.store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @contextmanager
+    def rewired(
+        self, ports: Ports, make_store: Callable[[], Store]
+    ) -> Iterator[Callable[[str, Handler], None]]:
+        """Connect the app to other ports and stores for a while, as tests do.
+
+        Yields a function that lets a handler stand in for a declared destination.
+        """
+        before = self._ports, self._make_store, self._sessions, self._declared
+        self._ports, self._make_store = ports, make_store
+        self._sessions, self._declared = {}, dict(self._declared)
+        try:
+            yield self._stand_in
+        finally:
+            self._ports, self._make_store, self._sessions, self._declared = before
+
+    def _declare(
+        self,
+        destination: Destination,
+        terms: Terms,
+        make_transport: Callable[[Executor], Transport],
+    ) -> None:
+        if destination.name in self._declared:
+            raise ConfigurationError(
+                f"There are two destinations named {destination.name!r}; "
+                "give one of them another name with name=."
+            )
+        make_transport(self._ports.executor)
+        self._declared[destination.name] = _Declaration(destination, terms, make_transport)
+
+    def _stand_in(self, name: str, handler: Handler) -> None:
+        refuse_unknown([name], self._declared, what="destination")
+        destination, terms = self._declared[name].destination, self._declared[name].terms
+        self._declared[name] = _Declaration(
+            destination,
+            terms,
+            lambda executor: FunctionTransport(handler, terms=terms, executor=executor),
+        )
+
+    def _endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                destination=one.destination,
+                terms=one.terms,
+                transport=one.make_transport(self._ports.executor),
+            )
+            for one in self._declared.values()
+        ]
+
+    async def _session(self) -> _Session:
+        """Return what the running loop holds, opened on first use."""
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            store = await self._open_store()
+            await store.register([one.destination for one in self._declared.values()])
+            publisher = Publisher(
+                store,
+                clock=self._ports.clock,
+                ids=self._ports.ids,
+                observer=self._observers,
+                payload_limit=self.settings.payload_limit,
+                generation=self.settings.generation,
+            )
+            session = self._sessions.setdefault(loop, _Session(store, publisher))
+            if session.store is not store:  # another task was quicker
+                await store.close()
+        return session
+
+    async def _store(self) -> Store:
+        return (await self._session()).store
+
+    async def _open_store(self) -> Store:
+        store = self._make_store()
+        await store.open()
+        return store
+
+    def _configured_store(self) -> Store:
+        if self._memory is not None:
+            return self._memory
+        address = parse_store(self.settings.store)
+        if address.path is None:
+            from redrive.stores.memory import MemoryStore  # noqa: PLC0415 - only who uses it pays
+
+            self._memory = store = MemoryStore(self._ports.clock, self.settings.history)
+            return store
+        from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
+
+        return SqliteStore(address.path, clock=self._ports.clock, history=self.settings.history)
+
+
+def _option_names(options: type) -> list[str]:
+    return list(options.__annotations__)
+
+
+def _read_terms(options: dict[str, Any]) -> tuple[Order, Terms]:
+    """Split the options of a destination into what the store knows and what the worker does."""
+    given = options.pop("order", Order.NONE)
+    try:
+        order = Order(given)
+    except ValueError:
+        raise ConfigurationError(f"order is {given!r}; it is one of {', '.join(Order)}.") from None
+    overrides = options.pop("retry_overrides", {})
+    if not isinstance(overrides, Mapping):
+        raise ConfigurationError(
+            f"retry_overrides is {overrides!r}; map patterns to Retry, "
+            'such as {"order.*": Retry(max_attempts=9)}.'
+        )
+    return order, Terms(retry_overrides=tuple(overrides.items()), **options)

@@ -1,0 +1,1 @@
+"""The command line: commands by group, with reading, doing and printing apart."""

@@ -1,0 +1,302 @@
+"""The commands that change something: init, publish, and acts on deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli.options import (
+    By,
+    Filters,
+    Generation,
+    Ids,
+    Json,
+    Reason,
+    Store,
+    Why,
+    with_filters,
+)
+from redrive.cli.printing import print_json, print_result, print_warning, progress
+from redrive.cli.session import current_user, in_session
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+    from redrive.operations import Operations
+    from redrive.store import Query
+
+__all__ = ["cancel", "delete", "init", "prioritise", "publish", "replay", "reschedule", "resolve"]
+
+_PAGE = 1_000
+
+
+def init(*, store: Store = None, json: Json = False) -> None:
+    """Create the store, or bring its schema up to date."""
+    from redrive.config import parse_store
+
+    async def migrate(app: Redrive) -> tuple[str, int]:
+        path = parse_store(app.settings.store).path
+        return str(path and path.resolve()), await app.operations.schema_version()
+
+    path, version = in_session(migrate, store=store, creates=True)
+    if json:
+        print_json({"path": path, "schema_version": version})
+    else:
+        print_result(f"The store {path} is ready, with schema version {version}.")
+
+
+def publish(
+    event_type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as order.paid.")],
+    payload: Annotated[
+        str | None,
+        typer.Argument(help="JSON, @file or - for standard input; null if left out."),
+    ] = None,
+    *,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="What it is about.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose event it is.")] = None,
+    source: Annotated[str, typer.Option(metavar="NAME", help="Where it comes from.")] = "",
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Publish only once under this key.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
+    ] = None,
+    severity: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
+    ] = "info",
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, metavar="N", help="The higher one goes first.")
+    ] = 0,
+    generation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The generation that delivers it.")
+    ] = None,
+    occurred_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When it happened: 2h ago, or an instant.")
+    ] = None,
+    due: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before: in 5m, or an instant.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not after: in 1d, or an instant.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Publish an event; ends when it is stored."""
+    from redrive.cli.reading import maybe_moment, read_choice, read_headers, read_payload
+    from redrive.cli.show.receipt import receipt as shown
+    from redrive.model.event import EventAttributes, Severity
+
+    body = read_payload(payload)
+    attributes = EventAttributes(
+        key=key,
+        tenant=tenant,
+        source=source,
+        idempotency_key=idempotency_key,
+        headers=read_headers(header or []),
+        severity=read_choice(Severity, severity, name="severity"),
+        priority=priority,
+        generation=generation,
+        occurred_at=maybe_moment(occurred_at, name="occurred-at", is_past=True),
+        due=maybe_moment(due, name="due"),
+        deadline=maybe_moment(deadline, name="deadline"),
+    )
+    receipt = in_session(lambda app: app.publish(event_type, body, **attributes), store=store)
+    if json:
+        print_json(receipt)
+    else:
+        print_result(shown(receipt))
+    if not receipt.is_routed:
+        print_warning(
+            f"no destination wants {event_type}, so the event is kept in the log and goes nowhere."
+        )
+
+
+@with_filters
+def replay(
+    filters: Filters,
+    ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID...]", help="The dead letters' numbers.")
+    ] = None,
+    *,
+    all_matching: Annotated[
+        bool, typer.Option("--all-matching", help="All that the filters find, or simply all.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    generation: Generation = None,
+    by: By = None,
+    why: Why = "",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Send dead letters again: the ones named, or all that match."""
+    from redrive.cli.reading import read_query
+    from redrive.errors import UsageError
+
+    is_filtered = filters != Filters()
+    if bool(ids) == all_matching or (ids and is_filtered):
+        raise UsageError(
+            "Name the dead letters to replay by their ids, or replay all that match filters "
+            "with --all-matching."
+        )
+    if not ids:
+        ids = _find(read_query(filters), store=store)
+        if ids and not yes:
+            _confirm(f"Replay {len(ids):,} of the dead letters?")
+
+    def act(operations: Operations, some: Sequence[int]) -> Awaitable[Sequence[int]]:
+        return operations.replay(some, by=by or current_user(), why=why, generation=generation)
+
+    _change(act, ids, done="Replayed", needs="a dead letter", store=store, json=json)
+
+
+def delete(
+    ids: Ids, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Remove dead letters for good; the reason stays in the audit log."""
+    _change(
+        lambda operations, some: operations.delete(some, by=by or current_user(), why=why),
+        ids,
+        done="Deleted",
+        needs="a dead letter",
+        store=store,
+        json=json,
+    )
+
+
+def resolve(
+    ids: Ids, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Mark dead letters as handled elsewhere; they stay, out of the way."""
+    _change(
+        lambda operations, some: operations.resolve(some, by=by or current_user(), why=why),
+        ids,
+        done="Resolved",
+        needs="an unresolved dead letter",
+        store=store,
+        json=json,
+    )
+
+
+def cancel(
+    ids: Ids, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Give up pending deliveries; they become dead letters."""
+    _change(
+        lambda operations, some: operations.cancel(some, by=by or current_user(), why=why),
+        ids,
+        done="Cancelled",
+        needs="pending",
+        store=store,
+        json=json,
+    )
+
+
+def reschedule(
+    ids: Ids,
+    *,
+    due: Annotated[str, typer.Option(metavar="TIME", help="In 5m, or an instant; 0s is now.")],
+    why: Why = "",
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Move the due time of pending deliveries."""
+    from redrive.cli.reading import read_moment
+
+    when = read_moment(due, name="due")
+    _change(
+        lambda operations, some: operations.reschedule(
+            some, due=when, by=by or current_user(), why=why
+        ),
+        ids,
+        done="Rescheduled",
+        needs="pending",
+        store=store,
+        json=json,
+    )
+
+
+def prioritise(
+    ids: Ids,
+    *,
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, metavar="N", help="The higher one goes first.")
+    ],
+    why: Why = "",
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Change the priority of pending deliveries."""
+    _change(
+        lambda operations, some: operations.prioritise(
+            some, priority=priority, by=by or current_user(), why=why
+        ),
+        ids,
+        done="Prioritised",
+        needs="pending",
+        store=store,
+        json=json,
+    )
+
+
+def _find(query: Query, *, store: str | None) -> list[int]:
+    """Return the ids of all that match now; what fails later is not meant."""
+
+    async def find(app: Redrive) -> list[int]:
+        found: list[int] = []
+        cursor = None
+        while True:
+            page = await app.operations.dead_letters(query, cursor=cursor, limit=_PAGE)
+            found += [one.id for one in page.deliveries if one.is_dead_letter]
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    return in_session(find, store=store)
+
+
+def _confirm(question: str) -> None:
+    import sys
+
+    from redrive.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is nobody to ask here; say --yes.")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
+
+
+def _change(
+    act: Callable[[Operations, Sequence[int]], Awaitable[Sequence[int]]],
+    ids: Sequence[int],
+    *,
+    done: str,
+    needs: str,
+    store: str | None,
+    json: bool,
+) -> None:
+    """Act on deliveries, some at a time so that workers get their turn, and say what changed."""
+    asked = list(dict.fromkeys(ids))
+
+    async def change(app: Redrive) -> list[int]:
+        changed: list[int] = []
+        with progress(done, len(asked)) as advance:
+            for begin in range(0, len(asked), _PAGE):
+                some = asked[begin : begin + _PAGE]
+                changed += await act(app.operations, some)
+                advance(len(some))
+        return changed
+
+    changed = in_session(change, store=store)
+    unchanged = sorted(set(asked).difference(changed))
+    if json:
+        print_json({"changed": changed, "unchanged": unchanged})
+    else:
+        from redrive.cli.show.deliveries import changed as shown
+
+        print_result(*shown(done, changed, unchanged, needs=needs))
+    if unchanged:
+        raise typer.Exit(1)

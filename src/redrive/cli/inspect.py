@@ -1,0 +1,144 @@
+"""The commands that look: status, lists, one delivery, the audit log, the doctor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli.options import Cursor, Filters, Json, Limit, Store, with_filters
+from redrive.cli.printing import print_json, print_result
+from redrive.cli.session import in_session
+
+if TYPE_CHECKING:
+    from redrive.model.delivery import Status
+
+__all__ = ["audit", "doctor", "list_dead_letters", "list_deliveries", "show", "status"]
+
+
+def status(*, store: Store = None, json: Json = False) -> None:
+    """Show destinations, workers and totals, and what needs attention."""
+    figures = in_session(lambda app: app.operations.status(), store=store)
+    if json:
+        print_json(figures)
+    else:
+        from redrive.cli.show.status import status as shown
+
+        print_result(*shown(figures))
+
+
+@with_filters
+def list_dead_letters(
+    filters: Filters,
+    *,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List dead letters, the latest first."""
+    from redrive.model.delivery import Status
+
+    _list(filters, Status.FAILED, limit=limit, cursor=cursor, store=store, json=json)
+
+
+@with_filters
+def list_deliveries(
+    filters: Filters,
+    *,
+    status: Annotated[
+        str, typer.Option(metavar="STATUS", help="pending, in_flight, delivered or failed.")
+    ] = "pending",
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List deliveries of one status, the latest first."""
+    from redrive.cli.reading import read_choice
+    from redrive.model.delivery import Status
+
+    chosen = read_choice(Status, status, name="status")
+    _list(filters, chosen, limit=limit, cursor=cursor, store=store, json=json)
+
+
+def show(
+    delivery_id: Annotated[int, typer.Argument(metavar="ID", help="The delivery's number.")],
+    *,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Show one delivery with its whole story, and what to do next."""
+    told = in_session(lambda app: app.operations.show(delivery_id), store=store)
+    if json:
+        print_json(told)
+    else:
+        from redrive.cli.show.story import story
+        from redrive.clock import SystemClock
+
+        print_result(*story(told, now=SystemClock().now()))
+
+
+def audit(
+    *,
+    before: Annotated[
+        int | None, typer.Option(metavar="ID", help="Only entries before this one.")
+    ] = None,
+    limit: Limit = 20,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Show who changed what, when and why."""
+    entries = in_session(lambda app: app.operations.audit(before=before, limit=limit), store=store)
+    if json:
+        print_json({"entries": entries})
+    else:
+        from redrive.cli.show.audit import audit as shown
+        from redrive.clock import SystemClock
+
+        print_result(*shown(entries, now=SystemClock().now(), limit=limit))
+
+
+def doctor(*, store: Store = None, json: Json = False) -> None:
+    """Examine the store and the system, and say what to do."""
+    from redrive.errors import StoreError
+    from redrive.store import Finding, Level
+
+    try:
+        found = in_session(lambda app: app.operations.examine(), store=store)
+    except StoreError as error:
+        found = (Finding(level=Level.ERROR, what=str(error)),)
+    if json:
+        print_json({"findings": found})
+    else:
+        from redrive.cli.show.findings import findings
+
+        print_result(*findings(found))
+    if any(one.level is Level.ERROR for one in found):
+        raise typer.Exit(1)
+
+
+def _list(
+    filters: Filters,
+    status: Status,
+    *,
+    limit: int,
+    cursor: str | None,
+    store: str | None,
+    json: bool,
+) -> None:
+    from redrive.cli.reading import read_query
+
+    query = read_query(filters, status=status)
+    page = in_session(
+        lambda app: app.operations.deliveries(query, cursor=cursor, limit=limit), store=store
+    )
+    if json:
+        print_json(page)
+    else:
+        from redrive.cli.show.deliveries import deliveries
+        from redrive.clock import SystemClock
+
+        is_filtered = filters != Filters()
+        shown = deliveries(page, status, now=SystemClock().now(), is_filtered=is_filtered)
+        print_result(*shown)

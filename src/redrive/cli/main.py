@@ -1,0 +1,163 @@
+"""The `redrive` command: the tree of commands, and how each of them may end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Annotated, Any
+
+import typer
+
+from redrive.cli import admin, inspect
+from redrive.cli.options import Store
+from redrive.cli.printing import print_error, print_traceback, silence_output
+
+__all__ = ["main"]
+
+_BROKEN = 1
+_USAGE = 2
+_STORE = 3
+_INTERRUPTED = 130
+_EPILOG = """
+\b
+Exit codes:
+  0    all went well
+  1    something is wrong, or not everything was changed as asked
+  2    what was asked for cannot be done as asked
+  3    the store could not do it
+  130  interrupted
+"""
+# Plain help comes in half the time, and reads the same everywhere.
+_PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+app = typer.Typer(
+    name="redrive",
+    help="Deliver events and never lose one.",
+    epilog=_EPILOG,
+    **_PLAIN,
+)
+dlq = typer.Typer(help="Look at dead letters; replay, resolve or delete them.", **_PLAIN)
+delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
+
+
+def _tell_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"redrive {version('redrive')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context,
+    *,
+    debug: Annotated[  # noqa: ARG001 - `main` has read it, before anything could fail
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback has answered
+        bool,
+        typer.Option("--version", is_eager=True, callback=_tell_version, help="Show the version."),
+    ] = False,
+) -> None:
+    _help_if_alone(context)
+
+
+@dlq.callback(invoke_without_command=True)
+@delivery.callback(invoke_without_command=True)
+def _help_if_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def demo(
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines of text, no live picture.")] = False,
+) -> None:
+    """See events delivered, retried, dead-lettered and replayed."""
+    from redrive.demo import run_demo
+
+    raise typer.Exit(run_demo(plain=plain))
+
+
+@app.command()
+def worker(
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    *,
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Supervise this many processes.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Deliveries at once in each.")
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
+    ] = "info",
+    store: Store = None,
+) -> None:
+    """Deliver what is due, until told to stop."""
+    from redrive.cli.worker import worker as run_worker
+
+    raise typer.Exit(
+        run_worker(
+            target, store=store, processes=processes, concurrency=concurrency, log_level=log_level
+        )
+    )
+
+
+app.command()(admin.init)
+app.command()(admin.publish)
+app.command()(inspect.status)
+app.add_typer(dlq, name="dlq")
+app.add_typer(delivery, name="delivery")
+app.command()(inspect.audit)
+app.command()(inspect.doctor)
+
+dlq.command("list")(inspect.list_dead_letters)
+dlq.command("show")(inspect.show)
+dlq.command("replay")(admin.replay)
+dlq.command("resolve")(admin.resolve)
+dlq.command("delete")(admin.delete)
+
+delivery.command("list")(inspect.list_deliveries)
+delivery.command("show")(inspect.show)
+delivery.command("cancel")(admin.cancel)
+delivery.command("reschedule")(admin.reschedule)
+delivery.command("prioritise")(admin.prioritise)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; what goes wrong is told in one sentence."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = app(given, prog_name="redrive", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        silence_output()
+        return _BROKEN
+    except Exception as error:  # noqa: BLE001 - nobody should have to read a traceback
+        if "--debug" in takewhile(lambda one: one.startswith("-"), given):
+            print_traceback(error)
+        return _explain(error, as_json="--json" in given)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception, *, as_json: bool) -> int:
+    from redrive.errors import RedriveError, StoreError
+
+    kind = type(error).__name__
+    # Typer's releases differ in where the class of its own complaints lives.
+    complain = getattr(error, "format_message", None)
+    if complain is not None:
+        print_error("UsageError", " ".join(complain().split()), as_json=as_json)
+        return _USAGE
+    if isinstance(error, RedriveError):
+        print_error(kind, str(error), as_json=as_json)
+        return _STORE if isinstance(error, StoreError) else _USAGE
+    message = f"{kind}: {error} (this should not happen; `redrive --debug …` shows where it did)"
+    print_error(kind, message, as_json=as_json)
+    return _BROKEN

@@ -1,0 +1,101 @@
+"""The options that commands share, as annotations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, Concatenate, NamedTuple, get_type_hints
+
+import typer
+
+__all__ = [
+    "By",
+    "Cursor",
+    "Filters",
+    "Generation",
+    "Ids",
+    "Json",
+    "Limit",
+    "Reason",
+    "Store",
+    "Why",
+    "with_filters",
+]
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The store, such as sqlite:///shop.db; REDRIVE_STORE or redrive.toml say it too.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="The deliveries' numbers.")]
+By = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who acts, for the audit log; you by default.")
+]
+Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]
+Reason = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, which is needed.")]
+Generation = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The generation that delivers it; as it was.")
+]
+Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to show.")]
+Cursor = Annotated[
+    str | None, typer.Option(metavar="CURSOR", help="Where the page before said to go on.")
+]
+
+
+class Filters(NamedTuple):
+    """Which deliveries are meant, as it was typed."""
+
+    destination: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this destination.")
+    ] = None
+    event_type: Annotated[
+        str | None, typer.Option("--type", metavar="GLOB", help="Of types such as order.*.")
+    ] = None
+    event_id: Annotated[
+        str | None, typer.Option("--event", metavar="ID", help="Of this event.")
+    ] = None
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Of this key.")] = None
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Of this tenant.")] = None
+    reason: Annotated[
+        str | None,
+        typer.Option(metavar="REASON", help="Failed as exhausted, terminal, expired, …"),
+    ] = None
+    error: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="Failed with this class of error.")
+    ] = None
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From 2h ago on, or from 2026-01-31.")
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before that time.")] = None
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With this in the error or the payload.")
+    ] = None
+    resolved: Annotated[bool, typer.Option("--resolved", help="Resolved ones as well.")] = False
+
+
+def with_filters(command: Callable[Concatenate[Filters, ...], None]) -> Callable[..., None]:
+    """Give a command the options of `Filters`; it gets what was typed as its first argument."""
+
+    @wraps(command)
+    def filtered(**given: Any) -> None:  # noqa: ANN401 - options of any type
+        filters = Filters(**{name: given.pop(name) for name in Filters._fields})
+        command(filters, **given)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    more = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=Filters._field_defaults[name],
+            annotation=annotation,
+        )
+        for name, annotation in get_type_hints(Filters, include_extras=True).items()
+    ]
+    parameters = [*own, *more]
+    filtered.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    filtered.__annotations__ = {one.name: one.annotation for one in parameters}
+    return filtered

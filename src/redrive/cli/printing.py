@@ -1,0 +1,87 @@
+"""Where output goes: results to standard output, complaints to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = [
+    "print_error",
+    "print_json",
+    "print_result",
+    "print_traceback",
+    "print_warning",
+    "progress",
+    "silence_output",
+]
+
+
+def print_result(*parts: RenderableType) -> None:
+    """Print for a person: no wider than the terminal, in colour only where there is one."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    text = captured.get()
+    if not console.is_terminal:
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    sys.stdout.write(text)
+
+
+def print_json(value: object) -> None:
+    """Print for a program: one JSON document."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(f"{text.decode()}\n")
+
+
+def print_warning(message: str) -> None:
+    """Print what a person should know although the command did what it was asked to."""
+    sys.stderr.write(f"redrive: {message}\n")
+
+
+def print_error(kind: str, message: str, *, as_json: bool) -> None:
+    """Print why a command could not do what it was asked to."""
+    if as_json:
+        import json
+
+        error = {"error": {"type": kind, "message": message}}
+        sys.stderr.write(f"{json.dumps(error, ensure_ascii=False)}\n")
+    else:
+        sys.stderr.write(f"redrive: {message}\n")
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how far long work has come, if somebody watches; takes how much was done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def print_traceback(error: BaseException) -> None:
+    """Print where an error came from."""
+    import traceback
+
+    sys.stderr.write("".join(traceback.format_exception(error)))
+
+
+def silence_output() -> None:
+    """Let nothing more be written: whoever read it has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

@@ -1,0 +1,62 @@
+"""How a command gets an app: by the store's address alone, without any of the user's code."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+
+__all__ = ["current_user", "in_session"]
+
+T = TypeVar("T")
+
+
+def in_session(
+    work: Callable[[Redrive], Awaitable[T]], *, store: str | None, creates: bool = False
+) -> T:
+    """Open the app of a store, do the work, close it; only with `creates` may the file be new."""
+    import asyncio
+
+    from redrive.app import Redrive
+
+    app = Redrive(store)
+    _refuse_empty(app.settings.store, creates=creates)
+
+    async def session() -> T:
+        try:
+            await app.open()
+            return await work(app)
+        finally:
+            await app.close()
+
+    return asyncio.run(session())
+
+
+def current_user() -> str:
+    """Return the name of the operating system's user, for the audit log."""
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _refuse_empty(store: str, *, creates: bool) -> None:
+    """A mistyped address must not look like a store where all is well."""
+    from redrive.config import parse_store
+    from redrive.errors import StoreUnavailableError, UsageError
+
+    path = parse_store(store).path
+    if path is None:
+        raise UsageError(
+            f"The store {store} lives inside one process, so a command finds it empty; "
+            "name a file, such as --store sqlite:///shop.db."
+        )
+    if not creates and not path.exists():
+        raise StoreUnavailableError(
+            f"There is no store at {path}; create it with `redrive init --store {store}`, "
+            "or name another with --store or REDRIVE_STORE."
+        )

@@ -1,0 +1,1 @@
+"""What people see: each function turns values into something to print, and prints nothing."""

@@ -1,0 +1,46 @@
+"""The audit log: who did what, when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redrive.cli.show.words import ago, counted, safe
+from redrive.model.audit import AuditEntry
+
+__all__ = ["audit"]
+
+_MOST_IDS = 10
+
+
+def audit(entries: Sequence[AuditEntry], *, now: datetime, limit: int) -> Iterator[RenderableType]:
+    """Show past operations, and how to see older ones."""
+    if not entries:
+        yield Text("Nobody has changed anything yet.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    table.add_column("ID", justify="right", no_wrap=True)
+    table.add_column("When", no_wrap=True)
+    table.add_column("Who", overflow="fold")
+    table.add_column("What", ratio=1, overflow="fold")
+    for entry in entries:
+        table.add_row(str(entry.id), ago(entry.at, now), safe(entry.by), _what(entry))
+    yield table
+    if len(entries) == limit:
+        yield ""
+        yield Text(f"Older ones: add --before {entries[-1].id}", style="dim")
+
+
+def _what(entry: AuditEntry) -> Text:
+    count = counted(entry.count, "delivery", "deliveries")
+    shown = ", ".join(str(one) for one in entry.deliveries[:_MOST_IDS])
+    more = ", …" if len(entry.deliveries) > _MOST_IDS else ""
+    detail = f" to {safe(entry.detail)}" if entry.detail else ""
+    text = Text(f"{safe(entry.action)} {count} ({shown}{more}){detail}")
+    if entry.why:
+        text.append(f"\n{safe(entry.why)}", style="dim")
+    return text

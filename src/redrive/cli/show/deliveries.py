@@ -1,0 +1,104 @@
+"""Deliveries: many in a list, and what became of those somebody acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import assert_never
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redrive.cli.show.words import ago, counted, safe, title, verdict
+from redrive.model.delivery import Delivery, Status
+from redrive.store import Page
+
+__all__ = ["changed", "deliveries"]
+
+_MOST_IDS = 10
+_HEADINGS = {
+    Status.PENDING: "Due",
+    Status.IN_FLIGHT: "Lease ends",
+    Status.DELIVERED: "Delivered",
+    Status.FAILED: "Failed",
+}
+_WORDS = {
+    Status.PENDING: "pending delivery",
+    Status.IN_FLIGHT: "delivery in flight",
+    Status.DELIVERED: "delivered event",
+    Status.FAILED: "dead letter",
+}
+
+
+def deliveries(
+    page: Page, status: Status, *, now: datetime, is_filtered: bool
+) -> Iterator[RenderableType]:
+    """Show a page of deliveries, and how to see the next."""
+    if not page.deliveries:
+        yield Text(f"No {_WORDS[status]}{' fits' if is_filtered else ''}.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    table.add_column("ID", justify="right", no_wrap=True)
+    table.add_column(_HEADINGS[status], no_wrap=True)
+    table.add_column("Tries", justify="right", no_wrap=True)
+    table.add_column("Delivery", ratio=1, no_wrap=True, overflow="ellipsis")
+    for one in page.deliveries:
+        table.add_row(str(one.id), ago(_time(one), now), str(one.attempts), _lines(one))
+    yield table
+    if page.next_cursor is not None:
+        yield ""
+        yield Text(f"There are more: add --cursor {page.next_cursor}", style="dim")
+
+
+def changed(
+    done: str, ids: Sequence[int], unchanged: Sequence[int], *, needs: str
+) -> Iterator[RenderableType]:
+    """Say which deliveries were changed, and why others were not."""
+    if ids:
+        yield Text(f"{done} {counted(len(ids), 'delivery', 'deliveries')}{_named(ids)}.")
+    elif not unchanged:
+        yield Text("No dead letter matches, so nothing was changed.")
+    if unchanged:
+        verb = "was" if len(unchanged) == 1 else "were"
+        yield Text(
+            f"{counted(len(unchanged), 'delivery', 'deliveries')}{_named(unchanged)} {verb} left "
+            f"alone: not there, or not {needs}.",
+            style="yellow",
+        )
+
+
+def _named(ids: Sequence[int]) -> str:
+    shown = ", ".join(str(one) for one in ids[:_MOST_IDS])
+    return f" ({shown}{', …' if len(ids) > _MOST_IDS else ''})"
+
+
+def _time(delivery: Delivery) -> datetime:
+    match delivery.status:
+        case Status.PENDING:
+            return delivery.due
+        case Status.IN_FLIGHT:
+            return delivery.lease_until or delivery.due
+        case Status.DELIVERED | Status.FAILED:
+            return delivery.settled_at or delivery.enqueued_at
+        case never:
+            assert_never(never)
+
+
+def _lines(delivery: Delivery) -> Text:
+    text = Text(safe(title(delivery)))
+    about = [f"{name} {safe(value)}".strip() for name, value in _marks(delivery) if value]
+    if about:
+        text.append(f"  {' · '.join(about)}", style="dim")
+    if delivery.fault is not None:
+        text.append(f"\n{verdict(delivery.fault)}", style="dim")
+    return text
+
+
+def _marks(delivery: Delivery) -> Iterator[tuple[str, str | None]]:
+    yield "", delivery.reason
+    yield "resolved by", None if delivery.resolution is None else delivery.resolution.by
+    yield "behind", None if delivery.behind is None else str(delivery.behind)
+    yield "worker", delivery.worker if delivery.status is Status.IN_FLIGHT else None
+    yield "tenant", delivery.tenant
+    yield "key", delivery.key

@@ -1,0 +1,103 @@
+"""The whole system on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redrive.cli.show.findings import attention
+from redrive.cli.show.words import ago, counted, number, safe
+from redrive.policies.diagnosis import diagnose, is_alive
+from redrive.store import DestinationFigures, Figures
+
+__all__ = ["status"]
+
+_MOST_WORKERS = 10
+
+
+class _Column(NamedTuple):
+    """A count in the table of destinations; one that is optional hides while it is all zeros."""
+
+    heading: str
+    count: Callable[[DestinationFigures], int]
+    style: str = ""
+    is_optional: bool = False
+
+
+_COLUMNS = (
+    _Column("Pending", lambda one: one.pending),
+    _Column("Waiting", lambda one: one.waiting, is_optional=True),
+    _Column("Behind", lambda one: one.behind, is_optional=True),
+    _Column("In flight", lambda one: one.in_flight),
+    _Column("Delivered", lambda one: one.delivered),
+    _Column("Failed", lambda one: one.failed, style="red"),
+    _Column("Resolved", lambda one: one.resolved, is_optional=True),
+)
+
+
+def status(figures: Figures) -> Iterator[RenderableType]:
+    """Show the destinations, the workers, the totals, and what needs attention."""
+    if figures.destinations:
+        yield _destinations(figures)
+    else:
+        yield Text("No destination yet; a worker registers those of its app when it starts.")
+    yield ""
+    if figures.workers:
+        yield _workers(figures)
+    else:
+        yield Text("No worker is running.")
+    yield ""
+    yield Text(_totals(figures), style="dim")
+    yield ""
+    yield attention(diagnose(figures))
+
+
+def _destinations(figures: Figures) -> Table:
+    columns = [
+        column
+        for column in _COLUMNS
+        if not column.is_optional or any(map(column.count, figures.destinations))
+    ]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Destination", no_wrap=True, overflow="ellipsis", ratio=1)
+    for column in columns:
+        table.add_column(column.heading, justify="right", min_width=6)
+    table.add_column("Oldest due", justify="right", min_width=6)
+    for one in figures.destinations:
+        counts = [(column.count(one), column.style) for column in columns]
+        table.add_row(
+            safe(one.name),
+            *(Text(number(count), style=style if count else "dim") for count, style in counts),
+            ago(one.oldest_due, figures.now) if one.oldest_due else Text("-", style="dim"),
+        )
+    return table
+
+
+def _workers(figures: Figures) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Worker")
+    table.add_column("Seen")
+    table.add_column("In flight", justify="right")
+    latest = sorted(figures.workers, key=lambda one: one.seen_at, reverse=True)
+    for one in latest[:_MOST_WORKERS]:
+        style = "" if is_alive(one, figures) else "dim"
+        seen = ago(one.seen_at, figures.now)
+        table.add_row(safe(one.id), seen, number(one.in_flight), style=style)
+    if len(latest) > _MOST_WORKERS:
+        table.add_row(f"and {len(latest) - _MOST_WORKERS} more", style="dim")
+    return table
+
+
+def _totals(figures: Figures) -> str:
+    parts = [counted(figures.events, "event")]
+    if figures.unrouted:
+        parts.append(f"{figures.unrouted:,} unrouted")
+    if figures.deleted:
+        parts.append(f"{counted(figures.deleted, 'delivery', 'deliveries')} deleted")
+    if figures.refused_settlements:
+        parts.append(f"{counted(figures.refused_settlements, 'late settlement')} refused")
+    return " · ".join(parts)

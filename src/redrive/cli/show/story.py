@@ -1,0 +1,193 @@
+"""One delivery with its whole story, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from redrive.cli.show.words import ago, counted, instant, safe, title, verdict
+from redrive.model.delivery import Attempt, Cycle, Delivery, Status
+from redrive.model.duration import rough_duration
+from redrive.model.event import Severity
+from redrive.operations import Story
+
+__all__ = ["story"]
+
+_LONGEST_PAYLOAD = 4_000
+_MOST_PAYLOAD_LINES = 60
+
+
+def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
+    """Show what it is, what happened to it, what it carries, and what may be done."""
+    delivery = told.delivery
+    yield Text(f"Delivery {delivery.id}: {safe(title(delivery))}", style="bold")
+    yield Text(_condition(delivery, now))
+    yield ""
+    yield _indented(_facts(told, now))
+    if delivery.log:
+        yield from _section("Tries", _tries(delivery.log, now))
+    if delivery.cycles:
+        yield from _section("Earlier cycles", _cycles(delivery.cycles, now))
+    if delivery.fault is not None and delivery.fault.stack:
+        yield from _section("Stack", Text(safe(delivery.fault.stack)))
+    yield from _section("Payload", _payload(told))
+    steps = list(_next_steps(delivery))
+    if steps:
+        yield from _section("What to do", _steps(steps))
+
+
+def _condition(delivery: Delivery, now: datetime) -> str:
+    tries = counted(delivery.attempts, "try", "tries")
+    match delivery.status:
+        case Status.PENDING if delivery.behind is not None:
+            return f"Pending behind delivery {delivery.behind} of its key."
+        case Status.PENDING:
+            return f"Pending after {tries}, due {ago(delivery.due, now)}."
+        case Status.IN_FLIGHT:
+            return f"In flight with worker {safe(str(delivery.worker))}, try {delivery.attempts}."
+        case Status.DELIVERED:
+            return f"Delivered after {tries}, {ago(delivery.settled_at or delivery.due, now)}."
+        case Status.FAILED if delivery.resolution is not None:
+            return (
+                f"Resolved by {safe(delivery.resolution.by)}, {ago(delivery.resolution.at, now)}: "
+                f"{safe(delivery.resolution.why)}"
+            )
+        case Status.FAILED:
+            when = ago(delivery.settled_at or delivery.enqueued_at, now)
+            return f"Failed after {tries}, {when}: {delivery.reason}."
+        case never:
+            assert_never(never)
+
+
+def _facts(told: Story, now: datetime) -> Table:
+    table = _grid()
+    delivery, event = told.delivery, told.event
+    if delivery.fault is not None:
+        table.add_row("Error", Text(verdict(delivery.fault), style="red"))
+        table.add_row("Decided by", safe(delivery.fault.rule))
+    for name, value in (
+        ("Event", event.id),
+        ("Tenant", event.tenant),
+        ("Key", event.key),
+        ("Source", event.source),
+        ("Idempotency", event.idempotency_key),
+        ("Severity", event.severity if event.severity is not Severity.INFO else None),
+        ("Headers", ", ".join(f"{name}={value}" for name, value in event.headers.items())),
+        ("Generation", delivery.generation),
+        ("Priority", str(delivery.priority) if delivery.priority else None),
+        ("Snoozed", counted(delivery.snoozes, "time") if delivery.snoozes else None),
+        ("Crashes", str(delivery.crashes) if delivery.crashes else None),
+    ):
+        if value:
+            table.add_row(name, safe(value))
+    for name, then in (
+        ("Occurred", event.occurred_at if event.occurred_at != event.published_at else None),
+        ("Enqueued", delivery.enqueued_at),
+        ("Due", delivery.due if delivery.status is Status.PENDING else None),
+        ("Deadline", delivery.deadline),
+        ("Lease ends", delivery.lease_until if delivery.status is Status.IN_FLIGHT else None),
+        ("First failed", delivery.first_failed_at),
+        ("Last failed", delivery.last_failed_at),
+        ("Delivered", delivery.settled_at if delivery.status is Status.DELIVERED else None),
+    ):
+        if then is not None:
+            table.add_row(name, instant(then, now))
+    return table
+
+
+def _tries(log: Sequence[Attempt], now: datetime) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("#", justify="right")
+    table.add_column("Started", no_wrap=True)
+    table.add_column("Took", justify="right", no_wrap=True)
+    table.add_column("Worker", no_wrap=True)
+    table.add_column("Result", ratio=1, overflow="fold")
+    for one in log:
+        table.add_row(
+            str(one.number),
+            ago(one.started_at, now),
+            rough_duration(one.ended_at - one.started_at),
+            safe(one.worker),
+            f"{safe(one.result)}: {verdict(one.fault)}" if one.fault else safe(one.result),
+        )
+    return table
+
+
+def _cycles(cycles: Sequence[Cycle], now: datetime) -> Table:
+    table = _grid()
+    for number, cycle in enumerate(cycles, start=1):
+        tries = counted(cycle.attempts, "try", "tries")
+        table.add_row(
+            str(number),
+            Text.assemble(
+                f"{cycle.reason} after {tries}, {ago(cycle.failed_at, now)}: ",
+                f"{verdict(cycle.fault)}\n",
+                (
+                    f"replayed by {safe(cycle.replayed_by)}, {instant(cycle.replayed_at, now)}",
+                    "dim",
+                ),
+            ),
+        )
+    return table
+
+
+def _payload(told: Story) -> Text:
+    document = bytes(told.event.payload)
+    whole = msgspec.json.format(document, indent=2).decode()
+    lines = whole[:_LONGEST_PAYLOAD].split("\n")[:_MOST_PAYLOAD_LINES]
+    shown = "\n".join(lines)
+    text = Text(safe(shown))
+    if len(shown) < len(whole):
+        text.append(f"\n… and {len(whole) - len(shown):,} more characters; --json shows all of it.")
+    return text
+
+
+def _next_steps(delivery: Delivery) -> Iterator[tuple[str, str]]:
+    number = delivery.id
+    match delivery.status:
+        case Status.FAILED if delivery.resolution is not None:
+            yield "Throw it away", f'redrive dlq delete {number} --why "…"'
+        case Status.FAILED:
+            yield "Send it again", f"redrive dlq replay {number}"
+            yield "It was handled elsewhere", f'redrive dlq resolve {number} --why "…"'
+            yield "Throw it away", f'redrive dlq delete {number} --why "…"'
+        case Status.PENDING if delivery.behind is not None:
+            yield "See what goes first", f"redrive delivery show {delivery.behind}"
+        case Status.PENDING:
+            yield "Send it now", f"redrive delivery reschedule {number} --due 0s"
+            yield "Give it up", f"redrive delivery cancel {number}"
+        case Status.IN_FLIGHT | Status.DELIVERED:
+            return
+        case never:
+            assert_never(never)
+
+
+def _steps(steps: Sequence[tuple[str, str]]) -> Table:
+    table = _grid()
+    for what, command in steps:
+        table.add_row(what, command)
+    return table
+
+
+def _section(heading: str, content: RenderableType) -> Iterator[RenderableType]:
+    yield ""
+    yield Text(heading, style="bold")
+    yield _indented(content)
+
+
+def _indented(content: RenderableType) -> Padding:
+    return Padding(content, (0, 0, 0, 2), expand=False)
+
+
+def _grid() -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    return table

@@ -1,0 +1,74 @@
+"""How single values look: instants, durations, numbers, and text that others wrote."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from redrive.model.delivery import Delivery
+from redrive.model.duration import rough_duration
+from redrive.model.outcome import Fault
+
+__all__ = ["ago", "counted", "first_line", "instant", "number", "safe", "title", "verdict"]
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """Say how long ago it was, or how long until it will be.
+
+    >>> ago(datetime(2026, 1, 1, 12), datetime(2026, 1, 1, 12, 3))
+    '3 min ago'
+    """
+    passed = now - then
+    if abs(passed) < timedelta(seconds=1):
+        return "just now"
+    span = rough_duration(abs(passed))
+    return f"{span} ago" if passed > timedelta(0) else f"in {span}"
+
+
+def instant(then: datetime, now: datetime) -> str:
+    """Say when it was, exactly and in relation to now."""
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC ({ago(then, now)})"
+
+
+def number(value: int) -> str:
+    """Write a count; nothing is a dash, so that what there is stands out."""
+    return f"{value:,}" if value else "-"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Write a count with its word.
+
+    >>> counted(1, "try", "tries"), counted(2_000, "event")
+    ('1 try', '2,000 events')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def safe(text: str) -> str:
+    r"""Spell out what a terminal would obey instead of show; lines stay lines.
+
+    >>> safe(f"red: {chr(27)}[31m")
+    'red: \\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    letters = text.replace("\t", "    ")
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
+        for one in letters
+    )
+
+
+def first_line(text: str) -> str:
+    """Return the first line with something on it, safe to show."""
+    return safe(next((line.strip() for line in text.splitlines() if line.strip()), ""))
+
+
+def title(delivery: Delivery) -> str:
+    """Name a delivery by what goes where."""
+    return f"{delivery.event_type} → {delivery.destination}"
+
+
+def verdict(fault: Fault) -> str:
+    """Say in a line what went wrong."""
+    code = f" {fault.code}" if fault.code else ""
+    return f"{safe(fault.error_class)}{safe(code)}: {first_line(fault.message)}"

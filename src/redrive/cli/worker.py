@@ -1,0 +1,228 @@
+"""The worker command: one worker in this process, or several under a supervisor.
+
+Run as a module it is one process of a supervisor's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from redrive.app import Redrive
+from redrive.cli.printing import print_error
+from redrive.cli.target import load_app
+from redrive.clock import SystemClock
+from redrive.errors import ConfigurationError, RedriveError, StoreError
+from redrive.executor import WEDGED, end_process
+from redrive.observer import Fact, WorkerStarted
+from redrive.supervisor import LIFELINE, Supervisor
+
+__all__ = ["worker"]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_QUIT_SECONDS = 2.0
+_CLOSE_SECONDS = 5.0
+_BROKEN = 1
+
+
+def worker(
+    target: str,
+    *,
+    store: str | None,
+    processes: int | None,
+    concurrency: int | None,
+    log_level: str,
+) -> int:
+    """Run the worker of the app `module:name` until a signal ends it; returns the exit code.
+
+    The first SIGTERM or SIGINT lets handlers finish within the grace time and gives back the
+    rest, the second ends at once. With `processes`, that many are run and started again when
+    they die; otherwise the worker runs in this very process. The code is 0 after a stop, and 70
+    when the process had to end because of handlers that would not.
+    """
+    from redrive.observers.logging import configure_logging
+
+    configure_logging(log_level)
+    if processes is None:
+        return _work(load_app(target), store=store, concurrency=concurrency)
+    if processes < 1:
+        raise ConfigurationError(
+            f"processes is {processes}; write how many worker processes to run, 1 or more."
+        )
+    command = [sys.executable, "-m", "redrive.cli.worker", target, "--log-level", log_level]
+    for option, value in (("--store", store), ("--concurrency", concurrency)):
+        if value is not None:
+            command += [option, str(value)]
+    return asyncio.run(_supervise(command, processes=processes))
+
+
+async def _supervise(command: list[str], *, processes: int) -> int:
+    supervisor = Supervisor(command, processes=processes, clock=SystemClock())
+    words = iter([supervisor.stop])
+
+    def hear() -> None:
+        next(words, supervisor.quit)()
+
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, hear)
+    return await supervisor.run()
+
+
+def _work(
+    app: Redrive,
+    *,
+    store: str | None,
+    concurrency: int | None,
+    lifeline: socket.socket | None = None,
+) -> int:
+    from redrive.observers.logging import LoggingObserver
+
+    given = {"store": store, "concurrency": concurrency}
+    app.settings = msgspec.structs.replace(
+        app.settings, **{name: value for name, value in given.items() if value is not None}
+    )
+    app.observe(LoggingObserver())
+    if lifeline is not None:
+        app.observe(_Herald(lifeline))
+    with _Ending() as ending, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(app, ending, lifeline))
+
+
+async def _serve(app: Redrive, ending: _Ending, lifeline: socket.socket | None) -> int:
+    async with app:
+        running = await app.make_worker()
+        ending.expect(stop=running.stop, end=running.quit)
+        if lifeline is not None:
+            threading.Thread(target=ending.come_with, args=[lifeline], daemon=True).start()
+        code = _BROKEN
+        try:
+            await running.run()
+            code = WEDGED if running.is_wedged else 0
+        except RedriveError:
+            raise
+        except Exception:
+            logging.getLogger("redrive").exception("The worker broke; this is a bug in Redrive.")
+        ending.force_after(_CLOSE_SECONDS, code=code)
+    if running.leaves_handlers:
+        end_process(code)
+    return code
+
+
+class _Ending:
+    """How a worker process comes to its end: by signals, by the lifeline, at last by force.
+
+    Signals are taken by plain handlers, not by the event loop: they must be heard while a handler
+    blocks it.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._words: list[Callable[[], None]] = []
+        self._heard = 0
+        self._is_over = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def expect(self, *, stop: Callable[[], None], end: Callable[[], None]) -> None:
+        """Name what the first and the second signal mean, and do what was heard before."""
+        self._loop = asyncio.get_running_loop()
+        self._words = [stop, end]
+        for word in self._words[: self._heard]:
+            word()
+
+    def come_with(self, lifeline: socket.socket) -> None:
+        """Wait for the end of the lifeline, then stop: nobody supervises this process any more."""
+        with suppress(OSError):
+            lifeline.recv(1)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: it has ended by itself
+                self._loop.call_soon_threadsafe(self._words[0])
+
+    def force_after(self, seconds: float, *, code: int) -> None:
+        """End the process by force unless it comes to its end by itself."""
+
+        def watch() -> None:
+            if not self._is_over.wait(seconds):
+                end_process(code)
+
+        threading.Thread(target=watch, name="redrive-ending", daemon=True).start()
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        self._heard += 1
+        if self._heard > 1:
+            self.force_after(_QUIT_SECONDS, code=WEDGED)
+        if self._loop is not None and self._heard <= len(self._words):
+            self._loop.call_soon_threadsafe(self._words[self._heard - 1])
+
+
+class _Herald:
+    """Tells the supervisor, over the lifeline, that the worker has taken up its work."""
+
+    def __init__(self, lifeline: socket.socket) -> None:
+        self._lifeline = lifeline
+
+    def notice(self, fact: Fact) -> None:
+        """Send a byte when the worker has started."""
+        if isinstance(fact, WorkerStarted):
+            self._lifeline.send(b"!")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _main() -> int:
+    from redrive.observers.logging import configure_logging
+
+    parser = argparse.ArgumentParser(description="One worker process under a supervisor.")
+    parser.add_argument("target")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--store")
+    parser.add_argument("--concurrency", type=int)
+    parser.add_argument(LIFELINE, type=int, required=True)
+    given = parser.parse_args()
+    lifeline = socket.socket(fileno=given.lifeline)
+    lifeline.set_inheritable(False)  # what a handler starts must not hold on to it
+    configure_logging(given.log_level)
+    try:
+        return _work(
+            load_app(given.target),
+            store=given.store,
+            concurrency=given.concurrency,
+            lifeline=lifeline,
+        )
+    except RedriveError as error:
+        print_error(type(error).__name__, str(error), as_json=False)
+        return 3 if isinstance(error, StoreError) else 2
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

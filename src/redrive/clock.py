@@ -1,0 +1,87 @@
+"""The ports to time, chance and identity, and their system versions."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+import uuid_utils
+
+__all__ = ["Clock", "Ids", "Rng", "SystemClock", "SystemIds", "SystemRng", "wait_at_most"]
+
+
+class Clock(Protocol):
+    """Time. `now` may step; `monotonic` never goes back."""
+
+    def now(self) -> datetime:
+        """Return the present instant, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Return seconds that only ever grow; the zero point means nothing."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when that much time has passed on this clock."""
+
+
+class Ids(Protocol):
+    """Identity."""
+
+    def event_id(self) -> str:
+        """Return a new UUIDv7, unique over all machines."""
+
+    def worker_id(self) -> str:
+        """Return a new name for a worker, unique over all machines and restarts."""
+
+
+class Rng(Protocol):
+    """Chance."""
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a number between `low` and `high`, every one equally likely."""
+
+
+class SystemClock:
+    """The machine's clocks and the running event loop's timers."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SystemIds:
+    """UUIDv7 from the operating system's entropy."""
+
+    def event_id(self) -> str:
+        return str(uuid_utils.uuid7())
+
+    def worker_id(self) -> str:
+        return uuid_utils.uuid4().hex[:12]
+
+
+class SystemRng:
+    """The process's random generator."""
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)  # noqa: S311 - jitter, not cryptography
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
+    """Wait for the event, but no longer than this on the clock; tell whether it came."""
+    if event.is_set() or seconds <= 0:
+        return event.is_set()
+    waiters = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+    try:
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+    return event.is_set()

@@ -1,0 +1,175 @@
+"""Settings: from code, from the environment and from `redrive.toml`, checked once."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypedDict
+
+import msgspec
+
+from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.model.duration import Duration, duration
+from redrive.model.event import DEFAULT_GENERATION
+
+__all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_store"]
+
+_FILE = "redrive.toml"
+_PREFIX = "REDRIVE_"
+_SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an app works, apart from its destinations.
+
+    What code says wins over the environment (`REDRIVE_LEASE=30s`), and that over `redrive.toml`.
+    """
+
+    store: str = "sqlite:///redrive.db"
+    """Where everything is kept: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`."""
+    payload_limit: int = 2**20
+    """The largest payload, in bytes of JSON; text such as `"1MiB"` is read too."""
+    concurrency: int = 100
+    """How many deliveries a worker process carries at once."""
+    lease: timedelta = timedelta(seconds=15)
+    """How long a worker may be silent before its deliveries are given to others."""
+    grace: timedelta = timedelta(seconds=10)
+    """How long handlers may go on: at shutdown, and after their time-out."""
+    poll: timedelta = timedelta(seconds=1)
+    """How often an idle worker looks for work nobody told it of."""
+    generation: str = DEFAULT_GENERATION
+    """The generation of events that are published without one."""
+    generations: tuple[str, ...] = ()
+    """The generations a worker claims; only `generation` when empty."""
+    history: int = 20
+    """How many tries of a cycle, and how many earlier cycles, a delivery keeps."""
+
+    def __post_init__(self) -> None:
+        for name in ("lease", "grace", "poll"):
+            self._set(name, duration(getattr(self, name), name=name))
+        self._set("payload_limit", _size(self.payload_limit))
+        for name, least in (("concurrency", 1), ("history", 1), ("payload_limit", 1)):
+            self._set(name, _whole_number(name, getattr(self, name), least=least))
+        if self.lease < timedelta(seconds=1):
+            raise ConfigurationError(
+                f"lease is {self.lease}; heartbeats need at least 1 s to keep one alive. "
+                'The default of "15s" suits most.'
+            )
+        if not self.poll:
+            raise ConfigurationError('poll is 0s, which would never rest; "1s" suits most.')
+        generations = self.generations
+        if isinstance(generations, str):
+            generations = tuple(part.strip() for part in generations.split(",") if part.strip())
+        self._set("generations", tuple(generations) or (self.generation,))
+        parse_store(self.store)
+
+    def _set(self, name: str, value: object) -> None:
+        msgspec.structs.force_setattr(self, name, value)
+
+
+class AppOptions(TypedDict, total=False):
+    """The settings code may give; see `Settings` for what each means."""
+
+    payload_limit: int | str
+    concurrency: int
+    lease: Duration
+    grace: Duration
+    poll: Duration
+    generation: str
+    generations: Sequence[str]
+    history: int
+
+
+class StoreAddress(msgspec.Struct, frozen=True):
+    """A store URL, read."""
+
+    scheme: str
+    path: Path | None = None
+
+
+def load_settings(
+    given: Mapping[str, Any],
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Merge what code gives with the environment and the file, and check the result."""
+    known = Settings.__struct_fields__
+    refuse_unknown(given, known, what="setting")
+    merged: dict[str, Any] = {}
+    merged.update(_from_file((folder or Path.cwd()) / _FILE, known))
+    merged.update(_from_environment(os.environ if environment is None else environment, known))
+    merged.update({name: value for name, value in given.items() if value is not None})
+    return Settings(**merged)
+
+
+def parse_store(url: object) -> StoreAddress:
+    """Read a store URL.
+
+    >>> parse_store("sqlite:///shop.db").path
+    PosixPath('shop.db')
+    """
+    if not isinstance(url, str):
+        raise ConfigurationError(f"The store is {url!r}; write a URL such as sqlite:///shop.db.")
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme == "memory":
+        return StoreAddress("memory")
+    if separator and scheme == "sqlite":
+        path = rest.removeprefix("/")
+        if path and rest.startswith("/"):
+            return StoreAddress("sqlite", Path(path))
+        raise ConfigurationError(
+            f"The store URL {url!r} names no file; write sqlite:///shop.db (three slashes) for a "
+            "file in this folder, sqlite:////var/lib/shop.db (four) for an absolute path."
+        )
+    raise ConfigurationError(
+        f"The store URL {url!r} is of no kind Redrive knows; write sqlite:///shop.db for a file, "
+        "or memory:// for a test."
+    )
+
+
+def _from_file(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        read = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read as TOML: {error}.") from error
+    refuse_unknown(read, known, what=f"setting in {path.name}:")
+    return read
+
+
+def _from_environment(environment: Mapping[str, str], known: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(_PREFIX) or variable.startswith(f"{_PREFIX}TEST_"):
+            continue
+        name = variable.removeprefix(_PREFIX).lower()
+        refuse_unknown([name], known, what=f"setting for the environment variable {variable}:")
+        found[name] = value
+    return found
+
+
+def _whole_number(name: str, value: object, *, least: int) -> int:
+    try:
+        number = int(value) if isinstance(value, int | str) and value is not True else None
+    except ValueError:
+        number = None
+    if number is None or number < least:
+        raise ConfigurationError(f"{name} is {value!r}; it is a whole number from {least}.")
+    return number
+
+
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    digits = value.strip().rstrip("KMGiBkmgb ")
+    unit = value.strip()[len(digits) :].strip().upper() or "B"
+    if not digits.isdigit() or unit not in _SIZES:
+        raise ConfigurationError(
+            f'payload_limit is {value!r}; write a number of bytes, or text such as "1MiB".'
+        )
+    return int(digits) * _SIZES[unit]

@@ -1,0 +1,65 @@
+"""The demo: a small shop on the real engine, from first order to final count, in half a minute."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redrive.demo.count import Count
+    from redrive.demo.narrator import Narrator
+
+__all__ = ["perform", "run_demo"]
+
+_BROKEN_OFF = 130
+
+
+def run_demo(*, plain: bool = False, speed: float = 1.0) -> int:
+    """Play the demo and return its exit code: 0 if the final count adds up.
+
+    It is a live picture on a terminal that can show one, and plain lines otherwise or if asked.
+    """
+    from redrive.demo.narrators.lines import Lines
+    from redrive.demo.narrators.picture import Picture, can_show_picture
+    from redrive.errors import ConfigurationError
+
+    if not speed > 0:
+        raise ConfigurationError(
+            f"speed is {speed!r}; it is how many times faster the story runs, such as 1 or 10."
+        )
+    if plain or not can_show_picture():
+        return perform(Lines(sys.stdout), speed=speed)
+    return perform(Picture(), speed=speed)
+
+
+def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
+    """Play the story in a temporary folder, tell it to the narrator, and return the exit code."""
+    import asyncio
+    from tempfile import TemporaryDirectory
+
+    count: Count | None = None
+    with (
+        TemporaryDirectory(prefix="redrive-demo-", ignore_cleanup_errors=True) as folder,
+        suppress(KeyboardInterrupt, asyncio.CancelledError),
+        narrator,
+    ):
+        count = asyncio.run(_tell(narrator, f"sqlite:///{folder}/shop.db", speed))
+    if count is None:
+        narrator.stop()
+        return _BROKEN_OFF
+    narrator.end(count)
+    return 0 if count.adds_up else 1
+
+
+async def _tell(narrator: Narrator, store: str, speed: float) -> Count:
+    import asyncio
+    import signal
+
+    from redrive.demo.story import tell
+
+    telling = asyncio.ensure_future(tell(narrator, store=store, speed=speed))
+    with suppress(ValueError, RuntimeError):  # only the main thread hears signals
+        for name in (signal.SIGHUP, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(name, telling.cancel)
+    return await telling

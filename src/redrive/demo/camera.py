@@ -1,0 +1,60 @@
+"""The camera: takes a view of the shop several times a second."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from redrive.demo.causes import Cause, find_causes
+from redrive.demo.narrator import Narrator, View
+from redrive.demo.pace import Pace
+from redrive.operations import Operations
+
+__all__ = ["Camera"]
+
+_FRAME_SECONDS = 0.12
+_BUCKET_SECONDS = 0.5
+_BUCKETS = 40
+
+
+class Camera:
+    """Looks at the store through `Operations`, as a dashboard would, and at nothing else."""
+
+    def __init__(self, operations: Operations, narrator: Narrator, pace: Pace) -> None:
+        self._operations = operations
+        self._narrator = narrator
+        self._pace = pace
+        self._flows: dict[str, deque[float]] = {}
+        self._delivered: dict[str, int] = {}
+        self._bucket_began = 0.0
+        self._causes: tuple[Cause, ...] = ()
+        self._failed = 0
+
+    async def roll(self) -> None:
+        """Show view after view, until cancelled."""
+        while True:
+            await self.shoot()
+            await self._pace.sleep(_FRAME_SECONDS)
+
+    async def shoot(self) -> View:
+        """Show the present moment."""
+        figures = await self._operations.status()
+        failed = sum(one.failed for one in figures.destinations)
+        if failed != self._failed:
+            self._causes, self._failed = await find_causes(self._operations), failed
+        now = self._pace.elapsed
+        span = now - self._bucket_began
+        if span >= _BUCKET_SECONDS:
+            for one in figures.destinations:
+                flow = self._flows.setdefault(one.name, deque(maxlen=_BUCKETS))
+                flow.append((one.delivered - self._delivered.get(one.name, 0)) / span)
+                self._delivered[one.name] = one.delivered
+            self._bucket_began = now
+        view = View(
+            elapsed=now,
+            events=figures.events,
+            destinations=figures.destinations,
+            flows={name: tuple(flow) for name, flow in self._flows.items()},
+            causes=self._causes,
+        )
+        self._narrator.show(view)
+        return view

@@ -1,0 +1,136 @@
+"""The final count, by id, from three books: the shop's, its services', and the store's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from redrive.app import Redrive
+from redrive.demo.causes import find_deliveries
+from redrive.demo.shop import Shop
+from redrive.model.delivery import Status
+from redrive.store import Query
+
+__all__ = ["Count", "count_up"]
+
+_EXAMPLES = 3
+_Pair = tuple[str, str]
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """What the three books say; a delivery is a pair of an event id and a destination.
+
+    `lost` are those the shop expects of which no service saw the effect and that do not wait in
+    the store either.
+    """
+
+    published: int
+    stored: int
+    orders_paid: int
+    orders_written: int
+    expected: int
+    effects: int
+    repeated: int
+    delivered: int
+    failed: int
+    pending: int
+    unaccounted: tuple[_Pair, ...] = ()
+    lost: tuple[_Pair, ...] = ()
+    unexpected: tuple[_Pair, ...] = ()
+
+    @property
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """What is counted, and what the shop's, the services' and the store's books say."""
+        return [
+            ("events published", f"{self.published}", "", f"{self.stored}"),
+            ("orders sold", f"{self.orders_paid}", "", f"{self.orders_written}"),
+            ("deliveries", f"{self.expected}", f"{self.effects}", f"{self.delivered}"),
+            ("delivered twice", "", f"{self.repeated}", ""),
+            ("failed", "", "", f"{self.failed}"),
+            ("still pending", "", "", f"{self.pending}"),
+        ]
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the books agree and everything arrived."""
+        return not self.problems
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not add up, in sentences."""
+        found = []
+        if self.lost:
+            found.append(f"{len(self.lost)} lost: {_examples(self.lost)}.")
+        if self.published != self.stored:
+            found.append(
+                f"The shop got receipts for {self.published} events, "
+                f"and the store holds {self.stored}."
+            )
+        if self.orders_paid != self.orders_written:
+            found.append(
+                f"The shop sold {self.orders_paid} orders, "
+                f"and its table holds {self.orders_written}."
+            )
+        if self.unaccounted:
+            found.append(
+                f"{len(self.unaccounted)} of the expected deliveries are not in the store: "
+                f"{_examples(self.unaccounted)}."
+            )
+        if self.unexpected:
+            found.append(
+                f"{len(self.unexpected)} deliveries that nobody expects: "
+                f"{_examples(self.unexpected)}."
+            )
+        if self.failed or self.pending:
+            found.append(
+                f"{self.failed} deliveries have failed and {self.pending} are still pending; "
+                "at the end of the story everything should have arrived."
+            )
+        if not found and not self.expected == self.delivered == self.effects:
+            found.append(
+                f"Of {self.expected} deliveries the store says {self.delivered} are delivered, "
+                f"and the services saw {self.effects}."
+            )
+        return found
+
+
+async def count_up(shop: Shop) -> Count:
+    """Count with the worker stopped, reading the file anew as any other process would."""
+    expected = {(event, name) for event, names in shop.wanted_by.items() for name in names}
+    effects = {(event, name) for name, one in shop.services.items() for event in one.effects}
+    runs = sum(one.effects.total() for one in shop.services.values())
+    async with Redrive(shop.app.settings.store) as app:
+        status: dict[_Pair, Status] = {}
+        for each in Status:
+            for one in await find_deliveries(app.operations, Query(status=each)):
+                status[one.event_id, one.destination] = each
+        figures = await app.operations.status()
+        async with app.transaction() as tx:
+            orders_written = tx.execute("SELECT count(*) FROM orders").get
+    states = list(status.values())
+    waits = {pair for pair, each in status.items() if each is not Status.DELIVERED}
+    return Count(
+        published=len(shop.wanted_by),
+        stored=figures.events,
+        orders_paid=shop.orders,
+        orders_written=orders_written,
+        expected=len(expected),
+        effects=len(effects),
+        repeated=runs - len(effects),
+        delivered=states.count(Status.DELIVERED),
+        failed=states.count(Status.FAILED),
+        pending=states.count(Status.PENDING) + states.count(Status.IN_FLIGHT),
+        unaccounted=_sorted(expected - status.keys()),
+        lost=_sorted(expected - effects - waits),
+        unexpected=_sorted((effects | status.keys()) - expected),
+    )
+
+
+def _sorted(pairs: Iterable[_Pair]) -> tuple[_Pair, ...]:
+    return tuple(sorted(pairs))
+
+
+def _examples(pairs: tuple[_Pair, ...]) -> str:
+    shown = ", ".join(f"{event} to {name}" for event, name in pairs[:_EXAMPLES])
+    return shown if len(pairs) <= _EXAMPLES else f"{shown} and others"

@@ -1,0 +1,62 @@
+"""The narrator: whoever shows the story, and what there is to show at each moment."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+import msgspec
+
+from redrive.demo.causes import Cause
+from redrive.demo.count import Count
+from redrive.store import DestinationFigures
+
+__all__ = ["ACTS", "Narrator", "Scene", "View"]
+
+ACTS = ("orders", "retries", "dead letters", "replay", "the count")
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an act: what one is seeing, and what one would type in its place."""
+
+    act: int
+    sentence: str
+    commands: tuple[str, ...] = ()
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """The shop at one moment; `flows` are deliveries per second, the latest last."""
+
+    elapsed: float
+    events: int
+    destinations: tuple[DestinationFigures, ...]
+    flows: dict[str, tuple[float, ...]]
+    causes: tuple[Cause, ...] = ()
+
+
+class Narrator(Protocol):
+    """Shows the story; entered before it begins and left when it is over or broken off."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def begin(self, *, store: str) -> None:
+        """Say where it plays."""
+
+    def scene(self, scene: Scene) -> None:
+        """Go on to the next scene."""
+
+    def show(self, view: View) -> None:
+        """Show the present moment; called several times a second."""
+
+    def stop(self) -> None:
+        """Say that the story was broken off."""
+
+    def end(self, count: Count) -> None:
+        """Show the final count, after the narrator was left."""

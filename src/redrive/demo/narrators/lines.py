@@ -1,0 +1,102 @@
+"""The story as plain lines, for logs and for terminals that cannot draw."""
+
+from __future__ import annotations
+
+import textwrap
+from types import TracebackType
+from typing import Self, TextIO
+
+from redrive.demo.causes import Cause
+from redrive.demo.count import Count
+from redrive.demo.narrator import ACTS, Scene, View
+from redrive.store import DestinationFigures
+
+__all__ = ["Lines"]
+
+_WIDTH = 78
+
+
+class Lines:
+    """Writes a few lines for each scene and one for each second of the story, in ASCII."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._act = 0
+        self._second = 0
+        self._causes: tuple[Cause, ...] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return
+
+    def begin(self, *, store: str) -> None:
+        """Say what this is and where it plays."""
+        self._write(
+            "Redrive demo: a small shop with three destinations on one SQLite file.",
+            f"Type along in another terminal: export REDRIVE_STORE={store}",
+        )
+
+    def scene(self, scene: Scene) -> None:
+        """Write the sentence, and what one would type."""
+        if scene.act != self._act:
+            self._act = scene.act
+            self._write("", f"Act {scene.act} of {len(ACTS)}: {ACTS[scene.act - 1]}")
+        self._write(
+            *textwrap.wrap(scene.sentence, _WIDTH),
+            *(f"    $ {command}" for command in scene.commands),
+        )
+
+    def show(self, view: View) -> None:
+        """Write one line for each second, and the causes when they have changed."""
+        if int(view.elapsed) <= self._second:
+            return
+        self._second = int(view.elapsed)
+        states = ", ".join(_state(one) for one in view.destinations)
+        self._write(f"  {self._second:3d} s  delivered: {states}")
+        if view.causes != self._causes:
+            self._causes = view.causes
+            self._write(
+                "         dead letters by cause:"
+                if view.causes
+                else "         no dead letters left",
+                *(
+                    f"         {len(cause.deliveries):5d}  {cause.destination}: {cause.what}"
+                    for cause in view.causes
+                ),
+            )
+
+    def stop(self) -> None:
+        """Say that nothing is left behind."""
+        self._write("", "Stopped before the end; the temporary store is removed.")
+
+    def end(self, count: Count) -> None:
+        """Write the table, the verdict and what does not add up."""
+        self._write("", f"  {'':18}{'the shop':>12}{'its services':>14}{'the store':>12}")
+        for what, *figures in count.table:
+            shop, services, store = figures
+            self._write(f"  {what:18}{shop:>12}{services:>14}{store:>12}".rstrip())
+        self._write("", f"  lost: {len(count.lost)}", "")
+        if count.adds_up:
+            self._write("Everything that was published has arrived.")
+        else:
+            self._write("The count does not add up:", *(f"- {one}" for one in count.problems))
+
+    def _write(self, *lines: str) -> None:
+        self._out.write("".join(f"{line}\n" for line in lines))
+        self._out.flush()
+
+
+def _state(one: DestinationFigures) -> str:
+    asides = [
+        f"{number} {what}"
+        for number, what in ((one.waiting, "retrying"), (one.failed, "dead"))
+        if number
+    ]
+    return f"{one.name} {one.delivered}" + (f" ({', '.join(asides)})" if asides else "")

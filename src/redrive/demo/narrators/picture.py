@@ -1,0 +1,225 @@
+"""The story as a live picture in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from redrive.demo.count import Count
+from redrive.demo.narrator import ACTS, Scene, View
+
+__all__ = ["Picture", "can_show_picture"]
+
+_LEAST_WIDTH, _LEAST_HEIGHT = 76, 22
+_WIDEST = 96
+_SENTENCE_LINES, _CAUSE_LINES = 3, 3
+_FLOW_WIDTH = 22
+_BARS = " ▁▂▃▄▅▆▇█"
+_FULL_BAR = 12.0
+
+
+def can_show_picture() -> bool:
+    """Tell whether there is a terminal on standard output that is able and large enough."""
+    console = Console()
+    return (
+        console.is_terminal
+        and not console.is_dumb_terminal
+        and console.encoding.lower().startswith("utf")
+        and console.width >= _LEAST_WIDTH
+        and console.height >= _LEAST_HEIGHT
+    )
+
+
+class Picture:
+    """Draws on the terminal's other screen while the story runs, and the last view at the end."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False)
+        self._store = ""
+        self._scene = Scene(act=1, sentence="")
+        self._view = View(elapsed=0.0, events=0, destinations=(), flows={})
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def begin(self, *, store: str) -> None:
+        """Remember where it plays."""
+        self._store = store
+
+    def scene(self, scene: Scene) -> None:
+        """Draw the next scene."""
+        self._scene = scene
+        self._draw()
+
+    def show(self, view: View) -> None:
+        """Draw the present moment."""
+        self._view = view
+        self._draw()
+
+    def stop(self) -> None:
+        """Say that nothing is left behind."""
+        self._console.print("Stopped before the end; the temporary store is removed.")
+
+    def end(self, count: Count) -> None:
+        """Draw the last view with the count, where it stays."""
+        picture = Group(
+            self._title(),
+            Text(),
+            _destinations(self._view),
+            Text(),
+            _final_count(count),
+            _verdict(count),
+        )
+        self._console.print(picture, width=self._width)
+
+    @property
+    def _width(self) -> int:
+        return min(self._console.width, _WIDEST)
+
+    def _draw(self) -> None:
+        picture = Group(
+            self._title(),
+            _acts(self._scene.act),
+            Text(),
+            self._steady(Text(self._scene.sentence), lines=_SENTENCE_LINES),
+            Text(),
+            _destinations(self._view),
+            Text(),
+            _causes(self._view),
+            *self._commands(),
+        )
+        self._live.update(Padding(Constrain(picture, self._width - 2), (0, 1)), refresh=True)
+
+    def _title(self) -> RenderableType:
+        title = Text("Redrive demo", style="bold")
+        title.append("  a small shop on one SQLite file", style="dim")
+        clock = Text(f"{self._view.events} events   {self._view.elapsed:.0f} s", style="dim")
+        return _left_and_right(title, clock)
+
+    def _commands(self) -> list[Text]:
+        typed = (f"export REDRIVE_STORE={self._store}", *self._scene.commands)
+        return [
+            Text("Type along in another terminal:", style="dim"),
+            *(Text.assemble(("  $ ", "dim"), (one, "cyan"), overflow="fold") for one in typed),
+        ]
+
+    def _steady(self, text: Text, *, lines: int) -> Text:
+        """Wrap a text and fill it up, so that what is below it does not jump."""
+        wrapped = list(text.wrap(self._console, self._width - 2))
+        wrapped += [Text()] * (lines - len(wrapped))
+        return Text("\n").join(wrapped[:lines])
+
+
+def _left_and_right(left: Text, right: Text) -> Table:
+    grid = Table.grid(expand=True)
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_row(left, right)
+    return grid
+
+
+def _acts(current: int) -> Text:
+    line = Text()
+    for number, name in enumerate(ACTS, start=1):
+        if number > 1:
+            line.append(" ─ ", style="dim")
+        if number < current:
+            line.append(f"✓ {name}", style="green")
+        elif number == current:
+            line.append(f"● {name}", style="bold cyan")
+        else:
+            line.append(f"○ {name}", style="dim")
+    return line
+
+
+def _destinations(view: View) -> Table:
+    table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
+    table.add_column("destination", no_wrap=True)
+    table.add_column("flow", no_wrap=True, min_width=_FLOW_WIDTH)
+    for heading in ("/s", "delivered", "in flight", "retrying", "dead"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in view.destinations:
+        flow = view.flows.get(one.name, ())
+        table.add_row(
+            Text(one.name, style="bold"),
+            _sparkline(flow),
+            Text(f"{sum(flow[-2:]) / 2:.0f}" if flow else "", style="dim"),
+            _figure(one.delivered, "green"),
+            _figure(one.in_flight, "cyan"),
+            _figure(one.waiting, "yellow"),
+            _figure(one.failed, "red"),
+        )
+    return table
+
+
+def _sparkline(flow: Sequence[float]) -> Text:
+    shown = [0.0] * max(0, _FLOW_WIDTH - len(flow)) + list(flow[-_FLOW_WIDTH:])
+    full = max(_FULL_BAR, *shown)
+    top = len(_BARS) - 1
+    bars = "".join(_BARS[min(top, math.ceil(one / full * top))] for one in shown)
+    return Text(bars, style="cyan")
+
+
+def _figure(value: int, style: str) -> Text:
+    return Text(f"{value}", style=style if value else "dim")
+
+
+def _causes(view: View) -> Panel:
+    lines = [
+        Text.assemble(
+            (f"{len(cause.deliveries):4d}  ", "red"),
+            (f"{cause.destination}  ", "bold"),
+            cause.what,
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        for cause in view.causes[:_CAUSE_LINES]
+    ] or [Text("   none", style="dim")]
+    lines += [Text()] * (_CAUSE_LINES - len(lines))
+    return Panel(
+        Group(*lines),
+        title="dead letters by cause",
+        title_align="left",
+        border_style="red" if view.causes else "dim",
+    )
+
+
+def _final_count(count: Count) -> Panel:
+    table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
+    table.add_column("")
+    for heading in ("the shop", "its services", "the store"):
+        table.add_column(heading, justify="right")
+    for row in count.table:
+        table.add_row(*row)
+    return Panel(table, title="the count", title_align="left", border_style="dim")
+
+
+def _verdict(count: Count) -> Text:
+    if count.adds_up:
+        return Text.assemble(
+            ("✓ lost: 0", "bold green"), "   Everything that was published has arrived."
+        )
+    problems = "\n".join(f"- {one}" for one in count.problems)
+    return Text.assemble(
+        (f"✗ lost: {len(count.lost)}   The count does not add up:\n", "bold red"), problems
+    )

@@ -1,0 +1,114 @@
+"""Every error Redrive raises, in one tree.
+
+RedriveError
+├── UsageError                    you: what was asked for cannot be done as asked
+│   ├── ConfigurationError        an option, a duration, a pattern or a declaration is wrong
+│   ├── PayloadError              the payload is not JSON, or larger than the limit
+│   ├── IdempotencyConflictError  the same idempotency key came with another body
+│   ├── TransactionError          `within=` got something Redrive cannot write into
+│   └── NotFoundError             no such delivery, destination or application
+└── StoreError                    the store: nothing was changed unless the message says so
+    ├── StoreUnavailableError     cannot be opened or reached, is locked, or went away
+    ├── StoreFullError            the disk is full
+    ├── StoreCorruptError         the file is damaged, or not a Redrive store
+    └── SchemaError               the schema is outside the range this version works with
+
+Terminal and Transient are no members: a handler raises them to say what kind of failure it met,
+and they become an outcome. They never reach a caller.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigurationError",
+    "IdempotencyConflictError",
+    "NotFoundError",
+    "PayloadError",
+    "RedriveError",
+    "SchemaError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreFullError",
+    "StoreUnavailableError",
+    "Terminal",
+    "TransactionError",
+    "Transient",
+    "UsageError",
+    "refuse_unknown",
+]
+
+
+class RedriveError(Exception):
+    """The base of every error Redrive raises at a caller."""
+
+
+class UsageError(RedriveError):
+    """What was asked for cannot be done as asked; nothing was stored."""
+
+
+class ConfigurationError(UsageError):
+    """An option, a duration, a pattern or a declaration is wrong."""
+
+
+class PayloadError(UsageError):
+    """The payload is not JSON, or is larger than the limit; nothing was stored."""
+
+
+class IdempotencyConflictError(UsageError):
+    """The same source and idempotency key were published before with another body."""
+
+
+class TransactionError(UsageError):
+    """`within=` cannot be joined, or a write went past an open transaction."""
+
+
+class NotFoundError(UsageError):
+    """No such delivery, destination or application."""
+
+
+class StoreError(RedriveError):
+    """The store could not do it."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be opened or reached, is locked, or went away."""
+
+
+class StoreFullError(StoreError):
+    """The disk under the store is full; nothing of the call was stored."""
+
+
+class StoreCorruptError(StoreError):
+    """The file is damaged, or is not a Redrive store."""
+
+
+class SchemaError(StoreError):
+    """The store's schema is outside the range this version of Redrive works with."""
+
+
+class Terminal(Exception):  # noqa: N818 - a verdict a handler raises, not an error of ours
+    """Raise it in a handler: trying again cannot help; the delivery fails at once."""
+
+
+class Transient(Exception):  # noqa: N818 - a verdict a handler raises, not an error of ours
+    """Raise it in a handler: this may heal; the delivery is retried by its retry policy.
+
+    `retry_after` (a duration such as `"30s"`) asks for at least that wait.
+    """
+
+    def __init__(self, *args: object, retry_after: object = None) -> None:
+        super().__init__(*args)
+        self.retry_after = retry_after
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> None:
+    """Raise for the first name that is not known, with the nearest one that is."""
+    choices = tuple(known)
+    for name in names:
+        if name not in choices:
+            close = difflib.get_close_matches(str(name), choices, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(choices)}."
+            raise ConfigurationError(f"There is no {what} {name!r}; {hint}")

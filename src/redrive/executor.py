@@ -1,0 +1,146 @@
+"""The port to threads: synchronous handlers, duties with a loop of their own, and the hard end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, NoReturn, Protocol, TypeVar
+
+__all__ = ["WEDGED", "Duty", "Executor", "RunningDuty", "ThreadExecutor", "end_process"]
+
+WEDGED = 70
+"""The exit code of a process that had to end because handlers in it would not."""
+_FLUSH_SECONDS = 1.0
+
+T = TypeVar("T")
+Duty = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Work that goes on until the event it is given is set."""
+
+
+class RunningDuty(Protocol):
+    """A duty under way."""
+
+    async def stop(self) -> None:
+        """Ask it to end, and return when it has."""
+
+
+class Executor(Protocol):
+    """Where work runs that must not share the handlers' event loop."""
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a blocking function; it sees the caller's context variables."""
+
+    def start(self, duty: Duty, *, name: str) -> RunningDuty:
+        """Run a duty that a blocked event loop here cannot hold up."""
+
+
+class ThreadExecutor:
+    """Threads that never keep the process from ending, made when needed and used again."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def job() -> None:
+            try:
+                answer = _Answer(future, result=context.run(function))
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
+                answer = _Answer(future, error=error)
+            try:
+                loop.call_soon_threadsafe(answer.give)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
+
+        with self._lock:
+            needs_thread = self._idle == 0
+            if not needs_thread:
+                self._idle -= 1
+        self._jobs.put(job)
+        if needs_thread:
+            threading.Thread(target=self._work, name="redrive-handler", daemon=True).start()
+        return future
+
+    def start(self, duty: Duty, *, name: str) -> RunningDuty:
+        return _DutyThread(duty, name=name)
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()
+            with self._lock:
+                self._idle += 1
+
+
+class _Answer:
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        *,
+        result: object = None,
+        error: BaseException | None = None,
+    ) -> None:
+        self._future = future
+        self._result = result
+        self._error = error
+
+    def give(self) -> None:
+        if self._future.done():
+            return
+        if self._error is None:
+            self._future.set_result(self._result)
+        elif isinstance(self._error, StopIteration):
+            self._future.set_exception(RuntimeError("the handler raised StopIteration"))
+        else:
+            self._future.set_exception(self._error)
+
+
+class _DutyThread:
+    def __init__(self, duty: Duty, *, name: str) -> None:
+        self._duty = duty
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._ready.wait)
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._ready.set()
+        await self._duty(self._stop)
+
+
+def end_process(code: int = WEDGED) -> NoReturn:
+    """End this process at once, whatever its handlers do; what it has printed is kept."""
+    with contextlib.suppress(RuntimeError):  # no thread to be had: then without the last words
+        # Whoever blocks may hold the lock of a stream, so the flush must not be waited for long.
+        flushing = threading.Thread(target=_flush, name="redrive-flush", daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH_SECONDS)
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

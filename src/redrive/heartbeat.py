@@ -1,0 +1,98 @@
+"""The heartbeat: tells the store that a worker lives, from outside the handlers' event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from redrive.clock import Clock, wait_at_most
+from redrive.errors import StoreError
+from redrive.observer import LeasesLost, Observer, WorkerWedged
+from redrive.pipeline.deliver import Carrier
+from redrive.store import Store
+
+__all__ = ["Heartbeat"]
+
+_BEATS_PER_LEASE = 4
+_TICKS_PER_LEASE = 6
+_LONGEST_TICK_SECONDS = 1.0
+_TICKS_MISSED = 3
+
+
+class Heartbeat:
+    """Extends the leases of what runs, and notices when the handlers' loop stands still."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        open_store: Callable[[], Awaitable[Store]],
+        carrier: Carrier,
+        lease: timedelta,
+        clock: Clock,
+        observer: Observer,
+        on_wedged: Callable[[], None],
+    ) -> None:
+        self._worker = worker
+        self._open_store = open_store
+        self._carrier = carrier
+        self._lease = lease
+        self._clock = clock
+        self._observer = observer
+        self._on_wedged = on_wedged
+        self._last_tick = clock.monotonic()
+        self._ticks_every = min(_LONGEST_TICK_SECONDS, lease.total_seconds() / _TICKS_PER_LEASE)
+
+    async def tick(self) -> None:
+        """Note that the handlers' loop runs, again and again; called on that loop."""
+        while True:
+            self._last_tick = self._clock.monotonic()
+            await self._clock.sleep(self._ticks_every)
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Beat until stopped."""
+        beat = self._lease.total_seconds() / _BEATS_PER_LEASE
+        store: Store | None = None
+        try:
+            while not stopped.is_set():
+                self._check_loop()
+                try:
+                    store = store or await self._open_store()
+                    await self._beat(store)
+                except StoreError:
+                    # The worker reports the outage; here it only matters to go on.
+                    await wait_at_most(stopped, beat / 4, self._clock)
+                    continue
+                except Exception:
+                    # Without a heartbeat every delivery here would be blamed for a crash.
+                    logging.getLogger("redrive").exception("A heartbeat failed; it goes on.")
+                await wait_at_most(stopped, beat, self._clock)
+        finally:
+            if store is not None:
+                await store.close()
+
+    async def _beat(self, store: Store) -> None:
+        leases = self._carrier.leases()
+        refused = await store.heartbeat(self._worker, leases, lease=self._lease)
+        # A lease settled between the list and the beat is not lost.
+        held = frozenset(self._carrier.leases()) if refused else frozenset()
+        lost = tuple(lease for lease in refused if lease in held)
+        if lost:
+            self._observer.notice(LeasesLost(worker=self._worker, leases=lost))
+
+    def _check_loop(self) -> None:
+        silence = self._clock.monotonic() - self._last_tick
+        if silence < self._ticks_every * _TICKS_MISSED:
+            return
+        load = self._carrier.wedged_by(self._last_tick)
+        if load is not None:
+            self._observer.notice(
+                WorkerWedged(
+                    worker=self._worker,
+                    destination=load.endpoint.destination.name,
+                    deliveries=tuple(one.lease.delivery_id for one in load.deliveries),
+                )
+            )
+            self._on_wedged()

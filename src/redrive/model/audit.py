@@ -1,0 +1,35 @@
+"""The audit log: who did what to deliveries, when and why."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from redrive.errors import ConfigurationError
+
+__all__ = ["Actor", "AuditEntry"]
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """The person or program behind an operation, and the reason given."""
+
+    by: str
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.by:
+            raise ConfigurationError("An operation needs a name in the audit log; say who acts.")
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation, as it was carried out."""
+
+    id: int
+    at: datetime
+    by: str
+    why: str
+    action: str
+    count: int
+    deliveries: tuple[int, ...]
+    detail: str = ""

@@ -1,0 +1,198 @@
+"""Events: what happened, as it was published."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, NewType, TypedDict, TypeVar
+
+import msgspec
+
+from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.model.duration import Duration, duration
+
+__all__ = [
+    "DEFAULT_GENERATION",
+    "Event",
+    "EventAttributes",
+    "EventId",
+    "NewEvent",
+    "Receipt",
+    "Severity",
+    "new_event",
+]
+
+EventId = NewType("EventId", str)
+T = TypeVar("T")
+
+DEFAULT_GENERATION = "default"
+_LONGEST_NAME = 200
+_PRIORITIES = range(-100, 101)
+_TYPE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class Severity(StrEnum):
+    """How serious an event is, for those who filter by it."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event still to be published; `publish_many` takes these.
+
+    `due` delays the first attempt, `deadline` is when trying stops. `key` is what the event is
+    about: an ordered destination keeps the order of each key.
+    """
+
+    type: str
+    payload: Any = None
+    key: str | None = None
+    tenant: str | None = None
+    source: str = ""
+    idempotency_key: str | None = None
+    headers: dict[str, str] = {}
+    severity: Severity = Severity.INFO
+    priority: int = 0
+    generation: str | None = None
+    occurred_at: datetime | None = None
+    deadline: datetime | None = None
+    due: datetime | None = None
+
+    def __post_init__(self) -> None:
+        _check_type(self.type)
+        for name in ("key", "tenant", "source", "idempotency_key", "generation"):
+            _check_text(name, getattr(self, name))
+        for name in ("occurred_at", "deadline", "due"):
+            _check_instant(name, getattr(self, name))
+        if not isinstance(self.headers, dict):
+            raise ConfigurationError(
+                f"headers is {self.headers!r}; it is a dict of text to text, "
+                'such as {"traceparent": "00-…"}.'
+            )
+        for name, value in self.headers.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise ConfigurationError(
+                    f"The header {name!r} has the value {value!r}; headers map text to text."
+                )
+        if self.severity not in tuple(Severity):
+            raise ConfigurationError(
+                f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
+            )
+        if self.priority not in _PRIORITIES:
+            raise ConfigurationError(
+                f"priority is {self.priority!r}; it is a whole number from -100 to 100, "
+                "and the higher one goes first."
+            )
+
+
+class EventAttributes(TypedDict, total=False):
+    """What `publish` takes beside the type and the payload.
+
+    `due` and `deadline` are instants, or durations from now such as `"5m"`.
+    """
+
+    key: str | None
+    tenant: str | None
+    source: str
+    idempotency_key: str | None
+    headers: dict[str, str]
+    severity: Severity
+    priority: int
+    generation: str | None
+    occurred_at: datetime | None
+    deadline: datetime | Duration | None
+    due: datetime | Duration | None
+
+
+def new_event(
+    event_type: str, payload: object, attributes: EventAttributes, *, now: datetime
+) -> NewEvent:
+    """Make an event of what `publish` was given; durations count from `now`."""
+    refuse_unknown(attributes, EventAttributes.__annotations__, what="event attribute")
+    given: dict[str, Any] = dict(attributes)
+    for name in ("due", "deadline"):
+        value = given.get(name)
+        if value is not None and not isinstance(value, datetime):
+            given[name] = now + duration(value, name=name)
+    return NewEvent(type=event_type, payload=payload, **given)
+
+
+class Event(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
+    """A published event.
+
+    Handlers see the payload decoded, as `Event[dict]` or as the type they ask for; stores keep
+    it as the JSON it was published with, as `Event[msgspec.Raw]`.
+    """
+
+    id: EventId
+    type: str
+    payload: T
+    published_at: datetime
+    occurred_at: datetime
+    key: str | None = None
+    tenant: str | None = None
+    source: str = ""
+    idempotency_key: str | None = None
+    headers: dict[str, str] = {}
+    severity: Severity = Severity.INFO
+    priority: int = 0
+    generation: str = DEFAULT_GENERATION
+    deadline: datetime | None = None
+    due: datetime | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What `publish` returns once the event and its deliveries are durable.
+
+    `destinations` is empty for an event nobody wants: it is in the log, counted as unrouted.
+    `is_duplicate` says that an earlier publish with the same idempotency key stored it.
+    """
+
+    event_id: EventId
+    destinations: tuple[str, ...] = ()
+    is_duplicate: bool = False
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether at least one destination wants the event."""
+        return bool(self.destinations)
+
+
+def _check_type(value: object) -> None:
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= _LONGEST_NAME
+        or not _TYPE_LETTERS.issuperset(value)
+    ):
+        raise ConfigurationError(
+            f"The event type is {value!r}; it is dotted words of letters, digits, '_' and '-', "
+            'at most 200 characters, such as "order.paid".'
+        )
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or len(value) > _LONGEST_NAME or "\x00" in value:
+        raise ConfigurationError(
+            f"{name} is {value!r}; it is text of at most {_LONGEST_NAME} characters "
+            "without a NUL character."
+        )
+
+
+def _check_instant(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, datetime):
+        raise ConfigurationError(
+            f"{name} is {value!r}; pass an aware datetime, such as datetime.now(UTC)."
+        )
+    if value.tzinfo is None:
+        raise ConfigurationError(
+            f"{name} is {value!r} without a time zone; pass an aware datetime, "
+            "such as datetime.now(UTC)."
+        )

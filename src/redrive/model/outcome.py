@@ -1,0 +1,76 @@
+"""Outcomes: what a transport answers after one attempt."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
+
+from redrive.errors import ConfigurationError
+from redrive.model.duration import Duration, duration
+
+__all__ = ["Cancel", "Fault", "Faulted", "Nature", "Outcome", "Snooze", "Succeeded"]
+
+
+class Nature(StrEnum):
+    """Whether trying again may help."""
+
+    TRANSIENT = "transient"
+    TERMINAL = "terminal"
+    THROTTLED = "throttled"
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One failure, captured: bounded text, safe to store. `rule` says what classified it."""
+
+    error_class: str
+    message: str
+    rule: str
+    code: str = ""
+    stack: str = ""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The destination took it."""
+
+
+class Faulted(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt failed. `retry_after` is the least wait the destination asked for."""
+
+    fault: Fault
+    nature: Nature
+    retry_after: timedelta | None = None
+
+
+class Snooze(msgspec.Struct, frozen=True):
+    """Return it from a handler: not now, try again after this long; spends no attempt.
+
+    >>> Snooze("5m").wait
+    datetime.timedelta(seconds=300)
+    """
+
+    wait: Duration
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "wait", duration(self.wait, name="Snooze"))
+
+    @property
+    def span(self) -> timedelta:
+        """The wait as a `timedelta`."""
+        return duration(self.wait)
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Return it from a handler: this must not be delivered any more, and why."""
+
+    why: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.why, str) or not self.why:
+            raise ConfigurationError(
+                f"The reason of Cancel is {self.why!r}; say why in a few words."
+            )
+
+
+Outcome = Succeeded | Faulted | Snooze | Cancel

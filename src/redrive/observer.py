@@ -1,0 +1,212 @@
+"""Facts: what happened at each step, told once to whoever watches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
+from redrive.model.event import EventId, Receipt
+from redrive.model.outcome import Fault
+from redrive.model.settlement import FailureReason, Recovery, Settlement
+from redrive.store import Overdue
+
+__all__ = [
+    "Claimed",
+    "DeadLettered",
+    "Fact",
+    "HandlerStuck",
+    "LeasesLost",
+    "Observer",
+    "Observers",
+    "Operated",
+    "Published",
+    "Rescued",
+    "Settlements",
+    "SettlementsRefused",
+    "StoreBack",
+    "StoreLost",
+    "WorkerStarted",
+    "WorkerStopped",
+    "WorkerStopping",
+    "WorkerWedged",
+]
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """Events and their deliveries are durable."""
+
+    events: tuple[tuple[str, Receipt], ...]
+    """The type and the receipt of each event."""
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker leased deliveries."""
+
+    worker: str
+    deliveries: tuple[Leased, ...]
+
+
+class Settlements(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's settlements were accepted."""
+
+    worker: str
+    settled: tuple[tuple[Leased, Settlement], ...]
+
+
+class SettlementsRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """Settlements came too late: the lease was no longer theirs, and nothing was changed."""
+
+    worker: str
+    leases: tuple[Lease, ...]
+
+
+class LeasesLost(msgspec.Struct, frozen=True, kw_only=True):
+    """A heartbeat found that leases had run out; those deliveries may run elsewhere by now."""
+
+    worker: str
+    leases: tuple[Lease, ...]
+
+
+class Rescued(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery was taken back from a worker that is gone."""
+
+    overdue: Overdue
+    recovery: Recovery
+
+
+class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery failed for good and now waits for a person."""
+
+    delivery_id: DeliveryId
+    event_id: EventId
+    event_type: str
+    destination: str
+    tenant: str | None
+    reason: FailureReason
+    fault: Fault
+    attempts: int
+
+    @classmethod
+    def of(cls, delivery: Delivery, reason: FailureReason, fault: Fault) -> DeadLettered:
+        """Return the fact about a stored delivery."""
+        return cls(
+            delivery_id=delivery.id,
+            event_id=delivery.event_id,
+            event_type=delivery.event_type,
+            destination=delivery.destination,
+            tenant=delivery.tenant,
+            reason=reason,
+            fault=fault,
+            attempts=delivery.attempts,
+        )
+
+
+class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler neither ended at its time-out nor within the grace after it."""
+
+    worker: str
+    destination: str
+    deliveries: tuple[DeliveryId, ...]
+
+
+class WorkerWedged(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler blocks the worker's event loop; the process ends so that a new one can start."""
+
+    worker: str
+    destination: str
+    deliveries: tuple[DeliveryId, ...]
+
+
+class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker takes up its work."""
+
+    worker: str
+    destinations: tuple[str, ...]
+    concurrency: int
+
+
+class WorkerStopping(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker claims nothing more and finishes what it carries."""
+
+    worker: str
+    carrying: int
+
+
+class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker has ended; what it could not finish was given back."""
+
+    worker: str
+    released: int
+
+
+class StoreLost(msgspec.Struct, frozen=True, kw_only=True):
+    """The store does not answer; the worker keeps its settlements and tries again."""
+
+    worker: str
+    error: str
+
+
+class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
+    """The store answers again."""
+
+    worker: str
+
+
+class Operated(msgspec.Struct, frozen=True, kw_only=True):
+    """A person changed deliveries."""
+
+    action: str
+    by: str
+    why: str
+    deliveries: tuple[DeliveryId, ...]
+
+
+Fact = (
+    Published
+    | Claimed
+    | Settlements
+    | SettlementsRefused
+    | LeasesLost
+    | Rescued
+    | DeadLettered
+    | HandlerStuck
+    | WorkerWedged
+    | WorkerStarted
+    | WorkerStopping
+    | WorkerStopped
+    | StoreLost
+    | StoreBack
+    | Operated
+)
+
+
+class Observer(Protocol):
+    """Someone who watches."""
+
+    def notice(self, fact: Fact) -> None:
+        """Take note, quickly: the engine waits. May be called from any thread."""
+
+
+class Observers:
+    """Several observers as one; a broken one harms neither the engine nor the others."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._observers = list(observers)
+
+    def add(self, observer: Observer) -> None:
+        """Let one more watch."""
+        self._observers.append(observer)
+
+    def notice(self, fact: Fact) -> None:
+        """Tell every observer."""
+        for observer in self._observers:
+            try:
+                observer.notice(fact)
+            except Exception:
+                logging.getLogger("redrive").exception(
+                    "The observer %s failed at %s.", type(observer).__name__, type(fact).__name__
+                )

@@ -1,0 +1,267 @@
+"""The log: each fact as structured lines, one per delivery, and never a payload."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+from redrive.clock import Clock, SystemClock
+from redrive.errors import ConfigurationError
+from redrive.model.delivery import Lease, Leased
+from redrive.model.duration import rough_duration
+from redrive.model.outcome import Fault
+from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Settlement, Snoozed
+from redrive.observer import (
+    Claimed,
+    DeadLettered,
+    Fact,
+    HandlerStuck,
+    LeasesLost,
+    Operated,
+    Published,
+    Rescued,
+    Settlements,
+    SettlementsRefused,
+    StoreBack,
+    StoreLost,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+    WorkerWedged,
+)
+
+__all__ = ["LoggingObserver", "configure_logging"]
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+_MOST_IDS = 20
+_LONGEST_ERROR = 300
+
+
+class LoggingObserver:
+    """Writes facts to a structlog logger.
+
+    Deliveries that go well are debug lines, retries info, dead letters errors. What the logger's
+    level leaves out costs next to nothing.
+    """
+
+    def __init__(
+        self, logger: FilteringBoundLogger | None = None, clock: Clock | None = None
+    ) -> None:
+        self._logger: FilteringBoundLogger = logger or structlog.get_logger("redrive")
+        self._clock = clock or SystemClock()
+
+    def notice(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one branch per fact
+        log = self._logger.bind()
+        match fact:
+            case Published():
+                _published(log, fact)
+            case Claimed():
+                _claimed(log, fact)
+            case Settlements():
+                self._settlements(log, fact)
+            case SettlementsRefused(worker=worker, leases=leases):
+                log.warning("settlements refused", worker=worker, **_leases(leases))
+            case LeasesLost(worker=worker, leases=leases):
+                log.warning("leases lost", worker=worker, **_leases(leases))
+            case Rescued():
+                self._rescued(log, fact)
+            case DeadLettered():
+                _dead_lettered(log, fact)
+            case HandlerStuck(worker=worker, destination=destination, deliveries=ids):
+                log.error("handler stuck", worker=worker, destination=destination, **_ids(ids))
+            case WorkerWedged(worker=worker, destination=destination, deliveries=ids):
+                log.critical("worker wedged", worker=worker, destination=destination, **_ids(ids))
+            case WorkerStarted(worker=worker, destinations=names, concurrency=concurrency):
+                log.info(
+                    "worker started",
+                    worker=worker,
+                    destinations=list(names),
+                    concurrency=concurrency,
+                )
+            case WorkerStopping(worker=worker, carrying=carrying):
+                log.info("worker stopping", worker=worker, carrying=carrying)
+            case WorkerStopped(worker=worker, released=released):
+                log.info("worker stopped", worker=worker, released=released)
+            case StoreLost(worker=worker, error=error):
+                log.error("store lost", worker=worker, error=error)
+            case StoreBack(worker=worker):
+                log.info("store back", worker=worker)
+            case Operated(action=action, by=by, why=why, deliveries=ids):
+                log.info("operated", action=action, by=by, why=why, **_ids(ids))
+            case never:
+                assert_never(never)
+
+    def _settlements(self, log: FilteringBoundLogger, fact: Settlements) -> None:
+        if not _hears(log, logging.INFO):
+            return
+        tells_all = _hears(log, logging.DEBUG)
+        for leased, settlement in fact.settled:
+            if tells_all or not isinstance(settlement, Delivered):
+                self._settled(log.bind(worker=fact.worker, **_delivery(leased)), settlement)
+
+    def _settled(self, log: FilteringBoundLogger, settlement: Settlement) -> None:
+        match settlement:
+            case Delivered():
+                log.debug("delivered")
+            case RetryAt(when=when, fault=fault):
+                log.info("retry", due_in=self._until(when), **_fault(fault))
+            case Snoozed(until=until, fault=why):
+                fields = {} if why is None else _fault(why)
+                log.info("snoozed", due_in=self._until(until), **fields)
+            case Failed():
+                pass  # a fact of its own tells of it
+            case never:
+                assert_never(never)
+
+    def _rescued(self, log: FilteringBoundLogger, fact: Rescued) -> None:
+        overdue = fact.overdue
+        log = log.bind(
+            lost_worker=overdue.worker,
+            delivery=overdue.lease.delivery_id,
+            event_id=overdue.event_id,
+            destination=overdue.destination,
+            attempt=overdue.attempt,
+        )
+        match fact.recovery:
+            case Requeued(when=when, crashes=crashes):
+                log.warning("rescued", due_in=self._until(when), crashes=crashes)
+            case Failed(reason=reason):
+                log.warning("rescued", reason=str(reason), crashes=overdue.crashes + 1)
+            case never:
+                assert_never(never)
+
+    def _until(self, when: datetime) -> str:
+        return rough_duration(max(timedelta(0), when - self._clock.now()))
+
+
+def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
+    """Send structlog's and the standard library's logs to standard error.
+
+    A person at a terminal gets readable lines, anything else JSON lines, unless `json` says which.
+    """
+    number = _LEVELS.get(str(level).lower())
+    if number is None:
+        raise ConfigurationError(f"The log level is {level!r}; it is one of {', '.join(_LEVELS)}.")
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    is_json = not sys.stderr.isatty() if json is None else json
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(is_json=is_json),
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=number, force=True)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _renderers(*, is_json: bool) -> Sequence[Processor]:
+    if is_json:
+        return (
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_json),
+        )
+    # The richer tracebacks print local variables, and so payloads.
+    return (
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        ),
+    )
+
+
+def _json(line: object, **_options: object) -> str:
+    return msgspec.json.encode(line, enc_hook=repr).decode()
+
+
+def _hears(log: FilteringBoundLogger, level: int) -> bool:
+    """Tell whether lines of this level are kept, where the logger can say so."""
+    ask = getattr(log, "is_enabled_for", None)
+    return ask is None or bool(ask(level))
+
+
+def _published(log: FilteringBoundLogger, fact: Published) -> None:
+    if not _hears(log, logging.INFO):
+        return
+    for event_type, receipt in fact.events:
+        if receipt.is_routed:
+            log.debug(
+                "published",
+                event_type=event_type,
+                event_id=receipt.event_id,
+                destinations=list(receipt.destinations),
+                is_duplicate=receipt.is_duplicate,
+            )
+        else:
+            log.info("unrouted", event_type=event_type, event_id=receipt.event_id)
+
+
+def _claimed(log: FilteringBoundLogger, fact: Claimed) -> None:
+    if _hears(log, logging.DEBUG):
+        for leased in fact.deliveries:
+            log.debug("claimed", worker=fact.worker, **_delivery(leased))
+
+
+def _dead_lettered(log: FilteringBoundLogger, fact: DeadLettered) -> None:
+    log.error(
+        "dead letter",
+        delivery=fact.delivery_id,
+        event_id=fact.event_id,
+        event_type=fact.event_type,
+        destination=fact.destination,
+        tenant=fact.tenant,
+        reason=str(fact.reason),
+        attempts=fact.attempts,
+        **_fault(fact.fault),
+    )
+
+
+def _delivery(leased: Leased) -> dict[str, object]:
+    return {
+        "delivery": leased.lease.delivery_id,
+        "event_id": leased.event.id,
+        "event_type": leased.event.type,
+        "destination": leased.destination,
+        "attempt": leased.attempt,
+    }
+
+
+def _fault(fault: Fault) -> dict[str, str]:
+    return {
+        "error_class": fault.error_class,
+        "error": fault.message[:_LONGEST_ERROR],
+        "rule": fault.rule,
+    }
+
+
+def _leases(leases: Sequence[Lease]) -> dict[str, object]:
+    return _ids([lease.delivery_id for lease in leases])
+
+
+def _ids(ids: Sequence[int]) -> dict[str, object]:
+    return {"count": len(ids), "deliveries": list(ids[:_MOST_IDS])}

@@ -1,0 +1,178 @@
+"""Everything a person may do; the CLI, the API and the dashboard are thin over it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from redrive.errors import ConfigurationError, NotFoundError, UsageError
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.event import Event
+from redrive.observer import Observer, Operated
+from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.store import Figures, Finding, LoggedEvent, Page, Query, Store
+
+__all__ = ["Operations", "Story"]
+
+_MOST_PER_PAGE = 1_000
+_PRIORITIES = range(-100, 101)
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery with everything known of it: its event, its tries, its earlier cycles."""
+
+    delivery: Delivery
+    event: Event[msgspec.Raw]
+
+    @property
+    def payload(self) -> object:
+        """The event's payload, decoded."""
+        return msgspec.json.decode(self.event.payload)
+
+
+class Operations:
+    """Look at the system and act on it.
+
+    Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids
+    of the deliveries that changed; others were in a status in which the act means nothing.
+    """
+
+    def __init__(self, store: Callable[[], Awaitable[Store]], observer: Observer) -> None:
+        self._store = store
+        self._observer = observer
+
+    async def status(self) -> Figures:
+        """Return the whole system in numbers."""
+        return await (await self._store()).figures()
+
+    async def schema_version(self) -> int:
+        """Return the version of the store's schema, brought up to date by opening it."""
+        return (await self._store()).schema_version
+
+    async def examine(self) -> Sequence[Finding]:
+        """Look for what is wrong with the store and the system, and say what to do about it."""
+        store = await self._store()
+        figures = await store.figures()
+        old = Query(until=figures.now - NEGLECTED_AFTER)
+        return (
+            *await store.check(),
+            *diagnose(
+                figures,
+                overdue=len(await store.overdue()),
+                is_neglected=bool((await store.find(old, limit=1)).deliveries),
+            ),
+        )
+
+    async def deliveries(
+        self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """Return the deliveries a query finds, latest change first; dead letters by default."""
+        if not 1 <= limit <= _MOST_PER_PAGE:
+            raise UsageError(f"limit is {limit}; it is a number from 1 to {_MOST_PER_PAGE}.")
+        return await (await self._store()).find(query or Query(), cursor=cursor, limit=limit)
+
+    async def dead_letters(
+        self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """Return the dead letters a query finds, the latest first."""
+        chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
+        return await self.deliveries(chosen, cursor=cursor, limit=limit)
+
+    async def show(self, delivery_id: int) -> Story:
+        """Return one delivery with its whole story."""
+        delivery = await (await self._store()).find_delivery(DeliveryId(delivery_id))
+        if delivery is None:
+            raise NotFoundError(
+                f"There is no delivery {delivery_id}; it may have been deleted. "
+                "`redrive dlq list` shows the dead letters there are."
+            )
+        event = await (await self._store()).find_event(delivery.event_id)
+        if event is None:
+            raise NotFoundError(
+                f"The event {delivery.event_id} of delivery {delivery_id} is no longer in the log."
+            )
+        return Story(delivery=delivery, event=event)
+
+    async def events(self, *, after: int = 0, limit: int = 50) -> Sequence[LoggedEvent]:
+        """Return published events in commit order; `after` is the position to go on from."""
+        return await (await self._store()).read_events(after=after, limit=limit)
+
+    async def replay(
+        self, ids: Sequence[int], *, by: str, why: str = "", generation: str | None = None
+    ) -> Sequence[DeliveryId]:
+        """Send dead letters again, in place: same event id, history kept, attempts from zero."""
+        actor = Actor(by, why)
+        changed = await (await self._store()).replay(_ids(ids), actor=actor, generation=generation)
+        return self._done("replay", changed, actor)
+
+    async def delete(self, ids: Sequence[int], *, by: str, why: str) -> Sequence[DeliveryId]:
+        """Remove dead letters for good; the reason is kept in the audit log."""
+        actor = _with_reason(by, why, "delete")
+        return self._done(
+            "delete", await (await self._store()).delete(_ids(ids), actor=actor), actor
+        )
+
+    async def resolve(self, ids: Sequence[int], *, by: str, why: str) -> Sequence[DeliveryId]:
+        """Mark dead letters as handled elsewhere; they stay, out of the way, with the reason."""
+        actor = _with_reason(by, why, "resolve")
+        return self._done(
+            "resolve", await (await self._store()).resolve(_ids(ids), actor=actor), actor
+        )
+
+    async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> Sequence[DeliveryId]:
+        """Fail pending deliveries as cancelled."""
+        actor = Actor(by, why)
+        return self._done(
+            "cancel", await (await self._store()).cancel(_ids(ids), actor=actor), actor
+        )
+
+    async def reschedule(
+        self, ids: Sequence[int], *, due: datetime, by: str, why: str = ""
+    ) -> Sequence[DeliveryId]:
+        """Move the due time of pending deliveries."""
+        if due.tzinfo is None:
+            raise ConfigurationError(
+                f"due is {due!r} without a time zone; pass an aware datetime, "
+                "such as datetime.now(UTC)."
+            )
+        actor = Actor(by, why)
+        changed = await (await self._store()).reschedule(_ids(ids), due=due, actor=actor)
+        return self._done("reschedule", changed, actor)
+
+    async def prioritise(
+        self, ids: Sequence[int], *, priority: int, by: str, why: str = ""
+    ) -> Sequence[DeliveryId]:
+        """Change the priority of pending deliveries; the higher one goes first."""
+        if priority not in _PRIORITIES:
+            raise ConfigurationError(
+                f"priority is {priority!r}; it is a whole number from -100 to 100."
+            )
+        actor = Actor(by, why)
+        changed = await (await self._store()).prioritise(_ids(ids), priority=priority, actor=actor)
+        return self._done("prioritise", changed, actor)
+
+    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+        """Return past operations, the latest first."""
+        return await (await self._store()).audit(before=before, limit=limit)
+
+    def _done(
+        self, action: str, changed: Sequence[DeliveryId], actor: Actor
+    ) -> Sequence[DeliveryId]:
+        if changed:
+            self._observer.notice(
+                Operated(action=action, by=actor.by, why=actor.why, deliveries=tuple(changed))
+            )
+        return changed
+
+
+def _ids(ids: Sequence[int]) -> list[DeliveryId]:
+    return [DeliveryId(one) for one in ids]
+
+
+def _with_reason(by: str, why: str, action: str) -> Actor:
+    if not why:
+        raise UsageError(f"A reason is needed to {action} dead letters; say why.")
+    return Actor(by, why)

@@ -1,0 +1,46 @@
+"""Claim: lease what may start now, and learn when to look again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from redrive.observer import Claimed, Observer
+from redrive.store import Allowance, Claim, ClaimRequest, DeliveryQueue
+
+__all__ = ["Claimer"]
+
+
+class Claimer(msgspec.Struct, frozen=True, kw_only=True):
+    """Claims in the name of one worker."""
+
+    store: DeliveryQueue
+    worker: str
+    generations: tuple[str, ...]
+    lease: timedelta
+    observer: Observer
+
+    async def claim(self, allowances: Sequence[Allowance], *, limit: int) -> Claim:
+        """Lease up to `limit` deliveries within the allowances."""
+        return await self._claim(allowances, limit=limit, alone=False)
+
+    async def claim_suspect(self, allowances: Sequence[Allowance]) -> Claim:
+        """Lease one delivery that is suspected of crashing workers, to be run alone."""
+        return await self._claim(allowances, limit=1, alone=True)
+
+    async def _claim(self, allowances: Sequence[Allowance], *, limit: int, alone: bool) -> Claim:
+        claim = await self.store.claim(
+            ClaimRequest(
+                worker=self.worker,
+                allowances=tuple(allowances),
+                generations=self.generations,
+                lease=self.lease,
+                limit=limit,
+                alone=alone,
+            )
+        )
+        if claim.deliveries:
+            self.observer.notice(Claimed(worker=self.worker, deliveries=claim.deliveries))
+        return claim

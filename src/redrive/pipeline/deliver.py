@@ -1,0 +1,295 @@
+"""Deliver: run what was claimed, each try within its time-out, and collect the outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+from redrive.clock import Clock, wait_at_most
+from redrive.model.delivery import Lease, Leased
+from redrive.model.outcome import Faulted, Nature, Outcome
+from redrive.observer import HandlerStuck, Observer
+from redrive.policies.capture import capture, timed_out
+from redrive.transport import Endpoint
+
+__all__ = ["Carrier", "Load"]
+
+_LONGEST_WITHOUT_A_BREAK = 0.01
+
+
+class Load:
+    """Deliveries on their way together: one for most transports, several for those that batch."""
+
+    __slots__ = (
+        "claimed",
+        "deliveries",
+        "endpoint",
+        "is_abandoned",
+        "is_timed_out",
+        "outcomes",
+        "started",
+        "task",
+        "timeout",
+        "took",
+        "waited",
+    )
+
+    def __init__(self, endpoint: Endpoint, deliveries: Sequence[Leased], *, claimed: float) -> None:
+        self.endpoint = endpoint
+        self.deliveries = deliveries
+        self.claimed = claimed
+        self.timeout = endpoint.terms.timeout.total_seconds()
+        self.started: float | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.outcomes: Sequence[Outcome] = ()
+        self.waited = 0.0
+        self.took = 0.0
+        self.is_timed_out = False
+        self.is_abandoned = False
+
+    def finish(self, outcomes: Sequence[Outcome], *, now: float) -> None:
+        """Keep what came of it, and how long it took."""
+        self.outcomes = outcomes
+        self.waited = now - self.claimed
+        self.took = 0.0 if self.started is None else now - self.started
+
+    @property
+    def begun(self) -> float:
+        """When its time began to run: a load that is never started must not be held for ever."""
+        return self.claimed if self.started is None else self.started
+
+    def overran(self, now: float, *, grace: float) -> bool:
+        """Tell whether it has run for longer than its time-out and the grace after it."""
+        if self.started is None:
+            return False
+        return now >= self.started + self.timeout + grace
+
+
+class Carrier:
+    """Runs loads on one event loop, in tasks that are used again.
+
+    A task of its own and a timer for every delivery would cost more than all the rest of its way.
+    So a few runners take loads from a queue, and one watch looks after all time-outs. A runner
+    whose handler has changed context variables is replaced: no delivery sees another's.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        clock: Clock,
+        grace: timedelta,
+        observer: Observer,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._worker = worker
+        self._clock = clock
+        self._grace = grace.total_seconds()
+        self._observer = observer
+        self._on_progress = on_progress
+        self._queue: deque[Load] = deque()
+        self._running: dict[Load, None] = {}
+        self._stuck: dict[Load, None] = {}
+        self._finished: list[Load] = []
+        self._runners: dict[asyncio.Task[None], None] = {}
+        self._parked: list[asyncio.Future[None]] = []
+        self._context = contextvars.copy_context()
+        self._last_break = clock.monotonic()
+        self._is_runner_called = False
+        self._next_check = math.inf
+        self._must_check = asyncio.Event()
+
+    def start(self, loads: Sequence[Load]) -> None:
+        """Take over loads; they begin as soon as the event loop is free."""
+        for load in loads:
+            self._running[load] = None
+        self._queue.extend(loads)
+        self._call_runner()
+
+    def take_finished(self) -> list[Load]:
+        """Return the loads that have ended since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def running(self) -> dict[str, int]:
+        """Return how many deliveries are on their way, or stuck, to each destination."""
+        return _by_destination(self._running)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is on its way that is still to be settled."""
+        return len(self._running) == len(self._stuck)
+
+    def stuck(self) -> dict[str, int]:
+        """Return how many deliveries' handlers neither ended nor stopped, by destination."""
+        return _by_destination(self._stuck)
+
+    def leases(self) -> list[Lease]:
+        """Return the leases worth extending. May be called from another thread."""
+        now = self._clock.monotonic()
+        return [
+            delivery.lease
+            for load in list(self._running)
+            if not load.is_abandoned and now < load.begun + load.timeout + self._grace
+            for delivery in load.deliveries
+        ]
+
+    def wedged_by(self, last_tick: float) -> Load | None:
+        """Return a load whose time-out and grace have passed while the event loop stood still.
+
+        May be called from another thread.
+        """
+        now = self._clock.monotonic()
+        for load in list(self._running):
+            allowed = load.timeout + self._grace
+            is_unwatched = last_tick < load.begun + load.timeout and not load.is_abandoned
+            blocked_since = load.begun if is_unwatched else max(load.begun, last_tick)
+            if now >= blocked_since + allowed:
+                return load
+        return None
+
+    async def watch(self) -> None:
+        """End what takes longer than its time-out, until cancelled."""
+        while True:
+            self._must_check.clear()
+            self._next_check = self._earliest_overrun()
+            if self._next_check == math.inf:
+                await self._must_check.wait()
+            else:
+                rest = self._next_check - self._clock.monotonic()
+                await wait_at_most(self._must_check, rest, self._clock)
+            self._check()
+
+    async def stop(self) -> list[Leased]:
+        """End everything now; returns the deliveries that were not finished."""
+        unfinished = [
+            delivery
+            for load in self._running
+            if not load.is_abandoned
+            for delivery in load.deliveries
+        ]
+        self._queue.clear()
+        runners = list(self._runners)
+        for _ in range(2):  # a handler in a thread gives up at the second word only
+            for runner in runners:
+                runner.cancel()
+            await self._clock.sleep(0)
+        for parked in self._parked:
+            parked.cancel()
+        self._running.clear()
+        self._stuck.clear()
+        return unfinished
+
+    def _call_runner(self) -> None:
+        if not self._queue or self._is_runner_called:
+            return
+        self._is_runner_called = True
+        while self._parked:
+            parked = self._parked.pop()
+            if not parked.done():
+                parked.set_result(None)
+                return
+        runner = self._context.run(asyncio.create_task, self._run())
+        self._runners[runner] = None
+        runner.add_done_callback(lambda task: self._runners.pop(task, None))
+
+    async def _run(self) -> None:
+        clean = contextvars.copy_context()
+        self._is_runner_called = False
+        self._last_break = self._clock.monotonic()
+        while True:
+            if not self._queue:
+                parked = asyncio.get_running_loop().create_future()
+                self._parked.append(parked)
+                await parked
+                self._is_runner_called = False
+                self._last_break = self._clock.monotonic()
+                continue
+            load = self._queue.popleft()
+            # Were this handler to wait, the next load must not wait for it.
+            self._call_runner()
+            await self._carry(load)
+            if contextvars.copy_context() != clean:
+                self._call_runner()
+                return
+            if self._clock.monotonic() - self._last_break > _LONGEST_WITHOUT_A_BREAK:
+                await self._clock.sleep(0)
+                self._last_break = self._clock.monotonic()
+
+    async def _carry(self, load: Load) -> None:
+        load.task = task = asyncio.current_task()
+        load.started = self._clock.monotonic()
+        if load.started + load.timeout < self._next_check:
+            self._must_check.set()
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await load.endpoint.transport.send(load.deliveries)
+        except asyncio.CancelledError:
+            if not load.is_timed_out:
+                raise
+            outcomes = _timed_out(load)
+        except Exception as error:  # noqa: BLE001 - a transport that raises is a failure like others
+            fault = capture(error, rule="transport raised")
+            outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(load.deliveries)
+        if load.is_timed_out and task is not None:
+            task.uncancel()
+        is_awaited = load in self._running and not load.is_abandoned
+        self._running.pop(load, None)
+        self._stuck.pop(load, None)
+        if is_awaited:
+            self._end(load, outcomes)
+        else:
+            self._on_progress()
+
+    def _end(self, load: Load, outcomes: Sequence[Outcome]) -> None:
+        load.finish(outcomes, now=self._clock.monotonic())
+        self._finished.append(load)
+        self._on_progress()
+
+    def _earliest_overrun(self) -> float:
+        return min(
+            (
+                load.started + load.timeout + (self._grace if load.is_timed_out else 0.0)
+                for load in self._running
+                if load.started is not None and not load.is_abandoned
+            ),
+            default=math.inf,
+        )
+
+    def _check(self) -> None:
+        now = self._clock.monotonic()
+        for load in list(self._running):
+            if load.is_abandoned or not load.overran(now, grace=0.0):
+                continue
+            if not load.is_timed_out:
+                load.is_timed_out = True
+                if load.task is not None:
+                    load.task.cancel()
+            elif load.overran(now, grace=self._grace):
+                load.is_abandoned = True
+                self._stuck[load] = None
+                self._end(load, _timed_out(load))
+                self._observer.notice(
+                    HandlerStuck(
+                        worker=self._worker,
+                        destination=load.endpoint.destination.name,
+                        deliveries=tuple(one.lease.delivery_id for one in load.deliveries),
+                    )
+                )
+
+
+def _by_destination(loads: Iterable[Load]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for load in loads:
+        name = load.endpoint.destination.name
+        counts[name] = counts.get(name, 0) + len(load.deliveries)
+    return counts
+
+
+def _timed_out(load: Load) -> list[Outcome]:
+    outcome = Faulted(fault=timed_out(load.endpoint.terms.timeout), nature=Nature.TRANSIENT)
+    return [outcome] * len(load.deliveries)

@@ -1,0 +1,218 @@
+"""Publish: events in, receipts out, durable in between; concurrent calls share a commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from redrive.clock import Clock, Ids
+from redrive.errors import IdempotencyConflictError, PayloadError, TransactionError
+from redrive.model.destination import Routes
+from redrive.model.event import Event, EventId, NewEvent, Receipt
+from redrive.observer import Observer, Published
+from redrive.store import Conflict, Entry, EventLog, Registry, RoutesChanged
+
+__all__ = ["Publisher", "encode_payload", "open_transaction"]
+
+_MOST_PER_COMMIT = 1_000
+_NOT_FINITE = b"null"
+
+
+class _Transaction(Protocol):
+    @property
+    def is_open(self) -> bool: ...
+
+
+open_transaction: contextvars.ContextVar[_Transaction | None] = contextvars.ContextVar(
+    "redrive_open_transaction", default=None
+)
+"""The caller's transaction that is open in this context, if any."""
+
+
+class _Log(EventLog, Registry, Protocol):
+    """What publishing needs of a store."""
+
+
+class Publisher:
+    """Publishes on one event loop; calls that come while one commits go together in the next."""
+
+    def __init__(
+        self,
+        store: _Log,
+        *,
+        clock: Clock,
+        ids: Ids,
+        observer: Observer,
+        payload_limit: int,
+        generation: str,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._observer = observer
+        self._payload_limit = payload_limit
+        self._generation = generation
+        self._routes: Routes | None = None
+        self._waiting: list[tuple[Event[msgspec.Raw], asyncio.Future[Receipt | Conflict]]] = []
+        self._committing: asyncio.Task[None] | None = None
+
+    async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
+        """Publish one event; returns when it is durable, or has joined the transaction."""
+        _refuse_bypass(within)
+        prepared = self._prepare(event)
+        if within is not None:
+            (result,) = await self._append([prepared], all_or_nothing=True, within=within)
+            return _receipt(event, result)
+        future: asyncio.Future[Receipt | Conflict] = asyncio.get_running_loop().create_future()
+        self._waiting.append((prepared, future))
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit())
+        return _receipt(event, await future)
+
+    async def publish_many(
+        self, events: Sequence[NewEvent], *, within: object = None
+    ) -> Sequence[Receipt]:
+        """Publish all of the events, or none of them."""
+        _refuse_bypass(within)
+        prepared = [self._prepare(event) for event in events]
+        if not prepared:
+            return []
+        results = await self._append(prepared, all_or_nothing=True, within=within)
+        return [_receipt(event, result) for event, result in zip(events, results, strict=True)]
+
+    def _prepare(self, new: NewEvent) -> Event[msgspec.Raw]:
+        payload = encode_payload(new.payload)
+        if len(payload) > self._payload_limit:
+            raise PayloadError(
+                f"The payload of {new.type} is {len(payload):,} bytes of JSON, more than the limit "
+                f"of {self._payload_limit:,}. Store the large part elsewhere and publish a "
+                "reference to it, or raise payload_limit."
+            )
+        now = self._clock.now()
+        return Event(
+            id=EventId(self._ids.event_id()),
+            type=new.type,
+            payload=msgspec.Raw(payload),
+            published_at=now,
+            occurred_at=new.occurred_at or now,
+            key=new.key,
+            tenant=new.tenant,
+            source=new.source,
+            idempotency_key=new.idempotency_key,
+            headers=new.headers,
+            severity=new.severity,
+            priority=new.priority,
+            generation=new.generation or self._generation,
+            deadline=new.deadline,
+            due=new.due,
+        )
+
+    async def _commit(self) -> None:
+        """Store what waits, batch after batch, until nothing does."""
+        try:
+            while self._waiting:
+                batch = self._waiting[:_MOST_PER_COMMIT]
+                del self._waiting[:_MOST_PER_COMMIT]
+                try:
+                    results = await self._append(
+                        [event for event, _ in batch], all_or_nothing=False, within=None
+                    )
+                except Exception as error:  # noqa: BLE001 - every caller of the batch hears of it
+                    for _, future in batch:
+                        if not future.done():
+                            future.set_exception(error)
+                else:
+                    for (_, future), result in zip(batch, results, strict=True):
+                        if not future.done():
+                            future.set_result(result)
+        finally:
+            self._committing = None
+
+    async def _append(
+        self, events: Sequence[Event[msgspec.Raw]], *, all_or_nothing: bool, within: object
+    ) -> Sequence[Receipt | Conflict]:
+        routes = self._routes or await self._store.routes()
+        while True:
+            appended = await self._store.append(
+                [Entry(event, routes.destinations_for(event.type)) for event in events],
+                routes_version=routes.version,
+                all_or_nothing=all_or_nothing,
+                within=within,
+            )
+            if not isinstance(appended, RoutesChanged):
+                break
+            routes = await self._store.routes()
+        self._routes = routes
+        stored = tuple(
+            (event.type, result)
+            for event, result in zip(events, appended.results, strict=True)
+            if isinstance(result, Receipt)
+        )
+        if stored and (len(stored) == len(events) or not all_or_nothing):
+            self._observer.notice(Published(events=stored))
+        return appended.results
+
+
+def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """Return a payload as JSON, or say why it cannot be one."""
+    try:
+        encoded = msgspec.json.encode(payload, enc_hook=_encode_model)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise PayloadError(
+            f"The payload is not JSON: {error}. Publish dicts, lists, text, numbers, booleans and "
+            "null, or a dataclass, msgspec Struct or pydantic model made of them."
+        ) from error
+    # Not-a-number and infinity become null: look closer only when there is a null at all.
+    if _NOT_FINITE in encoded and _has_infinite(
+        msgspec.to_builtins(payload, enc_hook=_encode_model)
+    ):
+        raise PayloadError(
+            "The payload holds a number that JSON does not have (NaN or infinity). "
+            "Publish null or text instead."
+        )
+    return encoded
+
+
+def _encode_model(value: object) -> object:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def _has_infinite(value: object) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(_has_infinite(one) for one in value.values())
+        case list() | tuple():
+            return any(_has_infinite(one) for one in value)
+        case _:
+            return False
+
+
+def _refuse_bypass(within: object) -> None:
+    """A write past an open transaction would wait for the lock which that one holds, for ever."""
+    current = open_transaction.get()
+    # A task begun inside the block keeps its context when the block is over.
+    if within is None and current is not None and current.is_open:
+        raise TransactionError(
+            "A transaction of app.transaction() is open here and holds the write lock; "
+            "publish with within=, or after the block."
+        )
+
+
+def _receipt(event: NewEvent, result: Receipt | Conflict) -> Receipt:
+    if isinstance(result, Conflict):
+        raise IdempotencyConflictError(
+            f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
+            f"before, by event {result.event_id}, with another body; nothing was stored. "
+            "Use a new key for a new event."
+        )
+    return result

@@ -1,0 +1,134 @@
+"""Settle: from outcomes to decisions, and from decisions to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from redrive.clock import Rng
+from redrive.model.delivery import Attempt, Leased
+from redrive.model.outcome import Outcome, Succeeded
+from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
+from redrive.observer import DeadLettered, Observer, Settlements, SettlementsRefused
+from redrive.policies.settlement import settle
+from redrive.policies.terms import Terms
+from redrive.store import DeliveryQueue, Settled
+
+__all__ = ["Decision", "Settler", "Tally"]
+
+_DELIVERED = Delivered()
+
+
+class Tally(msgspec.Struct):
+    """What a worker has settled since it started."""
+
+    delivered: int = 0
+    retried: int = 0
+    snoozed: int = 0
+    failed: int = 0
+    refused: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """How many tries were settled in all."""
+        return self.delivered + self.retried + self.snoozed + self.failed
+
+    def count(self, settlement: Settlement) -> None:
+        """Count one that was accepted."""
+        match settlement:
+            case Delivered():
+                self.delivered += 1
+            case RetryAt():
+                self.retried += 1
+            case Snoozed():
+                self.snoozed += 1
+            case Failed():
+                self.failed += 1
+            case never:
+                assert_never(never)
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A settlement and the delivery it is about."""
+
+    leased: Leased
+    settled: Settled
+
+
+class Settler(msgspec.Struct, frozen=True, kw_only=True):
+    """Settles in the name of one worker."""
+
+    store: DeliveryQueue
+    worker: str
+    rng: Rng
+    observer: Observer
+
+    def decide(
+        self, leased: Leased, outcome: Outcome, terms: Terms, *, waited: float, took: float
+    ) -> Decision:
+        """Decide about one delivery `waited` seconds after its claim, of which it ran `took`.
+
+        Times are counted from the claim's instant, so they are of the store's clock.
+        """
+        if isinstance(outcome, Succeeded):
+            return Decision(leased, Settled(lease=leased.lease, settlement=_DELIVERED))
+        now = leased.claimed_at + timedelta(seconds=waited)
+        settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
+        attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
+        return Decision(leased, Settled(lease=leased.lease, settlement=settlement, attempt=attempt))
+
+    def _record(
+        self, leased: Leased, settlement: Settlement, *, now: datetime, took: timedelta
+    ) -> Attempt | None:
+        match settlement:
+            case Delivered():
+                return None
+            case RetryAt(fault=fault):
+                result = "retry"
+            case Failed(fault=fault):
+                result = "failed"
+            case Snoozed(fault=fault):
+                result = "snoozed"
+            case never:
+                assert_never(never)
+        return Attempt(
+            number=leased.attempt,
+            started_at=now - took,
+            ended_at=now,
+            worker=self.worker,
+            result=result,
+            fault=fault,
+        )
+
+    async def settle(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+        """Carry out the decisions; returns those that were accepted."""
+        refused = frozenset(await self.store.settle([one.settled for one in decisions]))
+        if refused:
+            self.observer.notice(SettlementsRefused(worker=self.worker, leases=tuple(refused)))
+            decisions = [one for one in decisions if one.settled.lease not in refused]
+        self.observer.notice(
+            Settlements(
+                worker=self.worker,
+                settled=tuple((one.leased, one.settled.settlement) for one in decisions),
+            )
+        )
+        for one in decisions:
+            if isinstance(one.settled.settlement, Failed):
+                self.observer.notice(_dead_letter(one.leased, one.settled.settlement))
+        return decisions
+
+
+def _dead_letter(leased: Leased, failed: Failed) -> DeadLettered:
+    return DeadLettered(
+        delivery_id=leased.lease.delivery_id,
+        event_id=leased.event.id,
+        event_type=leased.event.type,
+        destination=leased.destination,
+        tenant=leased.event.tenant,
+        reason=failed.reason,
+        fault=failed.fault,
+        attempts=leased.attempt,
+    )

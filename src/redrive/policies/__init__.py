@@ -1,0 +1,1 @@
+"""The decisions: pure functions of a state, the present and chance."""

@@ -1,0 +1,157 @@
+"""Diagnosis: what the figures say about the health of the system, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from redrive.model.duration import rough_duration
+from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
+
+__all__ = ["NEGLECTED_AFTER", "SILENT_AFTER", "diagnose", "is_alive"]
+
+SILENT_AFTER = timedelta(minutes=1)
+"""A worker that was not heard of for this long is taken to be gone."""
+
+NEGLECTED_AFTER = timedelta(days=7)
+"""A dead letter should not wait longer than this for a person."""
+
+_LATE_AFTER = timedelta(minutes=1)
+_CLOCK_SLACK = timedelta(seconds=5)
+_START_ONE = "Start a worker with: redrive worker module:app"
+
+
+def diagnose(
+    figures: Figures, *, overdue: int = 0, is_neglected: bool = False
+) -> Sequence[Finding]:
+    """Say how the system is.
+
+    `overdue` is how many leases have run out without a rescue; `is_neglected` says that a dead
+    letter is older than `NEGLECTED_AFTER`.
+    """
+    return (
+        *_workers(figures, overdue),
+        *_lateness(figures),
+        *_dead_letters(figures, is_neglected=is_neglected),
+        *_lanes(figures),
+        *_unrouted(figures),
+        *_clocks(figures),
+    )
+
+
+def is_alive(worker: WorkerFigures, figures: Figures) -> bool:
+    """Tell whether the worker was heard of lately."""
+    return figures.now - worker.seen_at < SILENT_AFTER
+
+
+def _workers(figures: Figures, overdue: int) -> Iterator[Finding]:
+    alive = sum(is_alive(worker, figures) for worker in figures.workers)
+    late = max((_lateness_of(one, figures) for one in figures.destinations), default=timedelta(0))
+    if alive:
+        yield _ok(f"{_counted(alive, 'worker is', 'workers are')} alive.")
+    elif late:
+        yield Finding(
+            level=Level.ERROR if late >= _LATE_AFTER else Level.WARNING,
+            what=f"Work has been due for {rough_duration(late)}, and no worker is alive.",
+            advice=_START_ONE,
+        )
+    else:
+        yield _ok("No worker is alive, and nothing is due.")
+    lost = [one for one in figures.workers if one.in_flight and not is_alive(one, figures)]
+    for worker in lost:
+        silence = rough_duration(figures.now - worker.seen_at)
+        held = _counted(worker.in_flight, "delivery", "deliveries")
+        yield Finding(
+            level=Level.WARNING,
+            what=f"Worker {worker.id} was last heard of {silence} ago and holds {held}.",
+            advice="" if alive else f"Any live worker takes them back. {_START_ONE}",
+        )
+    if overdue and not lost:
+        yield Finding(
+            level=Level.WARNING,
+            what=f"{_counted(overdue, 'lease has', 'leases have')} run out.",
+            advice="" if alive else f"Any live worker takes them back. {_START_ONE}",
+        )
+
+
+def _lateness(figures: Figures) -> Iterator[Finding]:
+    if not any(is_alive(worker, figures) for worker in figures.workers):
+        return
+    for destination in figures.destinations:
+        late = _lateness_of(destination, figures)
+        if late < _LATE_AFTER:
+            continue
+        if destination.in_flight:
+            advice = "It gets more than it can take: raise its concurrency or start more workers."
+        else:
+            advice = (
+                "No worker takes it: look whether one declares this destination and claims the "
+                "generation of these deliveries (redrive delivery list)."
+            )
+        yield Finding(
+            level=Level.WARNING,
+            what=f"{destination.name} is behind: its oldest delivery has been due for "
+            f"{rough_duration(late)}.",
+            advice=advice,
+        )
+
+
+def _dead_letters(figures: Figures, *, is_neglected: bool) -> Iterator[Finding]:
+    failing = [one for one in figures.destinations if one.failed]
+    if not failing:
+        yield _ok("There is no dead letter.")
+        return
+    failed = sum(one.failed for one in failing)
+    places = ", ".join(f"{one.name} {one.failed:,}" for one in failing)
+    age = f", some for more than {rough_duration(NEGLECTED_AFTER)}" if is_neglected else ""
+    yield Finding(
+        level=Level.WARNING,
+        what=f"{_counted(failed, 'dead letter waits', 'dead letters wait')} for a person "
+        f"({places}){age}.",
+        advice="Look at them with: redrive dlq list",
+    )
+
+
+def _lanes(figures: Figures) -> Iterator[Finding]:
+    for one in figures.destinations:
+        if one.behind and one.failed:
+            yield Finding(
+                level=Level.WARNING,
+                what=f"{one.name} keeps {_counted(one.behind, 'delivery', 'deliveries')} waiting "
+                "behind others of their key.",
+                advice="A dead letter holds its key until it is replayed, resolved or deleted.",
+            )
+
+
+def _unrouted(figures: Figures) -> Iterator[Finding]:
+    if figures.unrouted:
+        yield Finding(
+            level=Level.WARNING,
+            what=f"{_counted(figures.unrouted, 'event was', 'events were')} wanted by nobody; "
+            "such events are in the log and go nowhere.",
+            advice="Was that meant? Destinations get the event types their patterns name.",
+        )
+
+
+def _clocks(figures: Figures) -> Iterator[Finding]:
+    ahead = [one for one in figures.workers if one.seen_at - figures.now > _CLOCK_SLACK]
+    if ahead:
+        yield Finding(
+            level=Level.ERROR,
+            what=f"Worker {ahead[0].id} was heard of in the future: the clock was set back.",
+            advice="Set the clock right, and keep it so with NTP; due times depend on it.",
+        )
+
+
+def _lateness_of(destination: DestinationFigures, figures: Figures) -> timedelta:
+    if destination.oldest_due is None:
+        return timedelta(0)
+    return max(timedelta(0), figures.now - destination.oldest_due)
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _ok(what: str) -> Finding:
+    return Finding(level=Level.OK, what=what)

@@ -1,0 +1,48 @@
+"""Recovery: what becomes of a delivery whose lease ran out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from redrive.model.outcome import Fault
+from redrive.model.settlement import Failed, FailureReason, Recovery, Requeued
+from redrive.store import Overdue
+
+__all__ = ["recover"]
+
+_MEMORY = timedelta(hours=72)
+_WAITS = tuple(timedelta(seconds=seconds) for seconds in (1, 5, 25, 125, 300))
+
+
+def recover(overdue: Overdue, *, now: datetime) -> Recovery:
+    """Decide about a delivery whose lease ran out; `now` is the store's clock, as `overdue.now`.
+
+    An owner that lives only lost touch, which counts for nothing. Otherwise it crashed: the
+    delivery goes back with a growing delay, and is condemned only if it ran alone. Crashes are
+    forgotten 72 hours after the last one.
+    """
+    if overdue.owner_is_alive:
+        return Requeued(when=now, crashes=overdue.crashes, last_crash_at=overdue.last_crash_at)
+    crashes = _remembered(overdue, now) + 1
+    if overdue.was_alone:
+        return Failed(reason=FailureReason.CRASH_LOOP, fault=_crash_loop(overdue, crashes))
+    wait = _WAITS[min(crashes, len(_WAITS)) - 1]
+    return Requeued(when=now + wait, crashes=crashes, last_crash_at=now)
+
+
+def _remembered(overdue: Overdue, now: datetime) -> int:
+    last = overdue.last_crash_at
+    return 0 if last is not None and now - last > _MEMORY else overdue.crashes
+
+
+def _crash_loop(overdue: Overdue, crashes: int) -> Fault:
+    times = "once" if crashes == 1 else f"{crashes} times"
+    return Fault(
+        error_class="WorkerCrash",
+        message=(
+            f"Its worker crashed {times} while running it, the last time ({overdue.worker}) with "
+            "nothing else beside it, so this delivery is what brings workers down. "
+            "Look for a memory or native fault in the handler, then replay it."
+        ),
+        rule="crashed alone",
+    )

@@ -1,0 +1,125 @@
+"""Settlement: what an outcome means for the delivery it belongs to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from redrive.clock import Rng
+from redrive.model.delivery import Kind, Leased
+from redrive.model.duration import spell_duration
+from redrive.model.outcome import Cancel, Fault, Faulted, Nature, Outcome, Snooze, Succeeded
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    FailureReason,
+    RetryAt,
+    Settlement,
+    Snoozed,
+)
+from redrive.policies.capture import bounded_message
+from redrive.policies.retry import bounded_retry_after
+from redrive.policies.terms import Terms
+
+__all__ = ["settle"]
+
+
+def settle(
+    outcome: Outcome, leased: Leased, terms: Terms, *, now: datetime, rng: Rng
+) -> Settlement:
+    """Decide about a delivery after one attempt; `now` is the store's clock.
+
+    Nothing waits past its deadline: what could only go on afterwards fails as expired at once.
+    """
+    match outcome:
+        case Succeeded():
+            return Delivered()
+        case Cancel(why=why):
+            fault = Fault(
+                error_class="Cancel", message=bounded_message(why), rule="handler returned Cancel"
+            )
+            return Failed(reason=FailureReason.CANCELLED, fault=fault)
+        case Snooze():
+            return _snooze(outcome.span, None, leased, terms, now)
+        case Faulted(fault=fault):
+            match outcome.nature:
+                case Nature.TERMINAL:
+                    return Failed(reason=FailureReason.TERMINAL, fault=fault)
+                case Nature.TRANSIENT:
+                    return _retry(outcome, leased, terms, now, rng)
+                case Nature.THROTTLED:
+                    wait = _throttle(outcome, leased, terms, rng)
+                    return _snooze(wait, fault, leased, terms, now)
+                case other:
+                    assert_never(other)
+        case never:
+            assert_never(never)
+
+
+def _retry(
+    outcome: Faulted, leased: Leased, terms: Terms, now: datetime, rng: Rng
+) -> RetryAt | Failed:
+    retry = terms.retry_for(leased.event.type)
+    if leased.attempt >= retry.max_attempts:
+        return Failed(reason=FailureReason.EXHAUSTED, fault=outcome.fault)
+    wait = retry.delay(leased.attempt, rng)
+    if outcome.retry_after is not None:
+        wait = max(wait, bounded_retry_after(outcome.retry_after))
+    when = _after(now, wait)
+    if _is_late(when, leased):
+        return Failed(reason=FailureReason.EXPIRED, fault=outcome.fault)
+    return RetryAt(when=when, fault=outcome.fault)
+
+
+def _throttle(outcome: Faulted, leased: Leased, terms: Terms, rng: Rng) -> timedelta:
+    if outcome.retry_after is not None:
+        return bounded_retry_after(outcome.retry_after)
+    # Throttling spends no attempt, so the snoozes are what makes the wait grow.
+    step = leased.attempt + leased.snoozes
+    return bounded_retry_after(terms.retry_for(leased.event.type).delay(step, rng))
+
+
+def _snooze(
+    wait: timedelta, fault: Fault | None, leased: Leased, terms: Terms, now: datetime
+) -> Snoozed | Failed:
+    excess = _excess(leased, terms, now)
+    if excess:
+        return Failed(reason=FailureReason.EXHAUSTED, fault=_given_up(excess, fault))
+    until = _after(now, wait)
+    if _is_late(until, leased):
+        why = f"It was to wait until {until}, which is not before its deadline."
+        late = fault or Fault(error_class="Snooze", message=why, rule="deadline")
+        return Failed(reason=FailureReason.EXPIRED, fault=late)
+    return Snoozed(until=until, fault=fault)
+
+
+def _excess(leased: Leased, terms: Terms, now: datetime) -> str:
+    if leased.snoozes >= terms.snooze_limit:
+        return f"It was put off {leased.snoozes} times, and snooze_limit allows no more."
+    since = max(leased.enqueued_at, leased.event.due or leased.enqueued_at)
+    # A replay begins anew, however old the delivery is.
+    if leased.kind is not Kind.REPLAY and now - since >= terms.snooze_age:
+        return f"It is older than {spell_duration(terms.snooze_age)}, the snooze_age."
+    return ""
+
+
+def _given_up(why: str, fault: Fault | None) -> Fault:
+    if fault is None:
+        return Fault(error_class="Snooze", message=why, rule="snooze limit")
+    message = bounded_message(f"{why} {fault.message}")
+    return msgspec.structs.replace(fault, message=message, rule="snooze limit")
+
+
+def _is_late(when: datetime, leased: Leased) -> bool:
+    deadline = leased.event.deadline
+    # Nothing is claimed past its deadline: one before the claim has been lifted by a replay.
+    return deadline is not None and leased.claimed_at < deadline <= when
+
+
+def _after(now: datetime, wait: timedelta) -> datetime:
+    try:
+        return now + wait
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)

@@ -1,0 +1,94 @@
+"""The store contract, in small roles that speak of intents, never of rows.
+
+A store keeps decisions; it takes none. Times that it compares or stamps come from its own clock,
+so that workers whose clocks differ cannot steal leases. Every method that changes something is
+atomic: it happens as a whole and is durable when it returns, or nothing happened.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from redrive.store.checkup import Checkup, Finding, Level
+from redrive.store.log import (
+    Append,
+    Appended,
+    Conflict,
+    Entry,
+    EventLog,
+    LoggedEvent,
+    Registry,
+    RoutesChanged,
+)
+from redrive.store.people import (
+    Audit,
+    DestinationFigures,
+    Figures,
+    Inspection,
+    Intervention,
+    Page,
+    Query,
+    WorkerFigures,
+)
+from redrive.store.queue import (
+    Allowance,
+    Claim,
+    ClaimRequest,
+    DeliveryQueue,
+    Overdue,
+    Rescue,
+    Settled,
+)
+
+__all__ = [
+    "Allowance",
+    "Append",
+    "Appended",
+    "Audit",
+    "Capabilities",
+    "Checkup",
+    "Claim",
+    "ClaimRequest",
+    "Conflict",
+    "DeliveryQueue",
+    "DestinationFigures",
+    "Entry",
+    "EventLog",
+    "Figures",
+    "Finding",
+    "Inspection",
+    "Intervention",
+    "Level",
+    "LoggedEvent",
+    "Overdue",
+    "Page",
+    "Query",
+    "Registry",
+    "Rescue",
+    "RoutesChanged",
+    "Settled",
+    "Store",
+    "WorkerFigures",
+]
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can do that others cannot; steers the conformance suite and error messages."""
+
+    survives_restart: bool
+    is_shared_by_processes: bool
+    joins_transactions: bool
+
+
+class Store(EventLog, Registry, DeliveryQueue, Inspection, Intervention, Audit, Checkup, Protocol):
+    """All roles together, and the life of the store itself."""
+
+    capabilities: Capabilities
+
+    async def open(self) -> None:
+        """Connect and check; create or migrate the schema where that is safe."""
+
+    async def close(self) -> None:
+        """Let go of everything; a second call does nothing."""

@@ -1,0 +1,37 @@
+"""What a look at the system can show: findings, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+__all__ = ["Checkup", "Finding", "Level"]
+
+
+class Level(StrEnum):
+    """How serious a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at, how it is, and what to do about it."""
+
+    level: Level
+    what: str
+    advice: str = ""
+
+
+class Checkup(Protocol):
+    """Whether the store itself is well."""
+
+    schema_version: int
+    """The version of the schema, once open; 0 where there is none."""
+
+    async def check(self) -> Sequence[Finding]:
+        """Look for what is wrong with the store; may read all of it, and changes nothing."""

@@ -1,0 +1,148 @@
+"""What a store promises to people: to look, to change, and to remember who did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.settlement import FailureReason
+
+__all__ = [
+    "Audit",
+    "DestinationFigures",
+    "Figures",
+    "Inspection",
+    "Intervention",
+    "Page",
+    "Query",
+    "WorkerFigures",
+]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deliveries to look at; what is `None` does not matter.
+
+    `event_type` may be a glob; `text` is looked for in the error and the payload, in any case.
+    The time is when it was settled or, until then, enqueued: from `since` on, before `until`.
+    """
+
+    status: Status = Status.FAILED
+    destination: str | None = None
+    event_type: str | None = None
+    event_id: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    reason: FailureReason | None = None
+    error_class: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str | None = None
+    with_resolved: bool = False
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some deliveries, and where the next page begins; `None` when this was the last."""
+
+    deliveries: tuple[Delivery, ...]
+    next_cursor: str | None = None
+
+
+class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries of one destination are in which status.
+
+    `waiting` are the pending ones not due yet, `behind` those behind another of their lane;
+    `failed` leaves out the `resolved`; `oldest_due` is of those that could have run.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    pending: int = 0
+    waiting: int = 0
+    behind: int = 0
+    in_flight: int = 0
+    delivered: int = 0
+    failed: int = 0
+    resolved: int = 0
+    oldest_due: datetime | None = None
+
+
+class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that was heard of."""
+
+    id: str
+    seen_at: datetime
+    in_flight: int
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole system in numbers, counted in one consistent reading."""
+
+    now: datetime
+    events: int
+    unrouted: int
+    refused_settlements: int
+    deleted: int
+    destinations: tuple[DestinationFigures, ...]
+    workers: tuple[WorkerFigures, ...]
+
+
+class Inspection(Protocol):
+    """Looking, without changing anything."""
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return matching deliveries, latest change first; pages neither repeat nor skip."""
+
+    async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        """Return one delivery with its log and its earlier cycles."""
+
+    async def figures(self) -> Figures:
+        """Count everything."""
+
+
+class Intervention(Protocol):
+    """What a person may change.
+
+    Each call returns the ids it changed and leaves one audit entry with them, written together
+    with the change. Ids in another status are left alone; no change leaves no entry.
+    """
+
+    async def replay(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+    ) -> Sequence[DeliveryId]:
+        """Make unresolved dead letters pending again, in place, due now.
+
+        The cycle joins the history, attempts, crashes, errors and a passed deadline are cleared;
+        event id, key and payload stay. `generation` is set if given. Of two concurrent replays
+        one wins.
+        """
+
+    async def delete(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        """Remove dead letters, resolved or not; the next of their lanes is freed."""
+
+    async def resolve(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        """Mark unresolved dead letters as handled elsewhere; the next of their lanes is freed."""
+
+    async def cancel(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        """Fail pending deliveries as `cancelled`."""
+
+    async def reschedule(
+        self, ids: Sequence[DeliveryId], *, due: datetime, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        """Move the due time of pending deliveries."""
+
+    async def prioritise(
+        self, ids: Sequence[DeliveryId], *, priority: int, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        """Change the priority of pending deliveries."""
+
+
+class Audit(Protocol):
+    """The operations of the past."""
+
+    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+        """Return entries, the latest first; `before` is the id to go on from."""

@@ -1,0 +1,156 @@
+"""What a store promises about deliveries that wait, run and are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased
+from redrive.model.event import EventId
+from redrive.model.settlement import Recovery, Settlement
+
+__all__ = [
+    "Allowance",
+    "Claim",
+    "ClaimRequest",
+    "DeliveryQueue",
+    "Overdue",
+    "Rescue",
+    "Settled",
+]
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a destination's work may start now: in all, and of each kind.
+
+    `None` means that the kind has no limit of its own.
+    """
+
+    destination: str
+    total: int
+    first: int | None = None
+    retries: int | None = None
+    replays: int | None = None
+
+    def of(self, kind: Kind) -> int:
+        """Return how many deliveries of this kind may start."""
+        own = {Kind.FIRST: self.first, Kind.RETRY: self.retries, Kind.REPLAY: self.replays}[kind]
+        return self.total if own is None else min(self.total, own)
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which work a worker asks for: at most `limit` in all, serving the allowances in turn.
+
+    With `alone` it asks for one suspect and nothing else.
+    """
+
+    worker: str
+    allowances: tuple[Allowance, ...]
+    generations: tuple[str, ...]
+    lease: timedelta
+    limit: int | None = None
+    alone: bool = False
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What was leased, by the store's clock `now`, and what will want attention next.
+
+    `next_due` is when the next delivery of the asked destinations comes due that is not due yet;
+    `suspects` counts due deliveries that must be claimed alone and have an allowance.
+    """
+
+    now: datetime
+    deliveries: tuple[Leased, ...] = ()
+    next_due: datetime | None = None
+    suspects: int = 0
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision about one lease, with the try it came from for the delivery's story."""
+
+    lease: Lease
+    settlement: Settlement
+    attempt: Attempt | None = None
+
+
+class Overdue(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery whose lease ran out: what is needed to decide about it.
+
+    `owner_is_alive` says that its worker was heard of after the lease had ended.
+    """
+
+    lease: Lease
+    destination: str
+    event_id: EventId
+    worker: str
+    attempt: int
+    crashes: int
+    last_crash_at: datetime | None
+    was_alone: bool
+    owner_is_alive: bool
+    now: datetime
+
+
+class Rescue(msgspec.Struct, frozen=True):
+    """The decision about one overdue lease."""
+
+    lease: Lease
+    recovery: Recovery
+
+
+class DeliveryQueue(Protocol):
+    """Deliveries that wait, run and are settled. Every write after the claim needs the lease.
+
+    A lease is current while its token is the delivery's latest, the delivery is in flight, and
+    the lease has not run out. Any other is refused and changes nothing; `settle` counts those.
+    """
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        """Lease due deliveries within the allowances; two calls never lease the same one.
+
+        Never before its due time, past its deadline, of a foreign generation, behind another of
+        its lane, or above the allowance. Higher priority first, then publish order. The try is
+        recorded with the lease. A delivery with two crashes is a suspect: only a request with
+        `alone` leases it, one at a time.
+        """
+
+    async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        """Carry out the settlements whose lease is current; return the refused leases.
+
+        `Delivered`, `RetryAt` and `Failed` keep the try recorded by the claim, `Snoozed` takes it
+        back. Settling the head of a lane as `Delivered` frees the next one.
+        """
+
+    async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Give back what was not finished: pending again, due now, the try taken back.
+
+        Returns the refused leases.
+        """
+
+    async def heartbeat(
+        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+    ) -> Sequence[Lease]:
+        """Tell that the worker lives and extend its current leases; return the refused ones."""
+
+    async def retire(self, worker: str) -> None:
+        """Forget a worker that has stopped in good order."""
+
+    async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
+        """Return leases that have run out, the oldest first."""
+
+    async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:
+        """Carry out decisions about leases that are still overdue; return the refused ones.
+
+        `Requeued` makes the delivery pending with its try taken back, and sets its crash counter
+        and the instant of its last crash as it says. `Failed` makes it a dead letter and counts
+        the crash.
+        """
+
+    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+        """Fail pending deliveries past their deadline as `expired`; return them."""
+
+    async def wait(self, *, at_most: timedelta) -> None:
+        """Return when there may be work since the last claim, at the latest after `at_most`."""

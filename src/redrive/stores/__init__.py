@@ -1,0 +1,1 @@
+"""The stores: one contract, kept in different places."""

@@ -1,0 +1,43 @@
+"""A store that lives and dies with its process: for tests, and to read what a store must do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redrive.clock import Clock
+from redrive.store import Capabilities, Finding, Level
+from redrive.stores.memory.inspection import MemoryInspection
+from redrive.stores.memory.intervention import MemoryIntervention
+from redrive.stores.memory.log import MemoryEventLog, MemoryRegistry
+from redrive.stores.memory.queue import MemoryQueue
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(
+    MemoryEventLog, MemoryRegistry, MemoryQueue, MemoryInspection, MemoryIntervention
+):
+    """The store contract in plain Python.
+
+    Any thread and any event loop may use it. Each delivery keeps the last `history` attempts of
+    its cycle, and its last `history` cycles.
+    """
+
+    capabilities = Capabilities(
+        survives_restart=False, is_shared_by_processes=False, joins_transactions=False
+    )
+    schema_version = 0
+
+    def __init__(self, clock: Clock, history: int = 20) -> None:
+        super().__init__(clock, history)
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        with self._lock:
+            self._tell()
+
+    async def check(self) -> Sequence[Finding]:
+        what = "The store is in memory: it ends with its process, and no other process sees it."
+        return (Finding(level=Level.OK, what=what),)

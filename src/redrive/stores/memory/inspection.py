@@ -1,0 +1,137 @@
+"""Looking into the memory store: lists, one delivery, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from redrive.errors import UsageError
+from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.destination import Destination
+from redrive.model.pattern import matches
+from redrive.store import DestinationFigures, Figures, Page, Query, WorkerFigures
+from redrive.stores.codec import from_micros, micros
+from redrive.stores.memory.row import Row
+from redrive.stores.memory.tables import Heads, Tables
+
+__all__ = ["MemoryInspection"]
+
+Place = tuple[datetime, int]
+
+
+class MemoryInspection(Tables):
+    """`Inspection` over the tables."""
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        with self._lock:
+            found = [row for row in self._rows.values() if _fits(row, query)]
+            found.sort(key=_place, reverse=True)
+            heads = self._heads()
+            rows, next_cursor = self._cut(found, cursor, limit)
+            return Page(
+                deliveries=tuple(row.delivery(self._behind(row, heads)) for row in rows),
+                next_cursor=next_cursor,
+            )
+
+    async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        with self._lock:
+            row = self._rows.get(delivery_id)
+            return None if row is None else row.delivery(self._behind(row, self._heads()))
+
+    async def figures(self) -> Figures:
+        with self._lock:
+            now = self._clock.now()
+            heads = self._heads()
+            return Figures(
+                now=now,
+                events=len(self._log),
+                unrouted=sum(not entry.destinations for entry in self._log),
+                refused_settlements=self._refused_settlements,
+                deleted=self._deleted,
+                destinations=tuple(
+                    self._count(destination, heads, now=now)
+                    for _, destination in sorted(self._destinations.items())
+                ),
+                workers=tuple(
+                    WorkerFigures(
+                        id=worker,
+                        seen_at=seen_at,
+                        in_flight=sum(row.worker == worker for row in self._rows.values()),
+                    )
+                    for worker, seen_at in sorted(self._workers.items())
+                ),
+            )
+
+    def _cut(
+        self, found: Sequence[Row], cursor: str | None, limit: int
+    ) -> tuple[Sequence[Row], str | None]:
+        """Return the rows behind the cursor, and the cursor behind those."""
+        if cursor is not None:
+            last = _read_cursor(cursor)
+            found = [row for row in found if _place(row) < last]
+        page = found[:limit]
+        has_more = page and len(found) > limit
+        return page, _write_cursor(_place(page[-1])) if has_more else None
+
+    def _count(
+        self, destination: Destination, heads: Heads, *, now: datetime
+    ) -> DestinationFigures:
+        rows = [row for row in self._rows.values() if row.destination == destination.name]
+        pending = [row for row in rows if row.status is Status.PENDING]
+        behind = [row for row in pending if self._behind(row, heads) is not None]
+        startable = [row.due for row in pending if row.is_due(now) and row not in behind]
+        failed = [row for row in rows if row.status is Status.FAILED]
+        return DestinationFigures(
+            name=destination.name,
+            patterns=destination.patterns,
+            pending=len(pending),
+            waiting=sum(not row.is_due(now) for row in pending),
+            behind=len(behind),
+            in_flight=sum(row.status is Status.IN_FLIGHT for row in rows),
+            delivered=sum(row.status is Status.DELIVERED for row in rows),
+            failed=sum(row.is_dead_letter for row in failed),
+            resolved=sum(not row.is_dead_letter for row in failed),
+            oldest_due=min(startable, default=None),
+        )
+
+
+def _fits(row: Row, query: Query) -> bool:
+    event, fault = row.event, row.fault
+    return (
+        row.status is query.status
+        and query.destination in (None, row.destination)
+        and (query.event_type is None or matches(query.event_type, event.type))
+        and query.event_id in (None, event.id)
+        and query.key in (None, event.key)
+        and query.tenant in (None, event.tenant)
+        and query.reason in (None, row.reason)
+        and query.error_class in (None, fault and fault.error_class)
+        and (query.since is None or row.changed_at >= query.since)
+        and (query.until is None or row.changed_at < query.until)
+        and (query.text is None or query.text.lower() in _searchable(row))
+        and (query.with_resolved or row.resolution is None)
+    )
+
+
+def _searchable(row: Row) -> str:
+    error = f"{row.fault.error_class}\n{row.fault.message}" if row.fault else ""
+    return f"{error}\n{bytes(row.event.payload).decode()}".lower()
+
+
+def _place(row: Row) -> Place:
+    return row.changed_at, row.id
+
+
+def _write_cursor(place: Place) -> str:
+    changed_at, delivery_id = place
+    return f"{micros(changed_at)}-{delivery_id}"
+
+
+def _read_cursor(cursor: str) -> Place:
+    changed_at, _, delivery_id = cursor.partition("-")
+    try:
+        return from_micros(int(changed_at)), int(delivery_id)
+    except (ValueError, OverflowError) as exc:
+        raise UsageError(
+            f"The cursor {cursor!r} is not one of ours; pass the `next_cursor` of the page before."
+        ) from exc

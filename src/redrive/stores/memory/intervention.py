@@ -1,0 +1,114 @@
+"""What a person may change in the memory store; each change leaves its audit entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import DeliveryId, Resolution, Status
+from redrive.model.outcome import Fault
+from redrive.model.settlement import FailureReason
+from redrive.stores.memory.row import Row
+from redrive.stores.memory.tables import Tables
+
+__all__ = ["MemoryIntervention"]
+
+
+class MemoryIntervention(Tables):
+    """`Intervention` and `Audit` over the tables."""
+
+    async def replay(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+    ) -> Sequence[DeliveryId]:
+        with self._lock:
+            now = self._clock.now()
+            rows = self._replayable(ids)
+            for row in rows:
+                row.cycles = (*row.cycles, row.cycle(actor.by, now=now))[-self._history :]
+                row.replay(generation, now=now)
+            return self._conclude("replay", rows, actor, now=now, detail=generation or "")
+
+    async def delete(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        with self._lock:
+            rows = [row for row in self._found(ids) if row.status is Status.FAILED]
+            for row in rows:
+                del self._rows[row.id]
+            self._deleted += len(rows)
+            return self._conclude("delete", rows, actor, now=self._clock.now())
+
+    async def resolve(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        with self._lock:
+            now = self._clock.now()
+            rows = [row for row in self._found(ids) if row.is_dead_letter]
+            for row in rows:
+                row.resolution = Resolution(by=actor.by, at=now, why=actor.why)
+            return self._conclude("resolve", rows, actor, now=now)
+
+    async def cancel(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        with self._lock:
+            now = self._clock.now()
+            fault = Fault(
+                error_class="Cancelled",
+                message=actor.why or "cancelled by an operator",
+                rule="operator",
+            )
+            rows = self._pending(ids)
+            for row in rows:
+                row.fail(FailureReason.CANCELLED, fault, now=now)
+            return self._conclude("cancel", rows, actor, now=now)
+
+    async def reschedule(
+        self, ids: Sequence[DeliveryId], *, due: datetime, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        with self._lock:
+            rows = self._pending(ids)
+            for row in rows:
+                row.due = due
+            detail = due.isoformat()
+            return self._conclude("reschedule", rows, actor, now=self._clock.now(), detail=detail)
+
+    async def prioritise(
+        self, ids: Sequence[DeliveryId], *, priority: int, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        with self._lock:
+            rows = self._pending(ids)
+            for row in rows:
+                row.priority = priority
+            detail = str(priority)
+            return self._conclude("prioritise", rows, actor, now=self._clock.now(), detail=detail)
+
+    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+        with self._lock:
+            earlier = [entry for entry in self._audit if before is None or entry.id < before]
+            return tuple(reversed(earlier))[:limit]
+
+    def _replayable(self, ids: Sequence[DeliveryId]) -> list[Row]:
+        return [row for row in self._found(ids) if row.is_dead_letter]
+
+    def _pending(self, ids: Sequence[DeliveryId]) -> list[Row]:
+        return [row for row in self._found(ids) if row.status is Status.PENDING]
+
+    def _conclude(
+        self, action: str, rows: Sequence[Row], actor: Actor, *, now: datetime, detail: str = ""
+    ) -> Sequence[DeliveryId]:
+        """Write the audit entry, wake who waits, and return the ids that changed."""
+        changed = tuple(row.id for row in rows)
+        if changed:
+            self._record(
+                AuditEntry(
+                    id=len(self._audit) + 1,
+                    at=now,
+                    by=actor.by,
+                    why=actor.why,
+                    action=action,
+                    count=len(changed),
+                    deliveries=changed,
+                    detail=detail,
+                )
+            )
+            self._tell()
+        return changed
+
+    def _record(self, entry: AuditEntry) -> None:
+        self._audit.append(entry)

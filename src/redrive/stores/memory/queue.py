@@ -1,0 +1,256 @@
+"""The delivery queue in memory: claim, settle, and what keeps leases honest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from redrive.clock import wait_at_most
+from redrive.model.delivery import Delivery, Kind, Lease, Status
+from redrive.model.outcome import Fault
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    FailureReason,
+    Requeued,
+    RetryAt,
+    Snoozed,
+)
+from redrive.store import Allowance, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.stores.memory.row import Row
+from redrive.stores.memory.tables import Tables, Waiter
+
+__all__ = ["MemoryQueue"]
+
+
+class MemoryQueue(Tables):
+    """`DeliveryQueue` over the tables."""
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        with self._lock:
+            now = self._clock.now()
+            self._has_news = False
+            reachable = self._reachable(request)
+            ready = [row for row in reachable if self._may_start(row, now)]
+            suspects = self._suspects(request, ready)
+            chosen = suspects[:1] if request.alone else self._choose(request, ready)
+            if chosen:
+                self._workers[request.worker] = now
+            return Claim(
+                now=now,
+                deliveries=tuple(
+                    row.lease(request.worker, request.lease, alone=request.alone, now=now)
+                    for row in chosen
+                ),
+                next_due=min((row.due for row in reachable if not row.is_due(now)), default=None),
+                suspects=len(suspects) - (len(chosen) if request.alone else 0),
+            )
+
+    async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        with self._lock:
+            now = self._clock.now()
+            refused = []
+            for settled in batch:
+                row = self._current(settled.lease, now)
+                if row is None:
+                    refused.append(settled.lease)
+                else:
+                    self._carry_out(settled, row, now=now)
+            self._refused_settlements += len(refused)
+            if len(refused) < len(batch):
+                self._tell()
+            return refused
+
+    async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        with self._lock:
+            now = self._clock.now()
+            refused = []
+            for lease in leases:
+                row = self._current(lease, now)
+                if row is None:
+                    refused.append(lease)
+                else:
+                    self._release(row, now=now)
+            if len(refused) < len(leases):
+                self._tell()
+            return refused
+
+    async def heartbeat(
+        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+    ) -> Sequence[Lease]:
+        with self._lock:
+            now = self._clock.now()
+            self._workers[worker] = now
+            refused = []
+            for one in leases:
+                row = self._current(one, now)
+                if row is None:
+                    refused.append(one)
+                else:
+                    row.lease_until = now + lease
+            return refused
+
+    async def retire(self, worker: str) -> None:
+        with self._lock:
+            self._workers.pop(worker, None)
+
+    async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
+        with self._lock:
+            now = self._clock.now()
+            lost = [
+                (row.lease_until, row.id, self._overdue(row, row.lease_until, now=now))
+                for row in self._rows.values()
+                if row.lease_until is not None and not row.is_leased(now)
+            ]
+            return tuple(overdue for _, _, overdue in sorted(lost, key=lambda one: one[:2])[:limit])
+
+    async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:
+        with self._lock:
+            now = self._clock.now()
+            refused = []
+            for rescue in batch:
+                row = self._lost(rescue.lease, now)
+                if row is None:
+                    refused.append(rescue.lease)
+                else:
+                    self._recover(rescue, row, now=now)
+            if len(refused) < len(batch):
+                self._tell()
+            return refused
+
+    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+        with self._lock:
+            now = self._clock.now()
+            expired = [
+                row
+                for row in self._rows.values()
+                if row.status is Status.PENDING and row.is_past_deadline(now)
+            ]
+            del expired[limit:]
+            for row in expired:
+                fault = Fault(
+                    error_class="DeadlinePassed",
+                    message=f"It was not delivered before its deadline, {row.deadline}.",
+                    rule="deadline",
+                )
+                row.fail(FailureReason.EXPIRED, fault, now=now)
+            return tuple(row.delivery(behind=None) for row in expired)
+
+    async def wait(self, *, at_most: timedelta) -> None:
+        with self._lock:
+            if self._has_news:
+                self._has_news = False
+                return
+            waiter = Waiter(asyncio.get_running_loop(), asyncio.Event())
+            self._waiters.append(waiter)
+        try:
+            await wait_at_most(waiter.news, at_most.total_seconds(), self._clock)
+        finally:
+            with self._lock:
+                self._waiters.remove(waiter)
+
+    def _reachable(self, request: ClaimRequest) -> list[Row]:
+        """Return what the request may get, now or when its time has come."""
+        asked = [allowance.destination for allowance in request.allowances]
+        heads = self._heads()
+        return [
+            row
+            for row in self._rows.values()
+            if row.status is Status.PENDING
+            and row.destination in asked
+            and row.generation in request.generations
+            and self._behind(row, heads) is None
+        ]
+
+    def _may_start(self, row: Row, now: datetime) -> bool:
+        return row.is_due(now) and not row.is_past_deadline(now)
+
+    def _choose(self, request: ClaimRequest, ready: Iterable[Row]) -> list[Row]:
+        in_company = [row for row in ready if not row.is_suspect]
+        chosen = [
+            row for allowance in request.allowances for row in self._take(allowance, in_company)
+        ]
+        return chosen[: request.limit]
+
+    def _suspects(self, request: ClaimRequest, ready: Iterable[Row]) -> list[Row]:
+        allowed = [one.destination for one in request.allowances if one.total > 0]
+        return sorted(
+            (row for row in ready if row.is_suspect and row.destination in allowed),
+            key=_precedence,
+        )
+
+    def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
+        taken: Counter[Kind] = Counter()
+        chosen = []
+        for row in sorted(rows, key=_precedence):
+            if (
+                row.destination == allowance.destination
+                and taken.total() < allowance.total
+                and taken[row.kind] < allowance.of(row.kind)
+            ):
+                taken[row.kind] += 1
+                chosen.append(row)
+        return chosen
+
+    def _current(self, lease: Lease, now: datetime) -> Row | None:
+        row = self._rows.get(lease.delivery_id)
+        if row is None or row.token != lease.token or not row.is_leased(now):
+            return None
+        return row
+
+    def _lost(self, lease: Lease, now: datetime) -> Row | None:
+        row = self._rows.get(lease.delivery_id)
+        if row is None or row.token != lease.token or row.status is not Status.IN_FLIGHT:
+            return None
+        return None if row.is_leased(now) else row
+
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        match settled.settlement:
+            case Delivered():
+                row.deliver(now=now)
+                return
+            case RetryAt(when=when, fault=fault):
+                row.retry(when, fault, now=now)
+            case Snoozed(until=until):
+                row.snooze(until)
+            case Failed(reason=reason, fault=fault):
+                row.fail(reason, fault, now=now)
+            case never:
+                assert_never(never)
+        if settled.attempt is not None:
+            row.log = (*row.log, settled.attempt)[-self._history :]
+
+    def _release(self, row: Row, *, now: datetime) -> None:
+        row.release(now=now)
+
+    def _recover(self, rescue: Rescue, row: Row, *, now: datetime) -> None:
+        match rescue.recovery:
+            case Requeued() as requeued:
+                row.requeue(requeued)
+            case Failed(reason=reason, fault=fault):
+                row.condemn(reason, fault, now=now)
+            case never:
+                assert_never(never)
+
+    def _overdue(self, row: Row, lease_until: datetime, *, now: datetime) -> Overdue:
+        worker = row.worker or ""
+        seen_at = self._workers.get(worker)
+        return Overdue(
+            lease=Lease(row.id, row.token),
+            destination=row.destination,
+            event_id=row.event.id,
+            worker=worker,
+            attempt=row.attempts,
+            crashes=row.crashes,
+            last_crash_at=row.last_crash_at,
+            was_alone=row.is_alone,
+            owner_is_alive=seen_at is not None and seen_at > lease_until,
+            now=now,
+        )
+
+
+def _precedence(row: Row) -> tuple[int, int]:
+    return -row.priority, row.id

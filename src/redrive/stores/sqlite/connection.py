@@ -1,0 +1,123 @@
+"""Connections to one SQLite file: how they are opened, and what their errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from redrive.errors import (
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+
+__all__ = ["connect", "rollback", "translated"]
+
+_BUSY_MILLISECONDS = 30_000
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = OFF",
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA cache_size = -16000",
+)
+
+
+def connect(path: Path) -> apsw.Connection:
+    """Open the file, creating it if its folder exists."""
+    with translated(path):
+        if path.is_dir():
+            raise StoreUnavailableError(
+                f"The store path {path} is a folder; name a file in it, such as {path}/redrive.db."
+            )
+        if not path.parent.exists():
+            raise StoreUnavailableError(
+                f"The store {path} cannot be created: the folder {path.parent} does not exist. "
+                "Create the folder, or choose another path."
+            )
+        connection = apsw.Connection(str(path))
+        try:
+            connection.set_busy_timeout(_BUSY_MILLISECONDS)
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def rollback(connection: apsw.Connection) -> None:
+    """End an open transaction, if SQLite has not ended it already."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours: the one place where that happens."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise _ours(error, path) from error
+
+
+_MEANINGS: tuple[tuple[tuple[type[apsw.Error], ...], type[StoreError], str], ...] = (
+    (
+        (apsw.FullError,),
+        StoreFullError,
+        (
+            "The disk under {path} is full; nothing of this call was stored. "
+            "Free some space and try again."
+        ),
+    ),
+    (
+        (apsw.NotADBError,),
+        StoreCorruptError,
+        "{path} is not a SQLite database. Choose another path, or move the file away.",
+    ),
+    (
+        (apsw.CorruptError,),
+        StoreCorruptError,
+        (
+            "The store {path} is damaged ({error}). Stop all workers, keep a copy of the file, and "
+            "restore a backup or recover it with: sqlite3 FILE .recover"
+        ),
+    ),
+    (
+        (apsw.BusyError, apsw.LockedError),
+        StoreUnavailableError,
+        (
+            "The store {path} was locked by another writer for 30 s. "
+            "Look for a transaction that was left open."
+        ),
+    ),
+    (
+        (apsw.CantOpenError,),
+        StoreUnavailableError,
+        (
+            "The store {path} cannot be opened. Check that the folder exists and that this user "
+            "may write in it."
+        ),
+    ),
+    (
+        (apsw.ReadOnlyError, apsw.PermissionsError),
+        StoreUnavailableError,
+        (
+            "The store {path} cannot be written. Give this user the right to write the file and "
+            "its folder (SQLite keeps its log beside the file)."
+        ),
+    ),
+    ((apsw.Error,), StoreUnavailableError, "The store {path} failed: {error}."),
+)
+
+
+def _ours(error: apsw.Error, path: Path) -> StoreError:
+    return next(
+        ours(message.format(path=path, error=error))
+        for theirs, ours, message in _MEANINGS
+        if isinstance(error, theirs)
+    )

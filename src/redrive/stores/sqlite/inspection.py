@@ -1,0 +1,200 @@
+"""Looking into the SQLite store: lists, one delivery, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import apsw
+
+from redrive.model.delivery import Delivery, Status
+from redrive.model.settlement import FailureReason
+from redrive.store import DestinationFigures, Figures, Page, Query, WorkerFigures
+from redrive.stores.codec import (
+    attempts_from,
+    cycles_from,
+    fault_from,
+    from_micros,
+    maybe_from_micros,
+    micros,
+    read_cursor,
+    resolution_from,
+    write_cursor,
+)
+from redrive.stores.sqlite.claiming import KINDS
+from redrive.stores.sqlite.log import count, read_routes
+
+__all__ = ["STATUSES", "figures", "find", "find_deliveries"]
+
+STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
+
+_HEAD_OF_LANE = """(
+    SELECT min(head.id) FROM redrive_deliveries AS head
+    WHERE head.destination = d.destination AND head.lane = d.lane
+      AND head.status <> 2 AND head.resolution IS NULL
+)"""
+_FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
+    ("id", "d.id", None),
+    ("event_id", "e.id", None),
+    ("event_type", "e.type", None),
+    ("destination", "t.name", None),
+    ("status", "d.status", STATUSES.__getitem__),
+    ("due", "d.due", from_micros),
+    ("enqueued_at", "d.enqueued_at", from_micros),
+    ("generation", "d.generation", None),
+    ("attempts", "d.attempts", None),
+    ("key", "e.key", None),
+    ("tenant", "d.tenant", None),
+    ("priority", "d.priority", None),
+    ("deadline", "d.deadline", maybe_from_micros),
+    ("kind", "d.kind", KINDS.__getitem__),
+    ("snoozes", "d.snoozes", None),
+    ("crashes", "d.crashes", None),
+    ("worker", "d.worker", None),
+    ("lease_until", "d.lease_until", maybe_from_micros),
+    ("settled_at", "d.settled_at", maybe_from_micros),
+    ("reason", "d.reason", lambda reason: reason and FailureReason(reason)),
+    ("fault", "d.fault", fault_from),
+    ("first_failed_at", "d.first_failed_at", maybe_from_micros),
+    ("last_failed_at", "d.last_failed_at", maybe_from_micros),
+    ("resolution", "d.resolution", resolution_from),
+    ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
+    ("log", "d.log", attempts_from),
+    ("cycles", "d.cycles", cycles_from),
+)
+"""Each field of a `Delivery`, where it is kept, and how it is read."""
+
+_DELIVERIES = f"""
+SELECT {", ".join(column for _, column, _ in _FIELDS)}
+FROM redrive_deliveries d
+JOIN redrive_events e ON e.position = d.position
+JOIN redrive_destinations t ON t.id = d.destination
+"""
+_FILTERS = {
+    "destination": "t.name = ?",
+    "event_type": "e.type GLOB ?",
+    "event_id": "d.position = (SELECT position FROM redrive_events WHERE id = ?)",
+    "key": "e.key = ?",
+    "tenant": "d.tenant = ?",
+    "reason": "d.reason = ?",
+    "error_class": "d.fault ->> 'error_class' = ?",
+}
+_TEXT = """(
+    instr(lower(d.fault ->> 'message'), lower(?))
+    OR instr(lower(d.fault ->> 'error_class'), lower(?))
+    OR instr(lower(e.document -> 'payload'), lower(?))
+)"""
+_COUNT = """
+SELECT destination,
+       sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND is_behind),
+       sum(status = 1), sum(status = 2), sum(status = 3 AND resolution IS NULL),
+       sum(status = 3 AND resolution IS NOT NULL),
+       min(CASE WHEN status = 0 AND NOT is_behind AND due <= :now THEN due END)
+FROM redrive_deliveries GROUP BY destination
+"""
+_WORKERS = """
+SELECT w.id, w.seen_at, (
+    SELECT count(*) FROM redrive_deliveries d WHERE d.status = 1 AND d.worker = w.id
+)
+FROM redrive_workers w ORDER BY w.id
+"""
+
+
+def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit: int) -> Page:
+    """Carry out `Inspection.find`."""
+    is_settled = query.status in {Status.DELIVERED, Status.FAILED}
+    time = "d.settled_at" if is_settled else "d.enqueued_at"
+    # The status is written out, not bound: only so does SQLite use the partial indexes.
+    conditions = [f"d.status = {STATUSES.index(query.status)}"]
+    values: list[object] = []
+    for name, condition in _FILTERS.items():
+        if (value := getattr(query, name)) is not None:
+            conditions.append(condition)
+            values.append(_only_asterisks(value) if name == "event_type" else value)
+    if query.text is not None:
+        conditions.append(_TEXT)
+        values += [query.text] * 3
+    if query.since is not None:
+        conditions.append(f"{time} >= ?")
+        values.append(micros(query.since))
+    if query.until is not None:
+        conditions.append(f"{time} < ?")
+        values.append(micros(query.until))
+    if not query.with_resolved:
+        conditions.append("d.resolution IS NULL")
+    if cursor is not None:
+        conditions.append(f"({time}, d.id) < (?, ?)")
+        values += read_cursor(cursor)
+    found = find_deliveries(
+        connection,
+        f"WHERE {' AND '.join(conditions)} ORDER BY {time} DESC, d.id DESC LIMIT ?",
+        (*values, limit + 1),
+    )
+    page = found[:limit]
+    if len(found) <= limit or not page:
+        return Page(deliveries=tuple(page))
+    last = page[-1]
+    changed_at = last.settled_at if is_settled else last.enqueued_at
+    return Page(
+        deliveries=tuple(page),
+        next_cursor=write_cursor(changed_at or last.enqueued_at, last.id),
+    )
+
+
+def find_deliveries(
+    connection: apsw.Connection, where: str, values: Sequence[Any]
+) -> list[Delivery]:
+    """Return the deliveries of a condition of ours, whole."""
+    return [_delivery(row) for row in connection.execute(_DELIVERIES + where, values)]
+
+
+def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
+    """Carry out `Inspection.figures`."""
+    counts = {row[0]: row[1:] for row in connection.execute(_COUNT, {"now": micros(now)})}
+    numbers = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
+    destinations = []
+    for one in read_routes(connection).destinations:
+        pending, waiting, behind, in_flight, delivered, failed, resolved, oldest = counts.get(
+            numbers[one.name], (0, 0, 0, 0, 0, 0, 0, None)
+        )
+        destinations.append(
+            DestinationFigures(
+                name=one.name,
+                patterns=one.patterns,
+                pending=pending,
+                waiting=waiting,
+                behind=behind,
+                in_flight=in_flight,
+                delivered=delivered,
+                failed=failed,
+                resolved=resolved,
+                oldest_due=maybe_from_micros(oldest),
+            )
+        )
+    events = connection.execute("SELECT count(*) FROM redrive_events").get
+    return Figures(
+        now=now,
+        events=events,
+        unrouted=count(connection, "unrouted"),
+        refused_settlements=count(connection, "refused_settlements"),
+        deleted=count(connection, "deleted"),
+        destinations=tuple(destinations),
+        workers=tuple(
+            WorkerFigures(id=worker, seen_at=from_micros(seen_at), in_flight=in_flight)
+            for worker, seen_at, in_flight in connection.execute(_WORKERS)
+        ),
+    )
+
+
+def _only_asterisks(pattern: str) -> str:
+    """Return a pattern of ours for SQLite's GLOB, to which more characters mean something."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
+
+
+def _delivery(row: Sequence[Any]) -> Delivery:
+    fields: dict[str, Any] = {
+        name: value if read is None else read(value)
+        for (name, _, read), value in zip(_FIELDS, row, strict=True)
+    }
+    return Delivery(**fields)

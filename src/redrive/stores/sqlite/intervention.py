@@ -1,0 +1,267 @@
+"""What a person, or a deadline, may change in the SQLite store; each change leaves its audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import apsw
+import msgspec
+
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import Cycle, Delivery, DeliveryId, Resolution
+from redrive.model.outcome import Fault
+from redrive.model.settlement import FailureReason
+from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.sqlite.inspection import find_deliveries
+from redrive.stores.sqlite.log import grow
+from redrive.stores.sqlite.settling import free_lanes
+
+__all__ = [
+    "cancel",
+    "delete",
+    "expire",
+    "has_expired",
+    "prioritise",
+    "read_audit",
+    "replay",
+    "reschedule",
+    "resolve",
+]
+
+_OF = "id IN (SELECT value FROM json_each(?))"
+_REPLAY = """
+UPDATE redrive_deliveries
+SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, crashes = 0,
+    last_crash_at = NULL, settled_at = NULL, first_failed_at = NULL, last_failed_at = NULL,
+    reason = NULL, fault = NULL, log = NULL, cycles = ?2, generation = ifnull(?3, generation),
+    deadline = CASE WHEN deadline > ?1 THEN deadline END
+WHERE id = ?4
+"""
+_ids = msgspec.json.Decoder(tuple[int, ...])
+
+
+def replay(
+    connection: apsw.Connection,
+    ids: Sequence[DeliveryId],
+    *,
+    actor: Actor,
+    generation: str | None,
+    now: datetime,
+    history: int,
+) -> Sequence[DeliveryId]:
+    """Carry out `Intervention.replay`."""
+    dead = find_deliveries(
+        connection,
+        f"WHERE d.{_OF} AND d.status = 3 AND d.resolution IS NULL ORDER BY d.id",
+        (json_text(ids),),
+    )
+    for delivery in dead:
+        cycles = (*delivery.cycles, _cycle(delivery, actor, now=now))[-history:]
+        connection.execute(_REPLAY, (micros(now), json_text(cycles), generation, delivery.id))
+    changed = [delivery.id for delivery in dead]
+    _record(connection, "replay", changed, actor, now=now, detail=generation or "")
+    return changed
+
+
+def delete(
+    connection: apsw.Connection, ids: Sequence[DeliveryId], *, actor: Actor, now: datetime
+) -> Sequence[DeliveryId]:
+    """Carry out `Intervention.delete`."""
+    changed = _in_status(connection, ids, "status = 3")
+    if changed:
+        lanes = [
+            (destination, lane)
+            for destination, lane in connection.execute(
+                "SELECT destination, lane FROM redrive_deliveries "
+                f"WHERE {_OF} AND lane IS NOT NULL",
+                (json_text(changed),),
+            )
+        ]
+        connection.execute(f"DELETE FROM redrive_deliveries WHERE {_OF}", (json_text(changed),))
+        grow(connection, "deleted", len(changed))
+        for destination, lane in lanes:
+            connection.execute(
+                "UPDATE redrive_deliveries SET is_behind = 0 WHERE id = ("
+                "SELECT min(id) FROM redrive_deliveries "
+                "WHERE destination = ? AND lane = ? AND status <> 2 AND resolution IS NULL)",
+                (destination, lane),
+            )
+    _record(connection, "delete", changed, actor, now=now)
+    return changed
+
+
+def resolve(
+    connection: apsw.Connection, ids: Sequence[DeliveryId], *, actor: Actor, now: datetime
+) -> Sequence[DeliveryId]:
+    """Carry out `Intervention.resolve`."""
+    changed = _in_status(connection, ids, "status = 3 AND resolution IS NULL")
+    if changed:
+        connection.execute(
+            f"UPDATE redrive_deliveries SET resolution = ? WHERE {_OF}",
+            (json_text(Resolution(by=actor.by, at=now, why=actor.why)), json_text(changed)),
+        )
+        free_lanes(connection, changed)
+    _record(connection, "resolve", changed, actor, now=now)
+    return changed
+
+
+def cancel(
+    connection: apsw.Connection, ids: Sequence[DeliveryId], *, actor: Actor, now: datetime
+) -> Sequence[DeliveryId]:
+    """Carry out `Intervention.cancel`."""
+    changed = _in_status(connection, ids, "status = 0")
+    fault = Fault(
+        error_class="Cancelled",
+        message=actor.why or "cancelled by an operator",
+        rule="operator",
+    )
+    _fail_pending(connection, changed, FailureReason.CANCELLED, fault, now=now)
+    _record(connection, "cancel", changed, actor, now=now)
+    return changed
+
+
+def expire(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Delivery]:
+    """Carry out `DeliveryQueue.expire`."""
+    changed = [
+        DeliveryId(number)
+        for (number,) in connection.execute(
+            "SELECT id FROM redrive_deliveries WHERE status = 0 AND deadline <= ? "
+            "ORDER BY deadline LIMIT ?",
+            (micros(now), limit),
+        )
+    ]
+    if not changed:
+        return ()
+    fault = Fault(
+        error_class="DeadlinePassed",
+        message="the deadline passed before it could be delivered",
+        rule="deadline",
+    )
+    _fail_pending(connection, changed, FailureReason.EXPIRED, fault, now=now)
+    return find_deliveries(connection, f"WHERE d.{_OF} ORDER BY d.id", (json_text(changed),))
+
+
+def has_expired(connection: apsw.Connection, *, now: datetime) -> bool:
+    """Tell whether anything is past its deadline; takes no write lock, unlike `expire`."""
+    found = connection.execute(
+        "SELECT 1 FROM redrive_deliveries WHERE status = 0 AND deadline <= ? LIMIT 1",
+        (micros(now),),
+    ).get
+    return found is not None
+
+
+def reschedule(
+    connection: apsw.Connection,
+    ids: Sequence[DeliveryId],
+    *,
+    due: datetime,
+    actor: Actor,
+    now: datetime,
+) -> Sequence[DeliveryId]:
+    """Carry out `Intervention.reschedule`."""
+    changed = _in_status(connection, ids, "status = 0")
+    connection.execute(
+        f"UPDATE redrive_deliveries SET due = ?, is_ready = ? WHERE {_OF}",
+        (micros(due), due <= now, json_text(changed)),
+    )
+    _record(connection, "reschedule", changed, actor, now=now, detail=due.isoformat())
+    return changed
+
+
+def prioritise(
+    connection: apsw.Connection,
+    ids: Sequence[DeliveryId],
+    *,
+    priority: int,
+    actor: Actor,
+    now: datetime,
+) -> Sequence[DeliveryId]:
+    """Carry out `Intervention.prioritise`."""
+    changed = _in_status(connection, ids, "status = 0")
+    connection.execute(
+        f"UPDATE redrive_deliveries SET priority = ? WHERE {_OF}", (priority, json_text(changed))
+    )
+    _record(connection, "prioritise", changed, actor, now=now, detail=str(priority))
+    return changed
+
+
+def read_audit(
+    connection: apsw.Connection, *, before: int | None, limit: int
+) -> Sequence[AuditEntry]:
+    """Carry out `Audit.audit`."""
+    return tuple(
+        AuditEntry(
+            id=number,
+            at=from_micros(at),
+            by=by,
+            why=why,
+            action=action,
+            count=count,
+            deliveries=_ids.decode(deliveries),
+            detail=detail,
+        )
+        for number, at, by, why, action, count, deliveries, detail in connection.execute(
+            "SELECT id, at, by, why, action, count, deliveries, detail FROM redrive_audit "
+            "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2",
+            (before, limit),
+        )
+    )
+
+
+def _cycle(delivery: Delivery, actor: Actor, *, now: datetime) -> Cycle:
+    return Cycle(
+        attempts=delivery.attempts,
+        reason=delivery.reason or FailureReason.EXHAUSTED,
+        fault=delivery.fault or Fault(error_class="", message="", rule=""),
+        failed_at=delivery.settled_at or now,
+        generation=delivery.generation,
+        replayed_at=now,
+        replayed_by=actor.by,
+        log=delivery.log,
+    )
+
+
+def _in_status(
+    connection: apsw.Connection, ids: Sequence[DeliveryId], condition: str
+) -> list[DeliveryId]:
+    return [
+        DeliveryId(number)
+        for (number,) in connection.execute(
+            f"SELECT id FROM redrive_deliveries WHERE {_OF} AND {condition} ORDER BY id",
+            (json_text(ids),),
+        )
+    ]
+
+
+def _fail_pending(
+    connection: apsw.Connection,
+    ids: Sequence[DeliveryId],
+    reason: FailureReason,
+    fault: Fault,
+    *,
+    now: datetime,
+) -> None:
+    connection.execute(
+        "UPDATE redrive_deliveries SET status = 3, reason = ?1, fault = ?2, settled_at = ?3, "
+        "first_failed_at = ifnull(first_failed_at, ?3), last_failed_at = ?3 "
+        "WHERE id IN (SELECT value FROM json_each(?4))",
+        (reason, json_text(fault), micros(now), json_text(ids)),
+    )
+
+
+def _record(
+    connection: apsw.Connection,
+    action: str,
+    ids: Sequence[DeliveryId],
+    actor: Actor,
+    *,
+    now: datetime,
+    detail: str = "",
+) -> None:
+    if ids:
+        connection.execute(
+            "INSERT INTO redrive_audit (at, by, why, action, count, deliveries, detail) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (micros(now), actor.by, actor.why, action, len(ids), json_text(ids), detail),
+        )

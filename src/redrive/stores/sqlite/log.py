@@ -1,0 +1,257 @@
+"""The event log and the registry of destinations, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import apsw
+import msgspec
+
+from redrive.errors import UsageError
+from redrive.model.destination import Destination, Order, Routes
+from redrive.model.event import Event, EventId, Receipt
+from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
+from redrive.stores.codec import event_from, is_same_body, json_text, maybe_micros, micros
+
+__all__ = ["append", "count", "find_event", "read_events", "read_routes", "register"]
+
+_names = msgspec.json.Decoder(tuple[str, ...])
+_destinations = msgspec.json.Decoder(Destination)
+
+_INSERT_EVENTS = """
+INSERT INTO redrive_events (id, type, key, destinations, document)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4
+FROM json_each(?) ORDER BY json_each.key
+"""
+_INSERT_KEYS = """
+INSERT INTO redrive_idempotency (source, key, position)
+SELECT value ->> 0, value ->> 1, e.position
+FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value ->> 2
+"""
+_INSERT_DELIVERIES = """
+INSERT INTO redrive_deliveries
+    (position, destination, is_ready, priority, generation, tenant, lane, due, deadline,
+     enqueued_at)
+SELECT e.position, value ->> 1, (value ->> 2) <= :now, value ->> 3, value ->> 4, value ->> 5,
+       value ->> 6, value ->> 2, value ->> 7, :now
+FROM json_each(:rows) CROSS JOIN redrive_events e ON e.id = value ->> 0
+ORDER BY json_each.key
+"""
+_FALL_IN_BEHIND = """
+UPDATE redrive_deliveries AS d SET is_behind = 1
+WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
+    SELECT 1 FROM redrive_deliveries AS head
+    WHERE head.destination = d.destination AND head.lane = d.lane AND head.id < d.id
+      AND head.status <> 2 AND head.resolution IS NULL
+)
+"""
+
+
+def append(
+    connection: apsw.Connection,
+    entries: Sequence[Entry],
+    *,
+    routes_version: int,
+    all_or_nothing: bool,
+    now: datetime,
+) -> Append:
+    """Carry out `EventLog.append` within the open transaction."""
+    current = count(connection, "routes_version")
+    if current != routes_version:
+        return RoutesChanged(current)
+    results, fresh = _sift(connection, entries)
+    if all_or_nothing and any(isinstance(result, Conflict) for result in results):
+        return Appended(tuple(results))
+    if fresh:
+        _insert(connection, fresh, now=now)
+    return Appended(tuple(results))
+
+
+def _sift(
+    connection: apsw.Connection, entries: Sequence[Entry]
+) -> tuple[list[Receipt | Conflict], list[Entry]]:
+    """Decide each entry's result, and which entries are new."""
+    results: list[Receipt | Conflict] = []
+    fresh: list[Entry] = []
+    known = _known_events(connection, entries)
+    for entry in entries:
+        event = entry.event
+        keyed = (event.source, event.idempotency_key)
+        earlier = known.get(event.id)
+        if earlier is None and event.idempotency_key is not None:
+            earlier = known.get(keyed)
+        if earlier is None:
+            fresh.append(entry)
+            known[event.id] = entry
+            known[keyed] = entry
+            results.append(Receipt(event_id=event.id, destinations=entry.destinations))
+        elif earlier.event.id == event.id or is_same_body(earlier.event, event):
+            results.append(
+                Receipt(
+                    event_id=earlier.event.id,
+                    destinations=earlier.destinations,
+                    is_duplicate=earlier.event.id != event.id,
+                )
+            )
+        else:
+            results.append(Conflict(earlier.event.id))
+    return results, fresh
+
+
+def _known_events(connection: apsw.Connection, entries: Sequence[Entry]) -> dict[object, Entry]:
+    """Return the entries stored before, by event id and by idempotency key."""
+    known: dict[object, Entry] = {}
+    ids = json_text([entry.event.id for entry in entries])
+    for destinations, document in connection.execute(
+        "SELECT destinations, document FROM redrive_events "
+        "WHERE id IN (SELECT value FROM json_each(?))",
+        (ids,),
+    ):
+        event = event_from(document)
+        known[event.id] = Entry(event, _names.decode(destinations))
+    keyed = [
+        (entry.event.source, entry.event.idempotency_key)
+        for entry in entries
+        if entry.event.idempotency_key is not None
+    ]
+    if keyed:
+        for source, key, destinations, document in connection.execute(
+            "SELECT i.source, i.key, e.destinations, e.document FROM json_each(?) "
+            "CROSS JOIN redrive_idempotency i ON i.source = value ->> 0 AND i.key = value ->> 1 "
+            "CROSS JOIN redrive_events e ON e.position = i.position",
+            (json_text(keyed),),
+        ):
+            known[(source, key)] = Entry(event_from(document), _names.decode(destinations))
+    return known
+
+
+def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime) -> None:
+    wanted = {name for entry in entries for name in entry.destinations}
+    destinations = _destination_ids(connection, wanted)
+    connection.execute(
+        _INSERT_EVENTS,
+        (
+            json_text(
+                [
+                    (
+                        entry.event.id,
+                        entry.event.type,
+                        entry.event.key,
+                        json_text(entry.destinations),
+                        json_text(entry.event),
+                    )
+                    for entry in entries
+                ]
+            ),
+        ),
+    )
+    keys = [
+        (entry.event.source, entry.event.idempotency_key, entry.event.id)
+        for entry in entries
+        if entry.event.idempotency_key is not None
+    ]
+    if keys:
+        connection.execute(_INSERT_KEYS, (json_text(keys),))
+    unrouted = sum(not entry.destinations for entry in entries)
+    if unrouted:
+        grow(connection, "unrouted", unrouted)
+    rows = [
+        _delivery_row(entry.event, destinations[name], now=micros(now))
+        for entry in entries
+        for name in entry.destinations
+    ]
+    if rows:
+        last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
+        connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": micros(now)})
+        if any(is_ordered for _, is_ordered in destinations.values()):
+            connection.execute(_FALL_IN_BEHIND, (last,))
+
+
+def _delivery_row(
+    event: Event[msgspec.Raw], destination: tuple[int, bool], *, now: int
+) -> tuple[object, ...]:
+    number, is_ordered = destination
+    return (
+        event.id,
+        number,
+        now if event.due is None else micros(event.due),
+        event.priority,
+        event.generation,
+        event.tenant,
+        event.key if is_ordered else None,
+        maybe_micros(event.deadline),
+    )
+
+
+def _destination_ids(connection: apsw.Connection, names: set[str]) -> dict[str, tuple[int, bool]]:
+    """Return each destination's id and whether it keeps order."""
+    found = {
+        name: (number, _destinations.decode(document).order is not Order.NONE)
+        for number, name, document in connection.execute(
+            "SELECT id, name, document FROM redrive_destinations"
+        )
+        if name in names
+    }
+    if missing := sorted(names - found.keys()):
+        raise UsageError(
+            f"The destination {missing[0]!r} is not registered in this store; "
+            "start its worker once, or register it, before publishing to it."
+        )
+    return found
+
+
+def read_events(connection: apsw.Connection, *, after: int, limit: int) -> Sequence[LoggedEvent]:
+    """Carry out `EventLog.read_events`."""
+    return tuple(
+        LoggedEvent(position, event_from(document))
+        for position, document in connection.execute(
+            "SELECT position, document FROM redrive_events WHERE position > ? "
+            "ORDER BY position LIMIT ?",
+            (after, limit),
+        )
+    )
+
+
+def find_event(connection: apsw.Connection, event_id: EventId) -> Event[msgspec.Raw] | None:
+    """Carry out `EventLog.find_event`."""
+    row = connection.execute(
+        "SELECT document FROM redrive_events WHERE id = ?", (event_id,)
+    ).fetchone()
+    return None if row is None else event_from(row[0])
+
+
+def register(connection: apsw.Connection, destinations: Sequence[Destination]) -> Routes:
+    """Carry out `Registry.register`."""
+    known = {one.name: one for one in read_routes(connection).destinations}
+    changed = [one for one in destinations if known.get(one.name) != one]
+    for one in changed:
+        connection.execute(
+            "INSERT INTO redrive_destinations (name, document) VALUES (?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET document = excluded.document",
+            (one.name, json_text(one)),
+        )
+    if changed:
+        grow(connection, "routes_version", 1)
+    return read_routes(connection)
+
+
+def read_routes(connection: apsw.Connection) -> Routes:
+    """Carry out `Registry.routes`."""
+    return Routes(
+        count(connection, "routes_version"),
+        [
+            _destinations.decode(document)
+            for (document,) in connection.execute("SELECT document FROM redrive_destinations")
+        ],
+    )
+
+
+def count(connection: apsw.Connection, name: str) -> int:
+    """Read one of the counters."""
+    return int(connection.execute("SELECT value FROM redrive_counters WHERE name = ?", (name,)).get)
+
+
+def grow(connection: apsw.Connection, name: str, by: int) -> None:
+    """Add to one of the counters."""
+    connection.execute("UPDATE redrive_counters SET value = value + ? WHERE name = ?", (by, name))

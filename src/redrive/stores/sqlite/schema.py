@@ -1,0 +1,74 @@
+"""The schema of the SQLite store: forward-only migrations, safe when many start at once."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import apsw
+
+from redrive.errors import SchemaError
+
+__all__ = ["LATEST", "migrate", "schema_version"]
+
+_MIGRATIONS: tuple[tuple[str, int], ...] = (("0001_initial.sql", 1),)
+"""Each migration's script, and the oldest version of the code that can work with its result.
+
+A migration that only adds things names an older version, so that workers of the last release go
+on while a new one is rolled out.
+"""
+
+LATEST = len(_MIGRATIONS)
+
+
+def migrate(connection: apsw.Connection, *, name: str) -> int:
+    """Bring the schema up to date and return its version; concurrent calls take turns."""
+    version, oldest_code = _read(connection)
+    if version >= LATEST:
+        _check(version, oldest_code, name=name)
+        return version
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version, oldest_code = _read(connection)
+        if version == 0:
+            connection.execute(
+                "CREATE TABLE redrive_schema "
+                "(version INTEGER NOT NULL, oldest_code INTEGER NOT NULL)"
+            )
+            connection.execute("INSERT INTO redrive_schema VALUES (0, 0)")
+        for number, (script, needs) in enumerate(_MIGRATIONS, start=1):
+            if number > version:
+                connection.execute(_script(script))
+                connection.execute(
+                    "UPDATE redrive_schema SET version = ?, oldest_code = ?", (number, needs)
+                )
+        version, oldest_code = _read(connection)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    _check(version, oldest_code, name=name)
+    return version
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    """Return the version of the schema; 0 when there is none."""
+    return _read(connection)[0]
+
+
+def _read(connection: apsw.Connection) -> tuple[int, int]:
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'redrive_schema'").get is None:
+        return 0, 0
+    version, oldest_code = connection.execute("SELECT version, oldest_code FROM redrive_schema").get
+    return int(version), int(oldest_code)
+
+
+def _check(version: int, oldest_code: int, *, name: str) -> None:
+    if oldest_code > LATEST:
+        raise SchemaError(
+            f"The store {name} has schema version {version}, made by a newer Redrive; this one "
+            f"works with versions up to {LATEST}. Upgrade with: pip install --upgrade redrive"
+        )
+
+
+def _script(name: str) -> str:
+    return resources.files("redrive.stores.sqlite").joinpath("sql", name).read_text("utf-8")

@@ -1,0 +1,238 @@
+"""Settling in SQL: what happens to a lease after its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import apsw
+import msgspec
+
+from redrive.model.delivery import Lease
+from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
+from redrive.store import Overdue, Rescue, Settled
+from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
+from redrive.stores.sqlite.claiming import see_worker
+from redrive.stores.sqlite.log import grow
+
+__all__ = ["free_lanes", "heartbeat", "overdue", "release", "rescue", "settle"]
+
+_CURRENT = """
+SELECT json_group_array(json_array(d.id, d.token)), count(d.lane)
+FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value ->> 0
+WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?
+"""
+_OVERDUE = """
+SELECT d.id, d.token, t.name, e.id, d.worker, d.attempts, d.crashes, d.last_crash_at, d.is_alone,
+       ifnull(w.seen_at, 0) > d.lease_until
+FROM redrive_deliveries d
+JOIN redrive_destinations t ON t.id = d.destination
+JOIN redrive_events e ON e.position = d.position
+LEFT JOIN redrive_workers w ON w.id = d.worker
+WHERE d.status = 1 AND d.lease_until <= ?
+ORDER BY d.lease_until LIMIT ?
+"""
+_FREE_LANES = """
+UPDATE redrive_deliveries SET is_behind = 0 WHERE id IN (
+    SELECT (
+        SELECT min(next.id) FROM redrive_deliveries AS next
+        WHERE next.destination = d.destination AND next.lane = d.lane
+          AND next.status <> 2 AND next.resolution IS NULL
+    )
+    FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+    WHERE d.lane IS NOT NULL
+)
+"""
+_LOG = """CASE WHEN ?1 IS NULL THEN log
+    WHEN log IS NULL THEN json_array(json(?1))
+    WHEN json_array_length(log) < ?2 THEN json_insert(log, '$[#]', json(?1))
+    ELSE json_insert(json_remove(log, '$[0]'), '$[#]', json(?1)) END"""
+_BACK_TO_PENDING = "status = 0, worker = NULL, lease_until = NULL, is_alone = 0"
+_DELIVER = """
+UPDATE redrive_deliveries
+SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+_RETRY = f"""
+UPDATE redrive_deliveries
+SET {_BACK_TO_PENDING}, log = {_LOG}, kind = 1, due = ?3, is_ready = ?3 <= ?4, fault = ?5,
+    first_failed_at = ifnull(first_failed_at, ?4), last_failed_at = ?4
+WHERE id = ?6
+"""
+_SNOOZE = f"""
+UPDATE redrive_deliveries
+SET {_BACK_TO_PENDING}, log = {_LOG}, attempts = attempts - 1, snoozes = snoozes + 1,
+    due = ?3, is_ready = ?3 <= ?4
+WHERE id = ?5
+"""
+_FAIL = f"""
+UPDATE redrive_deliveries
+SET status = 3, worker = NULL, lease_until = NULL, is_alone = 0, log = {_LOG}, reason = ?3,
+    settled_at = ?4, fault = ?5, first_failed_at = ifnull(first_failed_at, ?4), last_failed_at = ?4
+WHERE id = ?6
+"""
+_RELEASE = f"""
+UPDATE redrive_deliveries
+SET {_BACK_TO_PENDING}, attempts = attempts - 1, due = min(due, ?1), is_ready = 1
+WHERE id IN (SELECT value FROM json_each(?2))
+"""
+_REQUEUE = f"""
+UPDATE redrive_deliveries
+SET {_BACK_TO_PENDING}, attempts = attempts - 1, due = ?1, is_ready = ?1 <= ?2,
+    crashes = ?3, last_crash_at = ?4
+WHERE id = ?5
+"""
+_CONDEMN = """
+UPDATE redrive_deliveries
+SET status = 3, worker = NULL, lease_until = NULL, is_alone = 0, attempts = attempts - 1,
+    crashes = crashes + 1, last_crash_at = ?1, reason = ?2, fault = ?3, settled_at = ?1,
+    first_failed_at = ifnull(first_failed_at, ?1), last_failed_at = ?1
+WHERE id = ?4
+"""
+
+_leases = msgspec.json.Decoder(set[Lease])
+
+
+def settle(
+    connection: apsw.Connection, batch: Sequence[Settled], *, now: datetime, history: int
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.settle`."""
+    current, has_lanes = _current(connection, [one.lease for one in batch], now=now)
+    moment = micros(now)
+    refused: list[Lease] = []
+    delivered: list[int] = []
+    for one in batch:
+        if one.lease not in current:
+            refused.append(one.lease)
+            continue
+        current.remove(one.lease)
+        number, attempt = one.lease.delivery_id, one.attempt and json_text(one.attempt)
+        match one.settlement:
+            case Delivered():
+                delivered.append(number)
+            case RetryAt(when=when, fault=fault):
+                connection.execute(
+                    _RETRY, (attempt, history, micros(when), moment, json_text(fault), number)
+                )
+            case Snoozed(until=until):
+                connection.execute(_SNOOZE, (attempt, history, micros(until), moment, number))
+            case Failed(reason=reason, fault=fault):
+                connection.execute(
+                    _FAIL, (attempt, history, reason, moment, json_text(fault), number)
+                )
+            case never:
+                assert_never(never)
+    if refused:
+        grow(connection, "refused_settlements", len(refused))
+    if delivered:
+        connection.execute(_DELIVER, (moment, json_text(delivered)))
+        if has_lanes:
+            free_lanes(connection, delivered)
+    return refused
+
+
+def free_lanes(connection: apsw.Connection, ids: Sequence[int]) -> None:
+    """Let the next delivery go in each lane where one of these no longer stands in front."""
+    connection.execute(_FREE_LANES, (json_text(ids),))
+
+
+def release(
+    connection: apsw.Connection, leases: Sequence[Lease], *, now: datetime
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.release`."""
+    current, _ = _current(connection, leases, now=now)
+    connection.execute(_RELEASE, (micros(now), _ids_of(current)))
+    return [lease for lease in leases if lease not in current]
+
+
+def heartbeat(
+    connection: apsw.Connection,
+    worker: str,
+    leases: Sequence[Lease],
+    *,
+    now: datetime,
+    lease: timedelta,
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.heartbeat`."""
+    see_worker(connection, worker, micros(now))
+    if not leases:
+        return ()
+    current, _ = _current(connection, leases, now=now)
+    connection.execute(
+        "UPDATE redrive_deliveries SET lease_until = ? "
+        "WHERE id IN (SELECT value FROM json_each(?))",
+        (micros(now + lease), _ids_of(current)),
+    )
+    return [one for one in leases if one not in current]
+
+
+def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Overdue]:
+    """Carry out `DeliveryQueue.overdue`."""
+    return tuple(
+        Overdue(
+            lease=Lease(number, token),
+            destination=destination,
+            event_id=event_id,
+            worker=worker,
+            attempt=attempt,
+            crashes=crashes,
+            last_crash_at=maybe_from_micros(last_crash_at),
+            was_alone=bool(was_alone),
+            owner_is_alive=bool(is_alive),
+            now=now,
+        )
+        for (
+            number,
+            token,
+            destination,
+            event_id,
+            worker,
+            attempt,
+            crashes,
+            last_crash_at,
+            was_alone,
+            is_alive,
+        ) in connection.execute(_OVERDUE, (micros(now), limit))
+    )
+
+
+def rescue(
+    connection: apsw.Connection, batch: Sequence[Rescue], *, now: datetime
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.rescue`."""
+    moment = micros(now)
+    refused = []
+    for one in batch:
+        number, token = one.lease.delivery_id, one.lease.token
+        is_overdue = connection.execute(
+            "SELECT 1 FROM redrive_deliveries "
+            "WHERE id = ? AND token = ? AND status = 1 AND lease_until <= ?",
+            (number, token, moment),
+        ).get
+        if not is_overdue:
+            refused.append(one.lease)
+            continue
+        match one.recovery:
+            case Requeued(when=when, crashes=crashes, last_crash_at=last_crash_at):
+                connection.execute(
+                    _REQUEUE, (micros(when), moment, crashes, maybe_micros(last_crash_at), number)
+                )
+            case Failed(reason=reason, fault=fault):
+                connection.execute(_CONDEMN, (moment, reason, json_text(fault), number))
+            case never:
+                assert_never(never)
+    return refused
+
+
+def _current(
+    connection: apsw.Connection, leases: Sequence[Lease], *, now: datetime
+) -> tuple[set[Lease], bool]:
+    """Return the leases that are current, and whether any of them is in a lane."""
+    asked = json_text(leases)
+    found, in_lanes = connection.execute(_CURRENT, (asked, micros(now))).get
+    return _leases.decode(found), in_lanes > 0
+
+
+def _ids_of(leases: set[Lease]) -> str:
+    return json_text(sorted(lease.delivery_id for lease in leases))

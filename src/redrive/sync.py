@@ -1,0 +1,122 @@
+"""The synchronous door: publish and operate from code without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+from redrive.errors import UsageError
+from redrive.model.event import EventAttributes, NewEvent, Receipt
+from redrive.operations import Operations
+from redrive.pipeline.publish import open_transaction
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+    from redrive.stores.sqlite import SqliteTransaction
+
+__all__ = ["SyncDoor"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class SyncDoor:
+    """Publishing and operating that block until done, from any thread.
+
+    Everything runs on one background event loop, started with the first call.
+    """
+
+    def __init__(self, app: Redrive) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def publish(
+        self,
+        event_type: str,
+        payload: object = None,
+        *,
+        within: object = None,
+        **attributes: Unpack[EventAttributes],
+    ) -> Receipt:
+        """Publish an event; returns when it and its deliveries are durable."""
+        return self._run(self._app.publish(event_type, payload, within=within, **attributes))
+
+    def publish_many(
+        self, events: Sequence[NewEvent], *, within: object = None
+    ) -> Sequence[Receipt]:
+        """Publish all of the events, or none."""
+        return self._run(self._app.publish_many(events, within=within))
+
+    def operate(
+        self,
+        operation: Callable[Concatenate[Operations, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Do what `Operations` offers: `app.sync.operate(Operations.replay, [7], by="ann")`."""
+
+        async def act() -> T:
+            return await operation(self._app.operations, *args, **kwargs)
+
+        return self._run(act())
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqliteTransaction]:
+        """Open a transaction for your own tables and `publish(within=...)`."""
+        opening = self._app.transaction()
+        transaction = self._run(opening.__aenter__())
+        open_transaction.set(transaction)
+        try:
+            yield transaction
+        except BaseException as error:
+            self._run(opening.__aexit__(type(error), error, error.__traceback__))
+            raise
+        finally:
+            open_transaction.set(None)
+        self._run(opening.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        """Close the store and end the background loop; a later call starts them again."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(self._app.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _run(self, call: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
+        async def await_it() -> T:
+            return await call
+
+        self._refuse_running_loop(call)
+        return asyncio.run_coroutine_threadsafe(await_it(), self._background()).result()
+
+    def _refuse_running_loop(self, call: object) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        close = getattr(call, "close", None)
+        if close is not None:
+            close()
+        raise UsageError(
+            "app.sync would block the event loop that runs here; await the call on the app itself, "
+            "such as `await app.publish(...)`."
+        )
+
+    def _background(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="redrive-sync", daemon=True
+                )
+                self._thread.start()
+            return self._loop

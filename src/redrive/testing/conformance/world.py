@@ -1,0 +1,323 @@
+"""The world a conformance test plays in: a store, its clock, and short ways to arrange things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TypeVar
+
+import msgspec
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import Attempt, Delivery, DeliveryId, Lease, Leased, Status
+from redrive.model.destination import Destination, Order
+from redrive.model.duration import Duration, duration
+from redrive.model.event import DEFAULT_GENERATION, Event, EventId
+from redrive.model.outcome import Fault
+from redrive.model.settlement import Failed, FailureReason, Requeued, RetryAt, Settlement
+from redrive.store import (
+    Allowance,
+    Appended,
+    Claim,
+    ClaimRequest,
+    DestinationFigures,
+    Entry,
+    Query,
+    Rescue,
+    Settled,
+    Store,
+)
+from redrive.testing.clock import FakeClock
+
+__all__ = [
+    "BILLING",
+    "LEDGER",
+    "MAILING",
+    "OPERATOR",
+    "MakeStore",
+    "World",
+    "a_fault",
+    "an_attempt",
+    "an_event",
+    "entries",
+    "ids_of",
+    "only",
+]
+
+T = TypeVar("T")
+MakeStore = Callable[[FakeClock], Store]
+
+BILLING = Destination(name="billing", patterns=("order.*",))
+LEDGER = Destination(name="ledger", patterns=("order.*",), order=Order.PARK)
+MAILING = Destination(name="mailing", patterns=("order.*", "mail.*"))
+OPERATOR = Actor(by="ada", why="the customer called")
+
+_PUBLISHED_AT = datetime.fromisoformat("2026-01-01T11:59:59.123456+00:00")
+_numbers = count(1)
+
+
+def an_event(
+    payload: object = None,
+    *,
+    type: str = "order.paid",  # noqa: A002 - the event's own word for it
+    **fields: object,
+) -> Event[msgspec.Raw]:
+    """Return a new event; a payload of bytes is taken as the JSON itself."""
+    raw = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
+    given = {
+        "id": EventId(f"01940000-0000-7000-8000-{next(_numbers):012x}"),
+        "published_at": _PUBLISHED_AT,
+        "occurred_at": _PUBLISHED_AT,
+        **fields,
+    }
+    return Event(type=type, payload=msgspec.Raw(raw), **given)  # type: ignore[arg-type]
+
+
+def entries(*events: Event[msgspec.Raw], to: Sequence[str] = ("billing",)) -> list[Entry]:
+    """Return the events with the destinations they are meant for."""
+    return [Entry(event, tuple(to)) for event in events]
+
+
+def a_fault(message: str = "it hurts", error_class: str = "ConnectionError") -> Fault:
+    """Return a failure as a transport would capture it."""
+    return Fault(error_class=error_class, message=message, rule="default", code="503", stack="…")
+
+
+def an_attempt(leased: Leased, message: str = "it hurts") -> Attempt:
+    """Return the record of a try that failed a quarter of a second after it was claimed."""
+    return Attempt(
+        number=leased.attempt,
+        started_at=leased.claimed_at,
+        ended_at=leased.claimed_at + timedelta(milliseconds=250),
+        worker="worker-1",
+        result="retry",
+        fault=a_fault(message),
+    )
+
+
+def ids_of(claim: Claim) -> list[DeliveryId]:
+    """Return which deliveries were leased, in the order of the claim."""
+    return [leased.lease.delivery_id for leased in claim.deliveries]
+
+
+def only(found: Sequence[T]) -> T:
+    """Return the one that was found, if it was exactly one."""
+    assert len(found) == 1
+    return found[0]
+
+
+class World:
+    """A store on a clock of its own, with three destinations.
+
+    `billing` and `mailing` know no order, `ledger` keeps the order of each key.
+    """
+
+    def __init__(self, store: Store, clock: FakeClock, make_store: MakeStore, history: int) -> None:
+        self.store = store
+        self.clock = clock
+        self.make_store = make_store
+        self.history = history
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, make_store: MakeStore, *, history: int) -> AsyncIterator[World]:
+        """Open a store with nothing in it, and close it at the end."""
+        clock = FakeClock()
+        world = cls(make_store(clock), clock, make_store, history)
+        await world.store.open()
+        try:
+            yield world
+        finally:
+            await world.store.close()
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator[World]:
+        """Open a second store on the same data, beside the first."""
+        store = self.make_store(self.clock)
+        await store.open()
+        try:
+            yield World(store, self.clock, self.make_store, self.history)
+        finally:
+            await store.close()
+
+    async def reopen(self) -> None:
+        """Close the store, and open a new one on the same data."""
+        await self.store.close()
+        self.store = self.make_store(self.clock)
+        await self.store.open()
+
+    @property
+    def now(self) -> datetime:
+        """The present instant."""
+        return self.clock.now()
+
+    def after(self, span: Duration) -> datetime:
+        """Return the instant that much later."""
+        return self.now + duration(span)
+
+    async def version(self) -> int:
+        """Register the destinations, and return the version of the routes."""
+        return (await self.store.register([BILLING, LEDGER, MAILING])).version
+
+    async def append(self, batch: Sequence[Entry], *, all_or_nothing: bool = False) -> Appended:
+        """Append with the current routes."""
+        result = await self.store.append(
+            batch, routes_version=await self.version(), all_or_nothing=all_or_nothing
+        )
+        assert isinstance(result, Appended)
+        return result
+
+    async def publish(
+        self, *events: Event[msgspec.Raw], to: str = "billing"
+    ) -> tuple[DeliveryId, ...]:
+        """Append events for one destination, and return the ids of their deliveries."""
+        await self.append(entries(*events, to=[to]))
+        return tuple([(await self.find_one(event, to)).id for event in events])
+
+    async def find_one(self, event: Event[msgspec.Raw], destination: str = "billing") -> Delivery:
+        """Return the delivery of one event to one destination, whatever its status."""
+        found = [
+            delivery
+            for status in Status
+            for delivery in await self.found(
+                event_id=event.id, status=status, destination=destination, with_resolved=True
+            )
+        ]
+        return only(found)
+
+    async def found(self, **query: object) -> tuple[Delivery, ...]:
+        """Return what a query finds on its first page."""
+        page = await self.store.find(Query(**query), limit=1000)  # type: ignore[arg-type]
+        return page.deliveries
+
+    async def show(self, delivery_id: DeliveryId) -> Delivery:
+        """Return one delivery."""
+        delivery = await self.store.find_delivery(delivery_id)
+        assert delivery is not None
+        return delivery
+
+    async def claim(
+        self,
+        *destinations: str,
+        total: int = 100,
+        first: int | None = None,
+        retries: int | None = None,
+        replays: int | None = None,
+        worker: str = "worker-1",
+        generations: Sequence[str] = (DEFAULT_GENERATION,),
+        lease: Duration = "30s",
+        limit: int | None = None,
+        alone: bool = False,
+    ) -> Claim:
+        """Claim with the same allowance for each destination, `billing` unless named."""
+        return await self.store.claim(
+            ClaimRequest(
+                worker=worker,
+                allowances=tuple(
+                    Allowance(
+                        destination=one, total=total, first=first, retries=retries, replays=replays
+                    )
+                    for one in destinations or ("billing",)
+                ),
+                generations=tuple(generations),
+                lease=duration(lease),
+                limit=limit,
+                alone=alone,
+            )
+        )
+
+    async def claim_one(
+        self, destination: str = "billing", *, worker: str = "worker-1", alone: bool = False
+    ) -> Leased:
+        """Claim exactly one delivery for 30 seconds."""
+        claim = await self.claim(destination, total=1, worker=worker, alone=alone)
+        return only(claim.deliveries)
+
+    async def settle(
+        self, leased: Leased, settlement: Settlement, attempt: Attempt | None = None
+    ) -> list[Lease]:
+        """Settle one delivery; the lease comes back if it was refused."""
+        settled = Settled(lease=leased.lease, settlement=settlement, attempt=attempt)
+        return list(await self.store.settle([settled]))
+
+    async def retry(self, leased: Leased, wait: Duration = "10s") -> list[Lease]:
+        """Settle a try as failed, to be repeated."""
+        settlement = RetryAt(when=self.after(wait), fault=a_fault())
+        return await self.settle(leased, settlement, an_attempt(leased))
+
+    async def fail(
+        self,
+        leased: Leased,
+        reason: FailureReason = FailureReason.TERMINAL,
+        fault: Fault | None = None,
+    ) -> list[Lease]:
+        """Settle a try as failed for good."""
+        settlement = Failed(reason=reason, fault=fault or a_fault())
+        return await self.settle(leased, settlement, an_attempt(leased))
+
+    async def dead_letter(
+        self,
+        event: Event[msgspec.Raw] | None = None,
+        *,
+        to: str = "billing",
+        reason: FailureReason = FailureReason.TERMINAL,
+        fault: Fault | None = None,
+    ) -> DeliveryId:
+        """Publish an event and fail its delivery; nothing else may be due at its destination."""
+        [delivery_id] = await self.publish(event or an_event(), to=to)
+        leased = await self.claim_one(to)
+        assert leased.lease.delivery_id == delivery_id
+        assert not await self.fail(leased, reason, fault)
+        return delivery_id
+
+    async def crash(self, destination: str = "billing", *, alone: bool = False) -> Leased:
+        """Claim one delivery, lose its worker, and have it rescued as crashed, due at once."""
+        leased = await self.claim_one(destination, worker="doomed", alone=alone)
+        self.clock.advance("30s")
+        requeued = Requeued(when=self.now, crashes=leased.crashes + 1, last_crash_at=self.now)
+        assert not await self.store.rescue([Rescue(leased.lease, requeued)])
+        return leased
+
+    async def suspect(
+        self, event: Event[msgspec.Raw] | None = None, *, to: str = "billing"
+    ) -> DeliveryId:
+        """Publish an event whose delivery crashes two workers."""
+        [delivery_id] = await self.publish(event or an_event(), to=to)
+        for _ in range(2):
+            crashed = await self.crash(to)
+            assert crashed.lease.delivery_id == delivery_id
+        return delivery_id
+
+    async def figures_of(self, destination: str = "billing") -> DestinationFigures:
+        """Return the figures of one destination."""
+        figures = await self.store.figures()
+        return only([one for one in figures.destinations if one.name == destination])
+
+    async def wakes(self, action: Callable[[], Awaitable[object]]) -> bool:
+        """Tell whether `wait` returns soon after the action, long before its time is up."""
+        await self.claim("mailing", total=0)
+        waiting = asyncio.ensure_future(self.store.wait(at_most=timedelta(hours=1)))
+        await self.settles(waiting, within="0s")
+        await action()
+        return await self.settles(waiting, within="1m", give_up=True)
+
+    async def settles(
+        self, task: asyncio.Future[None], *, within: Duration, give_up: bool = False
+    ) -> bool:
+        """Let time pass in small steps, and tell whether the task ended before it was up."""
+        end = self.after(within)
+        # A store with threads needs a moment of real time to notice that the clock went on.
+        await asyncio.wait([task], timeout=0.01)
+        while not task.done() and self.now < end:
+            self.clock.advance(min(timedelta(seconds=1), end - self.now))
+            await asyncio.wait([task], timeout=0.001)
+        if task.done():
+            task.result()
+            return True
+        if give_up:
+            task.cancel()
+            await asyncio.wait([task])
+        return False

@@ -1,0 +1,277 @@
+"""The test kit: your own app on the real code path, in memory, at the time you say it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
+
+from redrive.app import Ports, Redrive
+from redrive.config import parse_store
+from redrive.errors import UsageError, refuse_unknown
+from redrive.model.delivery import Delivery, Status
+from redrive.model.duration import Duration, duration
+from redrive.model.event import Event
+from redrive.model.pattern import matches
+from redrive.operations import Operations
+from redrive.pipeline.publish import encode_payload
+from redrive.store import Page, Query, Store
+from redrive.stores.memory import MemoryStore
+from redrive.testing.clock import FakeClock
+from redrive.testing.fakes import CountingIds, InlineExecutor, SeededRng
+from redrive.testing.scripted import ScriptedDestination, Step
+from redrive.worker import Tally
+
+__all__ = ["ConnectKit", "Kit"]
+
+T = TypeVar("T")
+_PER_PAGE = 1_000
+
+
+class Kit:
+    """Connects your app to an empty store in memory and a clock that obeys, for one block.
+
+    Nothing of the app is replaced but its ports: it publishes, routes, retries and dead-letters
+    as it does in production, with its own handlers.
+
+    >>> from redrive import Redrive
+    >>> app = Redrive("sqlite:///shop.db")
+    >>> @app.handler("order.*")
+    ... async def bill(event):
+    ...     await app.publish("invoice.sent", event.payload, key=event.key)
+    >>> async def test_an_order_is_billed():
+    ...     async with Kit(app) as kit:
+    ...         await app.publish("order.paid", {"order": 42}, key="order-42")
+    ...         await kit.drain()
+    ...         kit.assert_published("invoice.sent", key="order-42", times=1)
+    >>> asyncio.run(test_an_order_is_billed())
+
+    Code that uses `app.transaction()` needs SQLite: pass `store`, the URL of a file that is still
+    to be created. Looking (`published`, `dead_letters` and the assertions) needs no `await`.
+    """
+
+    def __init__(self, app: Redrive, *, store: str = "memory://", seed: int = 0) -> None:
+        self.clock = FakeClock()
+        self._app = app
+        self._path = parse_store(store).path
+        self._ports = Ports(
+            clock=self.clock,
+            ids=CountingIds(),
+            rng=SeededRng(seed),
+            executor=InlineExecutor(),
+            # A clock that jumps makes a worker look wedged, and a test outlives that.
+            end_process=lambda: None,
+        )
+        self._stores: list[Store] = []
+        self._wiring = ExitStack()
+        self._stand_in: Callable[[str, Any], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._app.close()
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Connect the app; the block does so for you."""
+        self._stand_in = self._connect(self._app)
+        if self._path is not None and self._look(lambda operations: operations.events(limit=1)):
+            self.close()
+            raise UsageError(
+                f"The store {self._path} holds events already; a kit needs an empty one, "
+                "such as a new file in a temporary folder."
+            )
+
+    def close(self) -> None:
+        """Connect the app to where it was before; the block does so for you."""
+        self._wiring.close()
+        stores, self._stores = self._stores, []
+        for store in stores:
+            _elsewhere(store.close)
+
+    def connect(self, app: Redrive) -> None:
+        """Let one more app share the store and the clock, such as one that only publishes."""
+        self._connect(app)
+
+    @property
+    def operations(self) -> Operations:
+        """Everything a person may do."""
+        return self._app.operations
+
+    async def drain(self, *, until: Duration | None = None) -> Tally:
+        """Deliver everything that is due, and tell what came of it.
+
+        With `until`, such as `"1h"`, the clock goes on to whatever comes due within that time,
+        retries and delayed events, one after the other.
+        """
+        tally = await self._app.drain()
+        if until is not None:
+            end = self.clock.now() + duration(until, name="until")
+            while (due := await self._next_due()) is not None and due <= end:
+                self.clock.advance(due - self.clock.now())
+                tally = _sum(tally, await self._app.drain())
+        return tally
+
+    async def run_for(self, span: Duration) -> Tally:
+        """Let that much time pass, delivering everything when it comes due."""
+        end = self.clock.now() + duration(span, name="span")
+        tally = await self.drain(until=span)
+        self.clock.advance(max(timedelta(0), end - self.clock.now()))
+        return tally
+
+    def script(
+        self, destination: str, script: Sequence[Step] = (), *, repeats: bool = False
+    ) -> ScriptedDestination:
+        """Put a scripted destination in the place of a declared one, for the rest of the block."""
+        if self._stand_in is None:
+            raise UsageError("The kit is not open; script destinations within `async with Kit`.")
+        scripted = ScriptedDestination(destination, script, repeats=repeats)
+        self._stand_in(destination, scripted)
+        return scripted
+
+    def published(self, event_type: str | None = None, **attributes: object) -> list[Event[Any]]:
+        """Return the events that were published, in order, with their payloads decoded.
+
+        `event_type` may be a glob such as `"order.*"`; attributes are those of the event:
+        `payload`, `key`, `tenant` and so on.
+        """
+        refuse_unknown(attributes, Event.__struct_fields__, what="event attribute")
+        wanted = dict(attributes)
+        if "payload" in wanted:
+            wanted["payload"] = msgspec.json.decode(encode_payload(wanted["payload"]))
+        return [
+            event
+            for event in self._look(_all_events)
+            if (event_type is None or matches(event_type, event.type))
+            and all(getattr(event, name) == value for name, value in wanted.items())
+        ]
+
+    def assert_published(
+        self, event_type: str, *, times: int | None = None, **attributes: object
+    ) -> list[Event[Any]]:
+        """Fail unless such events were published, `times` times or at least once; return them."""
+        found = self.published(event_type, **attributes)
+        if len(found) == times or (times is None and found):
+            return found
+        wish = "".join(f", {name}={value!r}" for name, value in attributes.items())
+        number = "at least one" if times is None else times
+        raise AssertionError(
+            f"Expected {number} of {event_type!r}{wish}, and found {len(found)}. {self._listing()}"
+        )
+
+    def assert_nothing_published(self) -> None:
+        """Fail if any event was published."""
+        if self.published():
+            raise AssertionError(f"Expected no event. {self._listing()}")
+
+    def dead_letters(self) -> list[Delivery]:
+        """Return the deliveries that failed for good and wait for a person, the latest first."""
+        return self._look(lambda operations: _all_deliveries(operations, Status.FAILED))
+
+    def _connect(self, app: Redrive) -> Callable[[str, Any], None]:
+        if self._path is None and not self._stores:
+            self._stores.append(MemoryStore(self.clock, app.settings.history))
+        history = app.settings.history
+        return self._wiring.enter_context(
+            app.rewired(self._ports, lambda: self._make_store(history))
+        )
+
+    def _make_store(self, history: int) -> Store:
+        if self._path is None:
+            return self._stores[0]
+        from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
+
+        store = SqliteStore(self._path, clock=self.clock, history=history)
+        self._stores.append(store)
+        return store
+
+    async def _next_due(self) -> datetime | None:
+        """Return when the next thing happens by itself."""
+        now = self.clock.now()
+        instants = [
+            instant
+            for one in await _all_deliveries(self.operations, Status.PENDING)
+            for instant in (one.due if one.behind is None else None, one.deadline)
+            if instant is not None and instant > now
+        ]
+        return min(instants, default=None)
+
+    def _look(self, question: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
+        """Answer without `await`: an assertion that nobody awaited would pass for ever."""
+
+        async def ask() -> T:
+            try:
+                return await question(self._app.operations)
+            finally:
+                await self._app.close()
+
+        return _elsewhere(ask)
+
+    def _listing(self) -> str:
+        events = self.published()
+        if not events:
+            return "Nothing was published."
+        return "\n  ".join(["Published were:", *map(_line, events)])
+
+
+class ConnectKit(Protocol):
+    """What the fixture `redrive_kit` is: connects an app until the test ends."""
+
+    async def __call__(self, app: Redrive, *, store: str = ..., seed: int = ...) -> Kit:
+        """Return the kit that the app is now connected to."""
+
+
+def _elsewhere(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a call to its end on an event loop in another thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(call())).result()
+
+
+async def _all_events(operations: Operations) -> list[Event[Any]]:
+    events: list[Event[Any]] = []
+    position = 0
+    while page := await operations.events(after=position, limit=_PER_PAGE):
+        position = page[-1].position
+        events += [
+            msgspec.structs.replace(one.event, payload=msgspec.json.decode(one.event.payload))
+            for one in page
+        ]
+    return events
+
+
+async def _all_deliveries(operations: Operations, status: Status) -> list[Delivery]:
+    page = Page(deliveries=(), next_cursor=None)
+    found: list[Delivery] = []
+    while True:
+        page = await operations.deliveries(
+            Query(status=status), cursor=page.next_cursor, limit=_PER_PAGE
+        )
+        found += page.deliveries
+        if page.next_cursor is None:
+            return found
+
+
+def _sum(one: Tally, other: Tally) -> Tally:
+    return Tally(*(getattr(one, name) + getattr(other, name) for name in Tally.__struct_fields__))
+
+
+def _line(event: Event[Any]) -> str:
+    shown = ("payload", "key", "tenant", "source", "idempotency_key")
+    given = [(name, getattr(event, name)) for name in shown]
+    rest = "".join(f", {name}={value!r}" for name, value in given if value not in (None, ""))
+    return f"{event.type!r}{rest}"

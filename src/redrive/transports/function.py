@@ -1,0 +1,174 @@
+"""Python functions as destinations: sync or async, typed payloads, one event or a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from redrive.errors import ConfigurationError
+from redrive.executor import Executor
+from redrive.model.delivery import Leased
+from redrive.model.event import Event
+from redrive.model.outcome import Cancel, Fault, Faulted, Outcome, Snooze, Succeeded
+from redrive.policies.capture import capture
+from redrive.policies.classify import classify
+from redrive.policies.terms import Terms
+
+__all__ = ["FunctionTransport", "Handler"]
+
+Handler = Callable[..., Any]
+
+_SUCCEEDED = (Succeeded(),)
+
+
+class FunctionTransport:
+    """Calls a handler.
+
+    The handler's parameter says what it gets: `event: Event[Order]` decodes the payload into an
+    `Order` (a dataclass, msgspec Struct or pydantic model), and a payload that does not fit is
+    terminal. With `batch` it gets a list of events and may answer with a list, one item each:
+    `None` for done, `Snooze`, `Cancel` or an exception.
+    """
+
+    def __init__(
+        self, handler: Handler, *, terms: Terms, executor: Executor, batch: int | None = None
+    ) -> None:
+        self._handler = handler
+        self._terms = terms
+        self._executor = executor
+        self._is_async = _is_async(handler)
+        self._takes_batch = batch is not None
+        self.batch = batch or 1
+        self._decode = _payload_decoder(handler, takes_batch=self._takes_batch)
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        if self._takes_batch:
+            return await self._send_batch(deliveries)
+        try:
+            event = self._open(deliveries[0])
+            answer = await (self._handler(event) if self._is_async else self._in_thread(event))
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            return (self._fault(error),)
+        return _SUCCEEDED if answer is None else (self._outcome(answer),)
+
+    async def _send_batch(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        events: list[Event[Any]] = []
+        places: list[int] = []
+        for place, leased in enumerate(deliveries):
+            try:
+                events.append(self._open(leased))
+                places.append(place)
+            except Exception as error:  # noqa: BLE001 - a payload that does not fit fails alone
+                outcomes[place] = self._fault(error)
+        answers: Sequence[object]
+        try:
+            answer = None
+            if events:
+                answer = await (
+                    self._handler(events) if self._is_async else self._in_thread(events)
+                )
+            answers = self._split(answer, len(events))
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            answers = [error] * len(events)
+        outcomes.update(
+            (place, self._outcome(one)) for place, one in zip(places, answers, strict=True)
+        )
+        return [outcomes[place] for place in range(len(deliveries))]
+
+    def _split(self, answer: object, count: int) -> Sequence[object]:
+        if not isinstance(answer, list | tuple):
+            return [answer] * count
+        if len(answer) != count:
+            raise ConfigurationError(
+                f"The batch handler answered {len(answer)} items for {count} events; answer None "
+                "when all are done, or one item for each event."
+            )
+        return answer
+
+    def _open(self, leased: Leased) -> Event[Any]:
+        event = leased.event
+        return msgspec.structs.replace(event, payload=self._decode(event.payload))
+
+    async def _in_thread(self, argument: object) -> object:
+        """Run the handler in a thread.
+
+        A thread cannot be ended: the first cancellation (the time-out) goes on waiting for it, so
+        that its place in the worker stays taken.
+        """
+        future = self._executor.submit(lambda: self._handler(argument))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.done():
+                await asyncio.wait([future])
+            raise
+
+    def _outcome(self, answer: object) -> Outcome:
+        match answer:
+            case Snooze() | Cancel():
+                return answer
+            case BaseException():
+                return self._fault(answer)
+            case _:
+                return Succeeded()
+
+    def _fault(self, error: BaseException) -> Faulted:
+        verdict = classify(error, terminal=self._terms.terminal, transient=self._terms.transient)
+        fault: Fault = capture(error, rule=verdict.rule)
+        return Faulted(fault=fault, nature=verdict.nature, retry_after=verdict.retry_after)
+
+
+def _payload_decoder(handler: Handler, *, takes_batch: bool) -> Callable[[msgspec.Raw], Any]:
+    wanted = _payload_type(handler, takes_batch=takes_batch)
+    validate_json = getattr(wanted, "model_validate_json", None)
+    if validate_json is not None:
+        return lambda raw: validate_json(bytes(raw))
+    try:
+        return msgspec.json.Decoder(wanted).decode
+    except TypeError as error:
+        raise ConfigurationError(
+            f"The handler {_name(handler)} asks for a payload of type {wanted!r}, which cannot be "
+            f"read from JSON ({error}); use a dataclass, a msgspec Struct or a pydantic model."
+        ) from error
+
+
+def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN401 - a type form
+    """Return what the handler's parameter asks for; `Any` when it says nothing."""
+    try:
+        signature = inspect.signature(handler)
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"The handler {_name(handler)} must take exactly one argument, the event"
+            f"{'s' if takes_batch else ''} ({error})."
+        ) from error
+    try:
+        hints = typing.get_type_hints(handler)
+    except (NameError, TypeError):
+        return Any
+    parameter = next(iter(signature.parameters), "")
+    hint = hints.get(parameter, Any)
+    if takes_batch:
+        arguments = typing.get_args(hint)
+        hint = arguments[0] if arguments else Any
+    if typing.get_origin(hint) is Event:
+        (wanted,) = typing.get_args(hint)
+        return Any if isinstance(wanted, typing.TypeVar) else wanted
+    return Any
+
+
+def _is_async(handler: Handler) -> bool:
+    """Tell whether calling it gives something to await; objects with an async call count too."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        type(handler).__call__
+    )
+
+
+def _name(handler: Handler) -> str:
+    return getattr(handler, "__qualname__", repr(handler))

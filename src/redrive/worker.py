@@ -1,0 +1,381 @@
+"""The worker: admit, claim, deliver, settle, over and over, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from redrive.clock import Clock, Ids, Rng, wait_at_most
+from redrive.errors import StoreError
+from redrive.executor import Executor
+from redrive.heartbeat import Heartbeat
+from redrive.maintenance import Caretaker
+from redrive.model.delivery import Leased
+from redrive.observer import (
+    Observer,
+    StoreBack,
+    StoreLost,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from redrive.pipeline.admit import admit, starves
+from redrive.pipeline.claim import Claimer
+from redrive.pipeline.deliver import Carrier, Load
+from redrive.pipeline.settle import Decision, Settler, Tally
+from redrive.store import Claim, Store
+from redrive.transport import Endpoint
+
+__all__ = ["Tally", "Worker", "WorkerSettings"]
+
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+_LAST_WORDS_SECONDS = 5.0
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a worker carries at once, and how long it holds on to things."""
+
+    concurrency: int = 100
+    lease: timedelta = timedelta(seconds=15)
+    grace: timedelta = timedelta(seconds=10)
+    poll: timedelta = timedelta(seconds=1)
+    generations: tuple[str, ...] = ("default",)
+
+
+class Worker:
+    """Runs deliveries on the event loop that calls `run`.
+
+    `open_store` gives the heartbeat a store of its own: it must go on beating while a handler
+    blocks this loop. `on_wedged` ends the process when one blocks it for too long.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        open_store: Callable[[], Awaitable[Store]],
+        endpoints: Sequence[Endpoint],
+        settings: WorkerSettings,
+        clock: Clock,
+        ids: Ids,
+        rng: Rng,
+        executor: Executor,
+        observer: Observer,
+        on_wedged: Callable[[], None],
+    ) -> None:
+        self.id = ids.worker_id()
+        self.tally = Tally()
+        self._store = store
+        self._endpoints = {one.destination.name: one for one in endpoints}
+        self._settings = settings
+        self._clock = clock
+        self._executor = executor
+        self._observer = observer
+        self._progress = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._quitting = asyncio.Event()
+        self._undecided: list[Decision] = []
+        self._last_claim: Claim | None = None
+        self._turns = 0
+        self._suspects = 0
+        self._pause = 0.0
+        self._is_wedged = False
+        self._leaves_handlers = False
+        self._carrier = Carrier(
+            worker=self.id,
+            clock=clock,
+            grace=settings.grace,
+            observer=observer,
+            on_progress=self._progress.set,
+        )
+        self._claimer = Claimer(
+            store=store,
+            worker=self.id,
+            generations=settings.generations,
+            lease=settings.lease,
+            observer=observer,
+        )
+        self._settler = Settler(store=store, worker=self.id, rng=rng, observer=observer)
+        self._caretaker = Caretaker(
+            store=store,
+            worker=self.id,
+            lease=settings.lease,
+            clock=clock,
+            observer=observer,
+            on_store_lost=self._lose_store,
+        )
+        self._heartbeat = Heartbeat(
+            worker=self.id,
+            open_store=open_store,
+            carrier=self._carrier,
+            lease=settings.lease,
+            clock=clock,
+            observer=observer,
+            on_wedged=on_wedged,
+        )
+
+    def stop(self) -> None:
+        """Claim nothing more, finish what runs within the grace time, then end."""
+        self._stopping.set()
+        self._progress.set()
+
+    def quit(self) -> None:
+        """End now; what runs is given back."""
+        self.stop()
+        self._quitting.set()
+
+    @property
+    def is_wedged(self) -> bool:
+        """Whether it stopped because handlers that do not end keep others from running."""
+        return self._is_wedged
+
+    @property
+    def leaves_handlers(self) -> bool:
+        """Whether it stopped while handlers still ran; some may never end."""
+        return self._leaves_handlers
+
+    async def run(self, *, until_idle: bool = False) -> Tally:
+        """Work until stopped; with `until_idle`, until nothing more is due now."""
+        await self._store.register([one.destination for one in self._endpoints.values()])
+        self._observer.notice(
+            WorkerStarted(
+                worker=self.id,
+                destinations=tuple(self._endpoints),
+                concurrency=self._settings.concurrency,
+            )
+        )
+        heartbeat = self._executor.start(self._heartbeat.run, name="redrive-heartbeat")
+        chores = [
+            asyncio.create_task(self._carrier.watch()),
+            asyncio.create_task(self._heartbeat.tick()),
+            asyncio.create_task(self._caretaker.run()),
+        ]
+        for chore in chores:
+            chore.add_done_callback(self._quit_if_broken)
+        try:
+            await self._work(until_idle=until_idle)
+            await self._wind_down()
+        finally:
+            has_stuck = bool(self._carrier.stuck())
+            unfinished = await self._carrier.stop()
+            self._leaves_handlers = has_stuck or bool(unfinished)
+            for chore in chores:
+                chore.cancel()
+            ends = await asyncio.gather(*chores, return_exceptions=True)
+            await heartbeat.stop()
+            await self._sign_off(unfinished)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+        return self.tally
+
+    def _quit_if_broken(self, chore: asyncio.Task[None]) -> None:
+        """A worker that no longer watches time-outs or rescues must not look healthy."""
+        if not chore.cancelled() and chore.exception() is not None:
+            self.quit()
+
+    async def _work(self, *, until_idle: bool) -> None:
+        while not self._stopping.is_set():
+            if self._lacks_places():
+                self._is_wedged = True
+                return
+            self._progress.clear()
+            is_reached = await self._turn(claims=True)
+            if not is_reached:
+                await wait_at_most(self._stopping, self._pause, self._clock)
+            elif until_idle and self._is_idle():
+                return
+            else:
+                await self._rest()
+
+    async def _turn(self, *, claims: bool) -> bool:
+        """Settle what has finished and claim what may start, in one round trip.
+
+        Tells whether the store could be reached.
+        """
+        self._decide()
+        decisions, self._undecided = self._undecided, []
+        settled, claimed = await _both(
+            self._settle(decisions), self._claim() if claims else _no_claim()
+        )
+        self._last_claim = None if isinstance(claimed, BaseException) else claimed
+        for result in (settled, claimed):
+            if isinstance(result, StoreError):
+                self._lose_store(result)
+                return False
+            if isinstance(result, BaseException):
+                raise result
+        if decisions or claimed is not None:
+            self._regain_store()
+        return True
+
+    def _lacks_places(self) -> bool:
+        """Tell whether a destination, or a suspect, cannot run because of handlers that are stuck.
+
+        A suspect never runs beside one: it would be blamed if that one ended the process.
+        """
+        stuck = self._carrier.stuck()
+        if not stuck:
+            return False
+        if self._suspects and self._carrier.is_empty:
+            return True
+        return starves(
+            tuple(self._endpoints.values()), stuck=stuck, concurrency=self._settings.concurrency
+        )
+
+    async def _settle(self, decisions: Sequence[Decision]) -> None:
+        if not decisions:
+            return
+        try:
+            accepted = await self._settler.settle(decisions)
+        except StoreError:
+            self._undecided = [*decisions, *self._undecided]
+            raise
+        self.tally.refused += len(decisions) - len(accepted)
+        for one in accepted:
+            self.tally.count(one.settled.settlement)
+
+    async def _claim(self) -> Claim | None:
+        running = self._carrier.running()
+        free = self._settings.concurrency - sum(running.values())
+        allowances = admit(
+            tuple(self._endpoints.values()),
+            running=running,
+            concurrency=self._settings.concurrency,
+            turn=self._turns,
+        )
+        self._turns += 1
+        asked = self._clock.monotonic()
+        if self._suspects:
+            # A suspect runs alone: nothing is claimed until the worker is empty.
+            if not self._carrier.is_empty:
+                return None
+            claim = await self._claimer.claim_suspect(allowances)
+        elif free > 0:
+            claim = await self._claimer.claim(allowances, limit=free)
+        else:
+            return None
+        self._suspects = claim.suspects
+        self._start(claim, claimed=asked)
+        return claim
+
+    def _start(self, claim: Claim, *, claimed: float) -> None:
+        by_destination: dict[str, list[Leased]] = {}
+        for leased in claim.deliveries:
+            by_destination.setdefault(leased.destination, []).append(leased)
+        loads = []
+        for name, deliveries in by_destination.items():
+            endpoint = self._endpoints[name]
+            size = endpoint.transport.batch
+            loads += [
+                Load(endpoint, deliveries[begin : begin + size], claimed=claimed)
+                for begin in range(0, len(deliveries), size)
+            ]
+        self._carrier.start(loads)
+
+    def _decide(self) -> None:
+        for load in self._carrier.take_finished():
+            self._undecided += [
+                self._settler.decide(
+                    leased, outcome, load.endpoint.terms, waited=load.waited, took=load.took
+                )
+                for leased, outcome in zip(load.deliveries, load.outcomes, strict=True)
+            ]
+
+    def _is_idle(self) -> bool:
+        claim = self._last_claim
+        return (
+            claim is not None
+            and not claim.deliveries
+            and not claim.suspects
+            and self._carrier.is_empty
+            and not self._undecided
+            and not self._progress.is_set()
+            and (claim.next_due is None or claim.next_due > claim.now)
+        )
+
+    async def _rest(self) -> None:
+        """Wait for a handler to finish, and if there is room also for new work or a due time."""
+        claim = self._last_claim
+        if self._progress.is_set() or (claim and (claim.deliveries or claim.suspects)):
+            return
+        waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(self._progress.wait())]
+        if claim is not None:
+            at_most = self._settings.poll
+            if claim.next_due is not None:
+                at_most = min(at_most, max(timedelta(0), claim.next_due - claim.now))
+            waits.append(asyncio.ensure_future(self._wait_for_work(at_most)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _wait_for_work(self, at_most: timedelta) -> bool:
+        await self._store.wait(at_most=at_most)
+        return True
+
+    async def _wind_down(self) -> None:
+        """Finish and settle what runs, within the grace time."""
+        carrying = sum(self._carrier.running().values())
+        self._observer.notice(WorkerStopping(worker=self.id, carrying=carrying))
+        grace = asyncio.ensure_future(self._clock.sleep(self._settings.grace.total_seconds()))
+        quitting = asyncio.ensure_future(self._quitting.wait())
+        try:
+            while not (self._carrier.is_empty or grace.done() or quitting.done()):
+                self._progress.clear()
+                await self._turn(claims=False)
+                if self._carrier.is_empty:
+                    break
+                progress = asyncio.ensure_future(self._progress.wait())
+                await asyncio.wait([progress, grace, quitting], return_when=asyncio.FIRST_COMPLETED)
+                progress.cancel()
+        finally:
+            grace.cancel()
+            quitting.cancel()
+
+    async def _sign_off(self, unfinished: Sequence[Leased]) -> None:
+        """Settle the last outcomes, give back what did not finish, and retire."""
+        self._decide()
+        try:
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                await self._settle(self._undecided)
+                if unfinished:
+                    await self._store.release([leased.lease for leased in unfinished])
+                await self._store.retire(self.id)
+        except (StoreError, TimeoutError) as error:
+            self._observer.notice(StoreLost(worker=self.id, error=str(error)))
+        self._observer.notice(WorkerStopped(worker=self.id, released=len(unfinished)))
+
+    def _lose_store(self, error: StoreError) -> None:
+        if not self._pause:
+            self._observer.notice(StoreLost(worker=self.id, error=str(error)))
+        self._pause = min(_LONGEST_PAUSE_SECONDS, self._pause * 2 or _FIRST_PAUSE_SECONDS)
+        self._caretaker.hold_back()
+
+    def _regain_store(self) -> None:
+        if self._pause:
+            self._pause = 0.0
+            self._observer.notice(StoreBack(worker=self.id))
+
+
+async def _no_claim() -> None:
+    return None
+
+
+async def _both(
+    one: Awaitable[None], other: Awaitable[Claim | None]
+) -> tuple[BaseException | None, Claim | BaseException | None]:
+    """Await both to the end, even when cancelled: an answer from the store is never dropped."""
+    together = asyncio.gather(one, other, return_exceptions=True)
+    try:
+        first, second = await asyncio.shield(together)
+    except asyncio.CancelledError:
+        await together
+        raise
+    return first, second

@@ -1,0 +1,236 @@
+"""The SQLite store and its file: schema, trouble, and commits that are shared."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from redrive.clock import SystemClock
+from redrive.errors import (
+    SchemaError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+    TransactionError,
+)
+from redrive.store import Entry
+from redrive.stores.sqlite import SqliteStore, claiming, schema
+from redrive.stores.sqlite.connection import translated
+from redrive.testing.conformance.world import an_event
+
+
+@asynccontextmanager
+async def a_store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, clock=SystemClock())
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def test_durability_is_as_promised(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "redrive.db") as store:
+        connection = await store._writer.call(lambda c: c)
+
+        assert connection.execute("PRAGMA journal_mode").get == "wal"
+        assert connection.execute("PRAGMA synchronous").get == 2
+        assert connection.execute("PRAGMA mmap_size").get in {0, None}
+
+
+async def test_stores_that_start_at_once_migrate_once(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "redrive.db", clock=SystemClock()) for _ in range(6)]
+
+    await asyncio.gather(*[store.open() for store in stores])
+
+    versions = [await store._reader.call(schema.schema_version) for store in stores]
+    assert versions == [schema.LATEST] * 6
+    for store in stores:
+        await store.close()
+
+
+async def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "redrive.db"
+    async with a_store(path):
+        pass
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE redrive_schema SET version = 99, oldest_code = 99")
+    connection.close()
+
+    with pytest.raises(SchemaError, match=r"schema version 99.*pip install --upgrade redrive"):
+        async with a_store(path):
+            pass
+
+
+async def test_a_newer_schema_that_only_adds_is_accepted(tmp_path: Path) -> None:
+    """A rolling deploy: the last release goes on while the new one has migrated."""
+    path = tmp_path / "redrive.db"
+    async with a_store(path):
+        pass
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE redrive_schema SET version = 99, oldest_code = 1")
+    connection.execute("ALTER TABLE redrive_deliveries ADD COLUMN colour TEXT")
+    connection.close()
+
+    async with a_store(path) as store:
+        await store.append([Entry(an_event(), ())], routes_version=0, all_or_nothing=True)
+
+        assert (await store.figures()).events == 1
+
+
+async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear diary, " * 500)
+
+    with pytest.raises(StoreCorruptError, match="is not a SQLite database"):
+        async with a_store(path):
+            pass
+    assert path.read_text() == "Dear diary, " * 500
+
+
+async def test_a_damaged_file_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "redrive.db"
+    async with a_store(path) as store:
+        for _ in range(50):
+            await store.append([Entry(an_event(), ())], routes_version=0, all_or_nothing=True)
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+
+    with pytest.raises(StoreCorruptError, match="restore a backup"):
+        async with a_store(path) as store:
+            await store.figures()
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match=r"folder .*nowhere does not exist"):
+        async with a_store(tmp_path / "nowhere" / "redrive.db"):
+            pass
+
+
+async def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="is a folder; name a file in it"):
+        async with a_store(tmp_path):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "advice"),
+    [
+        (apsw.FullError, StoreFullError, "Free some space"),
+        (apsw.NotADBError, StoreCorruptError, "move the file away"),
+        (apsw.CorruptError, StoreCorruptError, "restore a backup"),
+        (apsw.BusyError, StoreUnavailableError, "a transaction that was left open"),
+        (apsw.CantOpenError, StoreUnavailableError, "may write in it"),
+        (apsw.ReadOnlyError, StoreUnavailableError, "Give this user the right"),
+        (apsw.IOError, StoreUnavailableError, "failed: on purpose"),
+    ],
+)
+def test_each_error_of_sqlite_becomes_one_of_ours_with_advice(
+    theirs: type[apsw.Error], ours: type[StoreError], advice: str
+) -> None:
+    with pytest.raises(ours, match=advice), translated(Path("redrive.db")):
+        raise theirs("on purpose")
+
+
+async def test_a_full_disk_refuses_the_call_and_keeps_the_rest(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "redrive.db") as store:
+        await store.append([Entry(an_event(), ())], routes_version=0, all_or_nothing=True)
+        pages = await store._writer.call(lambda c: c.execute("PRAGMA page_count").get)
+        await store._writer.call(lambda c: c.execute(f"PRAGMA max_page_count = {pages + 2}").get)
+
+        large = msgspec.structs.replace(
+            an_event(), payload=msgspec.Raw(b'"' + b"x" * 90_000 + b'"')
+        )
+        with pytest.raises(StoreFullError, match="Free some space"):
+            await store.append([Entry(large, ())], routes_version=0, all_or_nothing=True)
+
+        assert (await store.figures()).events == 1
+        await store._writer.call(lambda c: c.execute("PRAGMA max_page_count = 1000000").get)
+        await store.append([Entry(large, ())], routes_version=0, all_or_nothing=True)
+        assert (await store.figures()).events == 2
+
+
+async def test_a_call_that_fails_is_undone_alone(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "redrive.db") as store:
+
+        def good(connection: apsw.Connection) -> int:
+            connection.execute("INSERT INTO redrive_workers VALUES ('good', 1)")
+            return connection.totalchanges()
+
+        def bad(connection: apsw.Connection) -> int:
+            connection.execute("INSERT INTO redrive_workers VALUES ('bad', 1)")
+            raise ValueError("on purpose")
+
+        results = await asyncio.gather(
+            store._writer.call(good), store._writer.call(bad), return_exceptions=True
+        )
+
+        assert isinstance(results[1], ValueError)
+        assert [one.id for one in (await store.figures()).workers] == ["good"]
+
+
+async def test_calls_made_side_by_side_share_one_commit(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "redrive.db") as store:
+        before = store._changes()[1]
+
+        await asyncio.gather(
+            *[
+                store.append([Entry(an_event(), ())], routes_version=0, all_or_nothing=True)
+                for _ in range(20)
+            ]
+        )
+
+        assert store._changes()[1] == before + 1
+        assert (await store.figures()).events == 20
+
+
+async def test_a_connection_of_the_standard_library_is_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    async with a_store(tmp_path / "redrive.db") as store:
+        connection = sqlite3.connect(":memory:")
+
+        with pytest.raises(TransactionError, match="Two SQLite libraries in one process"):
+            await store.append(
+                [Entry(an_event(), ())], routes_version=0, all_or_nothing=True, within=connection
+            )
+        connection.close()
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "redrive.db", clock=SystemClock())
+
+    with pytest.raises(StoreUnavailableError, match="is closed"):
+        await store.figures()
+
+
+async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
+    """No question of a claim may scan a table: its cost must not grow with the history."""
+    async with a_store(tmp_path / "redrive.db") as store:
+        statements = {
+            claiming._EARLIEST_WAITING: (),
+            claiming._PROMOTE: (1, 1),
+            claiming._CANDIDATES: (1, "default", 0, 1, 10),
+            claiming._SUSPECTS: ("[1]", '["default"]', 1),
+            claiming._LEASE: ("w", 1, 0, "[1]"),
+            claiming._LEASED: ("[1]",),
+        }
+
+        def plans(connection: apsw.Connection) -> list[str]:
+            return [
+                step[3]
+                for statement, bindings in statements.items()
+                for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}", bindings)
+            ]
+
+        steps = await store._reader.call(plans)
+
+    assert steps
+    assert [step for step in steps if step == "SCAN redrive_deliveries"] == []

@@ -1,0 +1,94 @@
+"""Admit: what each destination may take now."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.model.delivery import Leased
+from redrive.model.destination import Destination
+from redrive.model.outcome import Outcome
+from redrive.pipeline.admit import admit
+from redrive.policies.terms import Terms
+from redrive.transport import Endpoint
+
+
+class Nowhere:
+    batch = 1
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        return []
+
+
+def an_endpoint(name: str, *, concurrency: int | None = None) -> Endpoint:
+    return Endpoint(
+        destination=Destination(name=name, patterns=("*",)),
+        terms=Terms(concurrency=concurrency),
+        transport=Nowhere(),
+    )
+
+
+def test_the_only_destination_may_use_the_whole_worker() -> None:
+    (allowance,) = admit([an_endpoint("only")], running={}, concurrency=100, turn=0)
+
+    assert allowance.total == 100
+
+
+def test_a_full_destination_leaves_room_for_the_others() -> None:
+    endpoints = [an_endpoint("slow"), an_endpoint("quick")]
+
+    first = {
+        one.destination: one.total for one in admit(endpoints, running={}, concurrency=100, turn=0)
+    }
+    later = {
+        one.destination: one.total
+        for one in admit(endpoints, running={"slow": first["slow"]}, concurrency=100, turn=0)
+    }
+
+    assert first["slow"] < 100
+    assert later == {"slow": 0, "quick": 100 - first["slow"]}
+
+
+def test_a_destinations_own_limit_holds() -> None:
+    (allowance,) = admit(
+        [an_endpoint("only", concurrency=3)], running={"only": 2}, concurrency=100, turn=0
+    )
+
+    assert allowance.total == 1
+
+
+def test_who_is_served_first_goes_round() -> None:
+    endpoints = [an_endpoint(name) for name in ("a", "b", "c")]
+
+    firsts = [
+        admit(endpoints, running={}, concurrency=9, turn=turn)[0].destination for turn in range(4)
+    ]
+
+    assert firsts == ["a", "b", "c", "a"]
+
+
+def test_every_destination_gets_a_turn_in_a_worker_smaller_than_their_number() -> None:
+    endpoints = [an_endpoint(name) for name in ("a", "b", "c")]
+
+    allowances = admit(endpoints, running={}, concurrency=1, turn=0)
+
+    assert [one.total for one in allowances] == [1, 1, 1]
+
+
+@given(
+    concurrency=st.integers(1, 500),
+    running=st.lists(st.integers(0, 50), min_size=1, max_size=8),
+    turn=st.integers(0, 1000),
+)
+def test_no_allowance_exceeds_the_free_places(
+    concurrency: int, running: list[int], turn: int
+) -> None:
+    names = {f"d{number}": count for number, count in enumerate(running)}
+    free = max(0, concurrency - sum(running))
+
+    allowances = admit(
+        [an_endpoint(name) for name in names], running=names, concurrency=concurrency, turn=turn
+    )
+
+    assert sorted(one.destination for one in allowances) == sorted(names)
+    assert all(0 <= one.total <= free for one in allowances)
