@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
     from redrive.store import Query
+    from redrive.transports.http import http
 
 __all__ = [
     "Cancel",
@@ -57,6 +58,7 @@ __all__ = [
     "TransactionError",
     "Transient",
     "UsageError",
+    "http",
 ]
 
 # A name is imported when it is first asked for, so that `redrive --help` answers at once.
@@ -69,6 +71,7 @@ _HOMES = (
     "redrive.observer",
     "redrive.operations",
     "redrive.app",
+    "redrive.transports.http",
 )
 
 if not TYPE_CHECKING:

@@ -21,6 +21,7 @@ from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
+from redrive.model.pattern import check_pattern
 from redrive.observer import Observer, Observers
 from redrive.observers.hooks import FailureHook, FailureHooks
 from redrive.operations import Operations
@@ -28,7 +29,7 @@ from redrive.pipeline.publish import Publisher, open_transaction
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
 from redrive.store import Store
-from redrive.transport import Endpoint, Transport
+from redrive.transport import Blueprint, Endpoint, Transport, Way
 from redrive.transports.function import FunctionTransport, Handler
 from redrive.worker import Tally, Worker, WorkerSettings
 
@@ -76,7 +77,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 class _Declaration(msgspec.Struct, frozen=True):
     destination: Destination
     terms: Terms
-    make_transport: Callable[[Executor], Transport]
+    make_transport: Callable[[Ports], Transport]
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -115,7 +116,9 @@ class Redrive:
         refuse_unknown(options, _option_names(HandlerOptions), what="handler option")
         given: dict[str, Any] = dict(options)
         name, batch = given.pop("name", None), given.pop("batch", None)
-        if batch is not None and (not isinstance(batch, int) or batch < 1):
+        for pattern in patterns:
+            check_pattern(pattern)  # now: written without parentheses, nothing would be declared
+        if batch is not None and (not isinstance(batch, int) or batch is True or batch < 1):
             raise ConfigurationError(
                 f"batch is {batch!r}; it is how many events the handler takes at once, from 1."
             )
@@ -125,25 +128,33 @@ class Redrive:
                 raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
             title = name or getattr(function, "__name__", type(function).__name__)
             order, terms = _read_terms(given)
-            self._declare(
-                Destination(name=title, patterns=patterns, order=order),
-                terms,
-                lambda executor: FunctionTransport(
-                    function, terms=terms, executor=executor, batch=batch
-                ),
-            )
+            destination = Destination(name=title, patterns=patterns, order=order)
+
+            def make_transport(ports: Ports) -> Transport:
+                return FunctionTransport(
+                    function, terms=terms, executor=ports.executor, batch=batch
+                )
+
+            make_transport(self._ports)
+            self._declare(destination, terms, make_transport)
             return function
 
         return declare
 
     def destination(
-        self, name: str, *patterns: str, transport: Transport, **options: Unpack[DestinationOptions]
+        self, name: str, *patterns: str, transport: Way, **options: Unpack[DestinationOptions]
     ) -> None:
-        """Declare a destination that is reached by a transport of yours."""
+        """Declare a destination that is reached by `http(...)` or by a transport of yours."""
         refuse_unknown(options, _option_names(DestinationOptions), what="destination option")
         order, terms = _read_terms(dict(options))
         destination = Destination(name=name, patterns=patterns, order=order)
-        self._declare(destination, terms, lambda _: transport)
+
+        def make_transport(ports: Ports) -> Transport:
+            if isinstance(transport, Blueprint):
+                return transport.build(terms=terms, clock=ports.clock)
+            return transport
+
+        self._declare(destination, terms, make_transport)
 
     def on_failed(self, hook: F) -> F:
         """Declare a function to be told of each new dead letter, such as one that alerts."""
@@ -297,14 +308,13 @@ class Redrive:
         self,
         destination: Destination,
         terms: Terms,
-        make_transport: Callable[[Executor], Transport],
+        make_transport: Callable[[Ports], Transport],
     ) -> None:
         if destination.name in self._declared:
             raise ConfigurationError(
                 f"There are two destinations named {destination.name!r}; "
                 "give one of them another name with name=."
             )
-        make_transport(self._ports.executor)
         self._declared[destination.name] = _Declaration(destination, terms, make_transport)
 
     def _stand_in(self, name: str, handler: Handler) -> None:
@@ -313,7 +323,7 @@ class Redrive:
         self._declared[name] = _Declaration(
             destination,
             terms,
-            lambda executor: FunctionTransport(handler, terms=terms, executor=executor),
+            lambda ports: FunctionTransport(handler, terms=terms, executor=ports.executor),
         )
 
     def _endpoints(self) -> list[Endpoint]:
@@ -321,7 +331,7 @@ class Redrive:
             Endpoint(
                 destination=one.destination,
                 terms=one.terms,
-                transport=one.make_transport(self._ports.executor),
+                transport=one.make_transport(self._ports),
             )
             for one in self._declared.values()
         ]

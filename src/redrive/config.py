@@ -60,10 +60,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not self.poll:
             raise ConfigurationError('poll is 0s, which would never rest; "1s" suits most.')
-        generations = self.generations
-        if isinstance(generations, str):
-            generations = tuple(part.strip() for part in generations.split(",") if part.strip())
-        self._set("generations", tuple(generations) or (self.generation,))
+        if not _is_name(self.generation):
+            raise ConfigurationError(
+                f'generation is {self.generation!r}; it is a name, such as "blue".'
+            )
+        self._set("generations", _names(self.generations) or (self.generation,))
         parse_store(self.store)
 
     def _set(self, name: str, value: object) -> None:
@@ -151,6 +152,21 @@ def _from_environment(environment: Mapping[str, str], known: tuple[str, ...]) ->
         refuse_unknown([name], known, what=f"setting for the environment variable {variable}:")
         found[name] = value
     return found
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = value
+    if isinstance(value, str):
+        names = [one for one in value.split(",") if one.strip()]
+    if not isinstance(names, list | tuple) or not all(_is_name(one) for one in names):
+        raise ConfigurationError(
+            f'generations is {value!r}; it is a list of names, such as ["blue", "green"].'
+        )
+    return tuple(one.strip() for one in names)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _whole_number(name: str, value: object, *, least: int) -> int:

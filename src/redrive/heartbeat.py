@@ -33,6 +33,7 @@ class Heartbeat:
         lease: timedelta,
         clock: Clock,
         observer: Observer,
+        on_missed: Callable[[], None],
         on_wedged: Callable[[], None],
     ) -> None:
         self._worker = worker
@@ -41,6 +42,7 @@ class Heartbeat:
         self._lease = lease
         self._clock = clock
         self._observer = observer
+        self._on_missed = on_missed
         self._on_wedged = on_wedged
         self._last_tick = clock.monotonic()
         self._ticks_every = min(_LONGEST_TICK_SECONDS, lease.total_seconds() / _TICKS_PER_LEASE)
@@ -63,6 +65,7 @@ class Heartbeat:
                     await self._beat(store)
                 except StoreError:
                     # The worker reports the outage; here it only matters to go on.
+                    self._on_missed()
                     await wait_at_most(stopped, beat / 4, self._clock)
                     continue
                 except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,6 +21,7 @@ __all__ = ["Caretaker", "expire", "rescue"]
 
 _LONGEST_REST_SECONDS = 1.0
 _RESTS_PER_LEASE = 3
+_LAST_ROUND_SECONDS = 5.0
 
 
 class _Queue(DeliveryQueue, Inspection, Protocol):
@@ -50,31 +52,42 @@ class Caretaker:
         self._observer = observer
         self._on_store_lost = on_store_lost
         self._hearing = lease.total_seconds() / _RESTS_PER_LEASE
+        self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
+        self._looked_at = clock.now()
         self._steady_since = -math.inf
 
     def hold_back(self) -> None:
-        """Rescue nothing until the store has been within reach for a while."""
+        """Rescue nothing until the store has been within reach for a while. For any thread."""
         self._steady_since = math.inf
 
     async def run(self) -> None:
-        """Do the duties until cancelled."""
-        rest = min(_LONGEST_REST_SECONDS, self._hearing)
+        """Do the duties until cancelled; a round that has begun is finished."""
         while True:
-            begun = self._clock.now()
+            begun = asyncio.ensure_future(self._do_duties())
             try:
-                await self._do_all()
-            except StoreError as error:
-                self._on_store_lost(error)
-            await self._clock.sleep(rest)
-            if (self._clock.now() - begun).total_seconds() > rest + self._hearing:
-                self._steady_since = self._clock.monotonic()
+                await asyncio.shield(begun)
+            except asyncio.CancelledError:
+                # What the store has failed for good must be told, or no hook would ever hear of it.
+                await asyncio.wait([begun], timeout=_LAST_ROUND_SECONDS)
+                begun.cancel()
+                raise
+            await self._clock.sleep(self._rest)
 
-    async def _do_all(self) -> None:
-        await expire(self._store, self._observer)
-        now = self._clock.monotonic()
-        self._steady_since = min(self._steady_since, now)
-        if now - self._steady_since >= self._hearing:
-            await rescue(self._store, self._observer, rescuer=self._worker)
+    async def _do_duties(self) -> None:
+        try:
+            await expire(self._store, self._observer)
+            if self._is_steady():
+                await rescue(self._store, self._observer, rescuer=self._worker)
+        except StoreError as error:
+            self._on_store_lost(error)
+
+    def _is_steady(self) -> bool:
+        """Tell whether owners of leases had the time to be heard since anything went wrong."""
+        now, elapsed = self._clock.now(), self._clock.monotonic()
+        gap, self._looked_at = (now - self._looked_at).total_seconds(), now
+        since = elapsed if gap > self._rest + self._hearing else min(self._steady_since, elapsed)
+        self._steady_since = since
+        return elapsed - since >= self._hearing
 
 
 async def rescue(store: _Queue, observer: Observer, *, rescuer: str) -> int:

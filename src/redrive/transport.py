@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from redrive.clock import Clock
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.outcome import Outcome
 from redrive.policies.terms import Terms
 
-__all__ = ["Endpoint", "Transport"]
+__all__ = ["Blueprint", "Closing", "Endpoint", "Transport", "Way"]
 
 
 class Transport(Protocol):
@@ -27,6 +28,26 @@ class Transport(Protocol):
         Never raises for a failure of the destination: that is an outcome. Cancelling it is how a
         time-out ends the try.
         """
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A transport that holds something open between two sends."""
+
+    async def close(self) -> None:
+        """Let go of connections; called when a worker ends. A later `send` opens new ones."""
+
+
+@runtime_checkable
+class Blueprint(Protocol):
+    """A transport still to be made: what `http(...)` returns."""
+
+    def build(self, *, terms: Terms, clock: Clock) -> Transport:
+        """Return a transport for one worker, which has it to itself."""
+
+
+Way = Transport | Blueprint
+"""The way to one destination, ready or still to be made."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

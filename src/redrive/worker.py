@@ -27,7 +27,7 @@ from redrive.pipeline.claim import Claimer
 from redrive.pipeline.deliver import Carrier, Load
 from redrive.pipeline.settle import Decision, Settler, Tally
 from redrive.store import Claim, Store
-from redrive.transport import Endpoint
+from redrive.transport import Closing, Endpoint
 
 __all__ = ["Tally", "Worker", "WorkerSettings"]
 
@@ -115,6 +115,7 @@ class Worker:
             lease=settings.lease,
             clock=clock,
             observer=observer,
+            on_missed=self._caretaker.hold_back,
             on_wedged=on_wedged,
         )
 
@@ -168,6 +169,7 @@ class Worker:
             ends = await asyncio.gather(*chores, return_exceptions=True)
             await heartbeat.stop()
             await self._sign_off(unfinished)
+            ends += await self._close_transports()
         for end in ends:
             if isinstance(end, Exception):
                 raise end
@@ -351,6 +353,13 @@ class Worker:
         except (StoreError, TimeoutError) as error:
             self._observer.notice(StoreLost(worker=self.id, error=str(error)))
         self._observer.notice(WorkerStopped(worker=self.id, released=len(unfinished)))
+
+    async def _close_transports(self) -> list[BaseException | None]:
+        transports = [one.transport for one in self._endpoints.values()]
+        return await asyncio.gather(
+            *(one.close() for one in transports if isinstance(one, Closing)),
+            return_exceptions=True,
+        )
 
     def _lose_store(self, error: StoreError) -> None:
         if not self._pause:

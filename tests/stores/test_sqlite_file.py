@@ -234,3 +234,35 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
 
     assert steps
     assert [step for step in steps if step == "SCAN redrive_deliveries"] == []
+
+
+async def test_a_transaction_that_is_cancelled_is_wholly_there_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    async with a_store(tmp_path / "redrive.db") as store:
+
+        async def publish(steps: int) -> None:
+            clock = SystemClock()
+            async with store.transaction() as transaction:
+                transaction.execute("CREATE TABLE IF NOT EXISTS orders (number INTEGER)")
+                transaction.execute("INSERT INTO orders VALUES (?)", (steps,))
+                await store.append(
+                    [Entry(an_event(), ())],
+                    routes_version=0,
+                    all_or_nothing=True,
+                    within=transaction,
+                )
+                await clock.sleep(0)
+
+        ends: list[BaseException | None] = []
+        for steps in range(60):
+            task = asyncio.ensure_future(publish(steps))
+            for _ in range(steps):
+                await SystemClock().sleep(0)
+            task.cancel()
+            ends += await asyncio.gather(task, return_exceptions=True)
+        await publish(-1)
+
+        assert {type(end) for end in ends} <= {type(None), asyncio.CancelledError}
+        orders = await store._reader.call(lambda c: c.execute("SELECT count(*) FROM orders").get)
+        assert (await store.figures()).events == orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,17 +108,18 @@ def publish(
         print_json(receipt)
     else:
         print_result(shown(receipt))
-    if not receipt.is_routed:
-        print_warning(
-            f"no destination wants {event_type}, so the event is kept in the log and goes nowhere."
-        )
+        if not receipt.is_routed:
+            print_warning(
+                f"no destination wants {event_type}, so it is kept in the log and goes nowhere."
+            )
 
 
 @with_filters
 def replay(
     filters: Filters,
     ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID...]", help="The dead letters' numbers.")
+        list[int] | None,
+        typer.Argument(metavar="ID", help="The dead letters' numbers."),
     ] = None,
     *,
     all_matching: Annotated[
@@ -143,7 +145,7 @@ def replay(
     if not ids:
         ids = _find(read_query(filters), store=store)
         if ids and not yes:
-            _confirm(f"Replay {len(ids):,} of the dead letters?")
+            _confirm(f"Replay {len(ids):,} dead letter{'' if len(ids) == 1 else 's'}?")
 
     def act(operations: Operations, some: Sequence[int]) -> Awaitable[Sequence[int]]:
         return operations.replay(some, by=by or current_user(), why=why, generation=generation)
@@ -259,14 +261,16 @@ def _find(query: Query, *, store: str | None) -> list[int]:
 
 
 def _confirm(question: str) -> None:
-    import sys
-
     from redrive.errors import UsageError
 
-    if not sys.stdin.isatty():
+    if not _is_attended():
         raise UsageError(f"{question} There is nobody to ask here; say --yes.")
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)
+
+
+def _is_attended() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _change(
@@ -279,7 +283,10 @@ def _change(
     json: bool,
 ) -> None:
     """Act on deliveries, some at a time so that workers get their turn, and say what changed."""
+    from redrive.cli.reading import check_numbers
+
     asked = list(dict.fromkeys(ids))
+    check_numbers(asked)
 
     async def change(app: Redrive) -> list[int]:
         changed: list[int] = []

@@ -69,6 +69,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one delivery with its whole story, and what to do next."""
+    from redrive.cli.reading import check_numbers
+
+    check_numbers([delivery_id])
     told = in_session(lambda app: app.operations.show(delivery_id), store=store)
     if json:
         print_json(told)
@@ -82,13 +85,17 @@ def show(
 def audit(
     *,
     before: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only entries before this one.")
+        int | None,
+        typer.Option(metavar="ID", help="Only entries before this one."),
     ] = None,
     limit: Limit = 20,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """Show who changed what, when and why."""
+    from redrive.cli.reading import check_numbers
+
+    check_numbers([] if before is None else [before])
     entries = in_session(lambda app: app.operations.audit(before=before, limit=limit), store=store)
     if json:
         print_json({"entries": entries})

@@ -11,7 +11,7 @@ import typer
 
 from redrive.cli import admin, inspect
 from redrive.cli.options import Store
-from redrive.cli.printing import print_error, print_traceback, silence_output
+from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(given, prog_name="redrive", standalone_mode=False)
-        sys.stdout.flush()
+        flush_output()
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
@@ -158,6 +158,9 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, RedriveError):
         print_error(kind, str(error), as_json=as_json)
         return _STORE if isinstance(error, StoreError) else _USAGE
+    if isinstance(error, OSError):
+        print_error(kind, f"The operating system refused: {error}.", as_json=as_json)
+        return _BROKEN
     message = f"{kind}: {error} (this should not happen; `redrive --debug …` shows where it did)"
     print_error(kind, message, as_json=as_json)
     return _BROKEN

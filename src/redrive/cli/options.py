@@ -31,7 +31,7 @@ Store = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="The deliveries' numbers.")]
+Ids = Annotated[list[int], typer.Argument(metavar="ID", help="The deliveries' numbers.")]
 By = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who acts, for the audit log; you by default.")
 ]

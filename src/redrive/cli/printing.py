@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = [
+    "flush_output",
     "print_error",
     "print_json",
     "print_result",
@@ -20,6 +21,8 @@ __all__ = [
     "progress",
     "silence_output",
 ]
+
+_LONG = 10_000
 
 
 def print_result(*parts: RenderableType) -> None:
@@ -33,7 +36,7 @@ def print_result(*parts: RenderableType) -> None:
     text = captured.get()
     if not console.is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
-    sys.stdout.write(text)
+    _write(sys.stdout, text)
 
 
 def print_json(value: object) -> None:
@@ -41,12 +44,12 @@ def print_json(value: object) -> None:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(f"{text.decode()}\n")
+    _write(sys.stdout, f"{text.decode()}\n")
 
 
 def print_warning(message: str) -> None:
     """Print what a person should know although the command did what it was asked to."""
-    sys.stderr.write(f"redrive: {message}\n")
+    _write(sys.stderr, f"redrive: {message}\n")
 
 
 def print_error(kind: str, message: str, *, as_json: bool) -> None:
@@ -55,15 +58,15 @@ def print_error(kind: str, message: str, *, as_json: bool) -> None:
         import json
 
         error = {"error": {"type": kind, "message": message}}
-        sys.stderr.write(f"{json.dumps(error, ensure_ascii=False)}\n")
+        _write(sys.stderr, f"{json.dumps(error, ensure_ascii=False)}\n")
     else:
-        sys.stderr.write(f"redrive: {message}\n")
+        _write(sys.stderr, f"redrive: {message}\n")
 
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far long work has come, if somebody watches; takes how much was done."""
-    if not sys.stderr.isatty():
+    """Show how far long work has come, if somebody watches; call it with what was done."""
+    if total < _LONG or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
@@ -78,10 +81,22 @@ def print_traceback(error: BaseException) -> None:
     """Print where an error came from."""
     import traceback
 
-    sys.stderr.write("".join(traceback.format_exception(error)))
+    _write(sys.stderr, "".join(traceback.format_exception(error)))
+
+
+def flush_output() -> None:
+    """Write out what waits, so that a failure to do so is heard of."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def silence_output() -> None:
     """Let nothing more be written: whoever read it has gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    # Python leaves out the streams that were closed when it started.
+    if stream is not None:
+        stream.write(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +21,7 @@ from redrive.model.settlement import FailureReason
 from redrive.store import Query
 
 __all__ = [
+    "check_numbers",
     "maybe_moment",
     "read_choice",
     "read_headers",
@@ -29,6 +31,14 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound=StrEnum)
+_LARGEST_NUMBER = 2**63 - 1
+
+
+def check_numbers(numbers: Sequence[int]) -> None:
+    """Refuse numbers that no store counts to."""
+    for one in numbers:
+        if not 0 < one <= _LARGEST_NUMBER:
+            raise UsageError(f"Nothing has the number {one}; they are counted from 1.")
 
 
 def read_moment(text: str, *, name: str, is_past: bool = False) -> datetime:

@@ -20,8 +20,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters of one destination that failed in the same way."""
 
     destination: str
-    what: str
+    error_class: str
+    message: str
     deliveries: tuple[int, ...]
+
+    @property
+    def what(self) -> str:
+        """What went wrong, in one line."""
+        return f"{self.error_class}: {self.message}"
 
 
 def normalised(message: str) -> str:
@@ -35,14 +41,20 @@ def normalised(message: str) -> str:
 
 async def find_causes(operations: Operations) -> tuple[Cause, ...]:
     """Group the dead letters there are, the largest group first."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[int]] = {}
     for letter in await find_deliveries(operations, Query()):
-        fault = letter.fault
-        what = f"{fault.error_class}: {normalised(fault.message)}" if fault else "unknown"
-        groups.setdefault((letter.destination, what), []).append(letter.id)
+        if letter.fault is not None:
+            fault = letter.fault
+            cause = (letter.destination, fault.error_class, normalised(fault.message))
+            groups.setdefault(cause, []).append(letter.id)
     causes = [
-        Cause(destination=destination, what=what, deliveries=tuple(ids))
-        for (destination, what), ids in groups.items()
+        Cause(
+            destination=destination,
+            error_class=error_class,
+            message=message,
+            deliveries=tuple(sorted(ids)),
+        )
+        for (destination, error_class, message), ids in groups.items()
     ]
     return tuple(sorted(causes, key=lambda cause: (-len(cause.deliveries), cause.what)))
 

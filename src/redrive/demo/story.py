@@ -101,31 +101,37 @@ class _Story:
             f"A supplier's price list of {_PRODUCTS} products arrives, and the search service has "
             "two bugs. What no retry can heal is set aside as a dead letter, with its cause.",
             "redrive dlq list",
-            "redrive dlq show ID",
         )
         await self._pace.wait_until(self._is_imported, patience=_PATIENCE_SECONDS)
+        causes = await find_causes(self._operations)
+        letters = [number for cause in causes for number in cause.deliveries]
+        self._scene(
+            3,
+            f"{len(letters)} dead letters, {len(causes)} causes. Nothing else was held up: orders "
+            "are billed and confirmed as before, and the other products are found.",
+            "redrive dlq list",
+            *(f"redrive dlq show {number}" for number in letters[:1]),
+        )
         await self._pace.sleep(4)
 
     async def _replay(self) -> None:
         self._shop.search.is_fixed = True
-        command = "redrive dlq replay --destination search --why 'fixed in 1.0.1'"
         self._scene(
             4,
             "The fix is deployed. The dead letters are still there, each with its event and its "
             "history, and can be sent again.",
-            command,
+            "redrive dlq replay --all-matching --why fixed",
         )
-        await self._pace.sleep(3.5)
+        await self._pace.sleep(3)
         for cause in await find_causes(self._operations):
             self._scene(
                 4,
-                f"Replay of {len(cause.deliveries)} dead letters: {cause.what}. Same events, same "
+                f"Replay of {len(cause.deliveries)} dead letters, {cause.what}. Same events, same "
                 "ids; the audit log says who did it and why.",
-                command,
+                f"redrive dlq replay --all-matching --error {cause.error_class} --why fixed",
+                "redrive audit",
             )
-            await self._operations.replay(
-                cause.deliveries, by="demo", why=f"fixed in 1.0.1: {cause.what}"
-            )
+            await self._operations.replay(cause.deliveries, by="demo", why="fixed")
             await self._pace.sleep(3)
 
     async def _close(self) -> None:

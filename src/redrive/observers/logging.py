@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError
@@ -48,6 +48,7 @@ _LEVELS = {
 }
 _MOST_IDS = 20
 _LONGEST_ERROR = 300
+_EVENT_WIDTH = 16
 
 
 class LoggingObserver:
@@ -110,7 +111,7 @@ class LoggingObserver:
         tells_all = _hears(log, logging.DEBUG)
         for leased, settlement in fact.settled:
             if tells_all or not isinstance(settlement, Delivered):
-                self._settled(log.bind(worker=fact.worker, **_delivery(leased)), settlement)
+                self._settled(log.bind(**_delivery(leased), worker=fact.worker), settlement)
 
     def _settled(self, log: FilteringBoundLogger, settlement: Settlement) -> None:
         match settlement:
@@ -129,11 +130,11 @@ class LoggingObserver:
     def _rescued(self, log: FilteringBoundLogger, fact: Rescued) -> None:
         overdue = fact.overdue
         log = log.bind(
-            lost_worker=overdue.worker,
-            delivery=overdue.lease.delivery_id,
-            event_id=overdue.event_id,
             destination=overdue.destination,
+            delivery=overdue.lease.delivery_id,
             attempt=overdue.attempt,
+            event_id=overdue.event_id,
+            lost_worker=overdue.worker,
         )
         match fact.recovery:
             case Requeued(when=when, crashes=crashes):
@@ -155,13 +156,13 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     number = _LEVELS.get(str(level).lower())
     if number is None:
         raise ConfigurationError(f"The log level is {level!r}; it is one of {', '.join(_LEVELS)}.")
+    is_json = not sys.stderr.isatty() if json is None else json
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="iso" if is_json else "%H:%M:%S", utc=is_json),
     ]
-    is_json = not sys.stderr.isatty() if json is None else json
     handler = logging.StreamHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -189,10 +190,28 @@ def _renderers(*, is_json: bool) -> Sequence[Processor]:
         )
     # The richer tracebacks print local variables, and so payloads.
     return (
+        _brief,
         structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            _EVENT_WIDTH,
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,
+            sort_keys=False,
         ),
     )
+
+
+def _brief(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Leave out what only programs follow: the number of a delivery leads a person to the rest."""
+    if line.get("logger") == "redrive":
+        del line["logger"]
+    if "delivery" in line:
+        for name in ("event_id", "rule", "worker"):
+            line.pop(name, None)
+    # What others wrote must not command the terminal.
+    for name in ("error", "error_class"):
+        if not str(line.get(name, "")).isprintable():
+            line[name] = repr(line[name])
+    return line
 
 
 def _json(line: object, **_options: object) -> str:
@@ -201,8 +220,8 @@ def _json(line: object, **_options: object) -> str:
 
 def _hears(log: FilteringBoundLogger, level: int) -> bool:
     """Tell whether lines of this level are kept, where the logger can say so."""
-    ask = getattr(log, "is_enabled_for", None)
-    return ask is None or bool(ask(level))
+    ask = getattr(type(log), "is_enabled_for", None)
+    return ask is None or bool(ask(log, level))
 
 
 def _published(log: FilteringBoundLogger, fact: Published) -> None:
@@ -224,30 +243,30 @@ def _published(log: FilteringBoundLogger, fact: Published) -> None:
 def _claimed(log: FilteringBoundLogger, fact: Claimed) -> None:
     if _hears(log, logging.DEBUG):
         for leased in fact.deliveries:
-            log.debug("claimed", worker=fact.worker, **_delivery(leased))
+            log.debug("claimed", **_delivery(leased), worker=fact.worker)
 
 
 def _dead_lettered(log: FilteringBoundLogger, fact: DeadLettered) -> None:
     log.error(
         "dead letter",
-        delivery=fact.delivery_id,
-        event_id=fact.event_id,
-        event_type=fact.event_type,
         destination=fact.destination,
-        tenant=fact.tenant,
-        reason=str(fact.reason),
+        event_type=fact.event_type,
+        delivery=fact.delivery_id,
         attempts=fact.attempts,
+        reason=str(fact.reason),
         **_fault(fact.fault),
+        event_id=fact.event_id,
+        **({} if fact.tenant is None else {"tenant": fact.tenant}),
     )
 
 
 def _delivery(leased: Leased) -> dict[str, object]:
     return {
-        "delivery": leased.lease.delivery_id,
-        "event_id": leased.event.id,
-        "event_type": leased.event.type,
         "destination": leased.destination,
+        "event_type": leased.event.type,
+        "delivery": leased.lease.delivery_id,
         "attempt": leased.attempt,
+        "event_id": leased.event.id,
     }
 
 

@@ -228,13 +228,14 @@ class Carrier:
         outcomes: Sequence[Outcome]
         try:
             outcomes = await load.endpoint.transport.send(load.deliveries)
-        except asyncio.CancelledError:
-            if not load.is_timed_out:
+        except BaseException as error:  # noqa: BLE001 - whatever is raised inside is a failure
+            if isinstance(error, asyncio.CancelledError) and load.is_timed_out:
+                outcomes = _timed_out(load)
+            elif _ends_runner(error, task):
                 raise
-            outcomes = _timed_out(load)
-        except Exception as error:  # noqa: BLE001 - a transport that raises is a failure like others
-            fault = capture(error, rule="transport raised")
-            outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(load.deliveries)
+            else:
+                fault = capture(error, rule="transport raised")
+                outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(load.deliveries)
         if load.is_timed_out and task is not None:
             task.uncancel()
         is_awaited = load in self._running and not load.is_abandoned
@@ -288,6 +289,13 @@ def _by_destination(loads: Iterable[Load]) -> dict[str, int]:
         name = load.endpoint.destination.name
         counts[name] = counts.get(name, 0) + len(load.deliveries)
     return counts
+
+
+def _ends_runner(error: BaseException, task: asyncio.Task[None] | None) -> bool:
+    """Tell whether it is meant for the runner; a handler may raise any of its own."""
+    if isinstance(error, asyncio.CancelledError):
+        return task is None or task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
 def _timed_out(load: Load) -> list[Outcome]:

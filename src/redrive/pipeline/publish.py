@@ -179,6 +179,8 @@ def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
 
 
 def _encode_model(value: object) -> object:
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")

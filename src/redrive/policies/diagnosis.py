@@ -58,15 +58,16 @@ def _workers(figures: Figures, overdue: int) -> Iterator[Finding]:
     else:
         yield _ok("No worker is alive, and nothing is due.")
     lost = [one for one in figures.workers if one.in_flight and not is_alive(one, figures)]
-    for worker in lost:
-        silence = rough_duration(figures.now - worker.seen_at)
-        held = _counted(worker.in_flight, "delivery", "deliveries")
+    if lost:
+        who = f"worker {lost[0].id}" if len(lost) == 1 else f"{len(lost)} workers"
+        silence = rough_duration(figures.now - max(one.seen_at for one in lost))
+        held = _counted(sum(one.in_flight for one in lost), "delivery", "deliveries")
         yield Finding(
             level=Level.WARNING,
-            what=f"Worker {worker.id} was last heard of {silence} ago and holds {held}.",
+            what=f"Nothing was heard for {silence} of {who}, with {held} in flight.",
             advice="" if alive else f"Any live worker takes them back. {_START_ONE}",
         )
-    if overdue and not lost:
+    elif overdue:
         yield Finding(
             level=Level.WARNING,
             what=f"{_counted(overdue, 'lease has', 'leases have')} run out.",

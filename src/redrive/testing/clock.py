@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redrive.model.duration import Duration, duration
 
@@ -43,22 +44,30 @@ class FakeClock:
         with self._lock:
             self._passed += duration(by, name="by")
             woken = [one for one in self._sleepers if one.wakes_at <= self._passed]
+            self._sleepers = [one for one in self._sleepers if one.wakes_at > self._passed]
         for sleeper in woken:
             with contextlib.suppress(RuntimeError):  # its loop is closed, so nobody sleeps there
                 sleeper.loop.call_soon_threadsafe(sleeper.alarm.set)
 
-    async def sleep(self, seconds: float) -> None:
-        """Return once the clock was advanced that far."""
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Return once the clock was advanced that far, counted from the call.
+
+        Were it counted from the first step of a task, an advance in between would be missed.
+        """
         alarm, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._lock:
             sleeper = _Sleeper(self._passed + timedelta(seconds=seconds), loop, alarm)
-            self._sleepers.append(sleeper)
             if sleeper.wakes_at <= self._passed:
                 loop.call_soon(alarm.set)
+            else:
+                self._sleepers.append(sleeper)
+        return self._wake(sleeper)
+
+    async def _wake(self, sleeper: _Sleeper) -> None:
         try:
-            await alarm.wait()
+            await sleeper.alarm.wait()
         finally:
-            with self._lock:
+            with self._lock, contextlib.suppress(ValueError):  # an advance has woken it
                 self._sleepers.remove(sleeper)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,7 +53,7 @@ class FunctionTransport:
             return await self._send_batch(deliveries)
         try:
             event = self._open(deliveries[0])
-            answer = await (self._handler(event) if self._is_async else self._in_thread(event))
+            answer = await self._call(event)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return (self._fault(error),)
         return _SUCCEEDED if answer is None else (self._outcome(answer),)
@@ -70,9 +72,7 @@ class FunctionTransport:
         try:
             answer = None
             if events:
-                answer = await (
-                    self._handler(events) if self._is_async else self._in_thread(events)
-                )
+                answer = await self._call(events)
             answers = self._split(answer, len(events))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             answers = [error] * len(events)
@@ -94,6 +94,11 @@ class FunctionTransport:
     def _open(self, leased: Leased) -> Event[Any]:
         event = leased.event
         return msgspec.structs.replace(event, payload=self._decode(event.payload))
+
+    async def _call(self, argument: object) -> object:
+        answer = await (self._handler(argument) if self._is_async else self._in_thread(argument))
+        # A plain function around an async one, such as a decorator, hands out its coroutine.
+        return await answer if inspect.isawaitable(answer) else answer
 
     async def _in_thread(self, argument: object) -> object:
         """Run the handler in a thread.
@@ -130,6 +135,8 @@ def _payload_decoder(handler: Handler, *, takes_batch: bool) -> Callable[[msgspe
     if validate_json is not None:
         return lambda raw: validate_json(bytes(raw))
     try:
+        if isinstance(msgspec.inspect.type_info(wanted), msgspec.inspect.CustomType):
+            raise TypeError("it is an ordinary class")  # noqa: TRY301 - one place says what to do
         return msgspec.json.Decoder(wanted).decode
     except TypeError as error:
         raise ConfigurationError(
@@ -148,18 +155,18 @@ def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN40
             f"The handler {_name(handler)} must take exactly one argument, the event"
             f"{'s' if takes_batch else ''} ({error})."
         ) from error
-    try:
-        hints = typing.get_type_hints(handler)
-    except (NameError, TypeError):
-        return Any
-    parameter = next(iter(signature.parameters), "")
-    hint = hints.get(parameter, Any)
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ConfigurationError(
+            f"The handler {_name(handler)} has a yield, so calling it would run nothing of it; "
+            "return, or publish what it yields."
+        )
+    hint = _resolved(next(iter(signature.parameters.values())).annotation, handler)
     if takes_batch:
         arguments = typing.get_args(hint)
         hint = arguments[0] if arguments else Any
     if typing.get_origin(hint) is Event:
         (wanted,) = typing.get_args(hint)
-        return Any if isinstance(wanted, typing.TypeVar) else wanted
+        return Any if wanted is object or isinstance(wanted, typing.TypeVar) else wanted
     return Any
 
 
@@ -168,6 +175,27 @@ def _is_async(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         type(handler).__call__
     )
+
+
+def _resolved(annotation: object, handler: Handler) -> Any:  # noqa: ANN401 - a type form
+    """Return an annotation as a type: with deferred evaluation it is only text."""
+    if not isinstance(annotation, str):
+        return annotation
+    function = inspect.unwrap(handler)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    known = getattr(function, "__globals__", None) or type(function).__call__.__globals__
+    bare = types.SimpleNamespace(__annotations__={"event": annotation})
+    try:
+        return typing.get_type_hints(bare, known)["event"]
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        if "[" not in annotation:
+            return Any
+        raise ConfigurationError(
+            f"The handler {_name(handler)} asks for {annotation}, and {error} when the app runs, "
+            "so payloads could not be checked; define or import it at the top of the module, "
+            "outside `if TYPE_CHECKING`."
+        ) from error
 
 
 def _name(handler: Handler) -> str:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.cli.show.findings import attention
-from redrive.cli.show.words import ago, counted, number, safe
+from redrive.cli.show.words import ago, counted, safe, short
+from redrive.model.duration import rough_duration
 from redrive.policies.diagnosis import diagnose, is_alive
 from redrive.store import DestinationFigures, Figures
 
@@ -32,7 +33,7 @@ _COLUMNS = (
     _Column("Pending", lambda one: one.pending),
     _Column("Waiting", lambda one: one.waiting, is_optional=True),
     _Column("Behind", lambda one: one.behind, is_optional=True),
-    _Column("In flight", lambda one: one.in_flight),
+    _Column("In\nflight", lambda one: one.in_flight),
     _Column("Delivered", lambda one: one.delivered),
     _Column("Failed", lambda one: one.failed, style="red"),
     _Column("Resolved", lambda one: one.resolved, is_optional=True),
@@ -62,17 +63,19 @@ def _destinations(figures: Figures) -> Table:
         for column in _COLUMNS
         if not column.is_optional or any(map(column.count, figures.destinations))
     ]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("Destination", no_wrap=True, overflow="ellipsis", ratio=1)
+    gap = 1 if len(columns) == len(_COLUMNS) else 2
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    table.add_column("Destination", overflow="ellipsis")
     for column in columns:
-        table.add_column(column.heading, justify="right", min_width=6)
-    table.add_column("Oldest due", justify="right", min_width=6)
+        table.add_column(column.heading, justify="right", no_wrap=True)
+    table.add_column("Oldest\ndue", justify="right", no_wrap=True)
     for one in figures.destinations:
         counts = [(column.count(one), column.style) for column in columns]
+        late = None if one.oldest_due is None else rough_duration(figures.now - one.oldest_due)
         table.add_row(
             safe(one.name),
-            *(Text(number(count), style=style if count else "dim") for count, style in counts),
-            ago(one.oldest_due, figures.now) if one.oldest_due else Text("-", style="dim"),
+            *(Text(short(count), style=style if count else "dim") for count, style in counts),
+            Text("-", style="dim") if late is None else late,
         )
     return table
 
@@ -86,7 +89,7 @@ def _workers(figures: Figures) -> Table:
     for one in latest[:_MOST_WORKERS]:
         style = "" if is_alive(one, figures) else "dim"
         seen = ago(one.seen_at, figures.now)
-        table.add_row(safe(one.id), seen, number(one.in_flight), style=style)
+        table.add_row(safe(one.id), seen, short(one.in_flight), style=style)
     if len(latest) > _MOST_WORKERS:
         table.add_row(f"and {len(latest) - _MOST_WORKERS} more", style="dim")
     return table

@@ -8,7 +8,10 @@ from redrive.model.delivery import Delivery
 from redrive.model.duration import rough_duration
 from redrive.model.outcome import Fault
 
-__all__ = ["ago", "counted", "first_line", "instant", "number", "safe", "title", "verdict"]
+__all__ = ["ago", "counted", "first_line", "instant", "safe", "short", "title", "verdict"]
+
+_LONG_COUNT = 100_000
+_MILLION = 1_000_000
 
 
 def ago(then: datetime, now: datetime) -> str:
@@ -29,9 +32,15 @@ def instant(then: datetime, now: datetime) -> str:
     return f"{then:%Y-%m-%d %H:%M:%S} UTC ({ago(then, now)})"
 
 
-def number(value: int) -> str:
-    """Write a count; nothing is a dash, so that what there is stands out."""
-    return f"{value:,}" if value else "-"
+def short(count: int) -> str:
+    """Write a count in little room; none is a dash, so that what there is stands out.
+
+    >>> short(0), short(12_345), short(1_234_567)
+    ('-', '12,345', '1.2M')
+    """
+    if count < _LONG_COUNT:
+        return f"{count:,}" if count else "-"
+    return f"{count / 1e6:.1f}M" if count >= _MILLION else f"{count // 1000}k"
 
 
 def counted(count: int, one: str, many: str = "") -> str:

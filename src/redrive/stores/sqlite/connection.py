@@ -17,7 +17,9 @@ from redrive.errors import (
 
 __all__ = ["connect", "rollback", "translated"]
 
-_BUSY_MILLISECONDS = 30_000
+_SHORT_WAITS = 500
+_MOST_WAITS = 6_400
+"""Half a second of short waits for the lock, then long ones: 30 s in all."""
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -41,13 +43,21 @@ def connect(path: Path) -> apsw.Connection:
             )
         connection = apsw.Connection(str(path))
         try:
-            connection.set_busy_timeout(_BUSY_MILLISECONDS)
+            connection.set_busy_handler(_wait_for_the_lock)
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def _wait_for_the_lock(waits: int) -> bool:
+    """Ask again soon: SQLite's own pauses grow to 100 ms and starve beside a busy writer."""
+    if waits >= _MOST_WAITS:
+        return False
+    apsw.sleep(1 if waits < _SHORT_WAITS else 5)
+    return True
 
 
 def rollback(connection: apsw.Connection) -> None:

@@ -38,7 +38,7 @@ from redrive.stores.sqlite import claiming, inspection, intervention, log, settl
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.schema import migrate
-from redrive.stores.sqlite.threads import Reader, Writer
+from redrive.stores.sqlite.threads import Reader, Writer, in_thread
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["SqliteStore"]
@@ -69,7 +69,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self._bell is not None:
             return
-        self._bell = await asyncio.to_thread(self._prepare)
+        self._bell = await in_thread(self._prepare)
         self._writer.start()
         self._reader.start()
 
@@ -86,12 +86,12 @@ class SqliteStore:
     async def close(self) -> None:
         bell, self._bell = self._bell, None
         if bell is not None:
-            await asyncio.to_thread(self._writer.stop)
-            await asyncio.to_thread(self._reader.stop)
+            await in_thread(self._writer.stop)
+            await in_thread(self._reader.stop)
             bell.close()
 
     async def check(self) -> Sequence[Finding]:
-        return await asyncio.to_thread(check_up, self.path, now=self._clock.now())
+        return await in_thread(check_up, self.path, now=self._clock.now())
 
     async def append(
         self,
@@ -145,24 +145,19 @@ class SqliteStore:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:
         """Open a transaction; it commits at the end of the block, or rolls back on an error."""
-        connection = await asyncio.to_thread(self._begin)
+        connection = await in_thread(connect, self.path)
         try:
+            await in_thread(self._execute, connection, "BEGIN IMMEDIATE")
             yield SqliteTransaction(connection)
-            await asyncio.to_thread(self._commit, connection)
+            await in_thread(self._execute, connection, "COMMIT")
         finally:
             rollback(connection)
             connection.close()
         self._ring()
 
-    def _begin(self) -> apsw.Connection:
+    def _execute(self, connection: apsw.Connection, statement: str) -> None:
         with translated(self.path):
-            connection = connect(self.path)
-            connection.execute("BEGIN IMMEDIATE")
-            return connection
-
-    def _commit(self, connection: apsw.Connection) -> None:
-        with translated(self.path):
-            connection.execute("COMMIT")
+            connection.execute(statement)
 
     async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
         return await self._reader.call(lambda c: log.read_events(c, after=after, limit=limit))
@@ -171,6 +166,8 @@ class SqliteStore:
         return await self._reader.call(lambda c: log.find_event(c, event_id))
 
     async def register(self, destinations: Sequence[Destination]) -> Routes:
+        if not destinations:  # whoever only looks must not wait for the write lock
+            return await self.routes()
         return await self._writer.call(lambda c: log.register(c, destinations))
 
     async def routes(self) -> Routes:

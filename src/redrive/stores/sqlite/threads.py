@@ -12,16 +12,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import apsw
 
 from redrive.errors import StoreUnavailableError
 from redrive.stores.sqlite.connection import connect, rollback, translated
 
-__all__ = ["Reader", "Writer"]
+__all__ = ["Reader", "Writer", "in_thread"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _MOST_PER_COMMIT = 256
 
 
@@ -177,3 +178,13 @@ def _resolve(calls: list[_Call]) -> None:
             call.future.set_exception(call.error)
         else:
             call.future.set_result(call.result)
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function in a thread, and to its end: a connection left in mid-use cannot be used."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

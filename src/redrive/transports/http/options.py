@@ -1,0 +1,235 @@
+"""The options of an HTTP destination, each read into what it means or refused with advice."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from ipaddress import ip_address, ip_network
+from typing import Literal, TypedDict, TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from redrive.errors import ConfigurationError
+from redrive.model.duration import Duration, duration
+from redrive.transports.http.auth import ApiKey, Auth, Basic, Bearer
+from redrive.transports.http.headers import check_header_names
+from redrive.transports.ssrf import EVERYWHERE, Network
+
+__all__ = [
+    "Body",
+    "HttpOptions",
+    "Method",
+    "find_secrets",
+    "read_auth",
+    "read_choice",
+    "read_connect_timeout",
+    "read_count",
+    "read_forwarded",
+    "read_keys",
+    "read_networks",
+    "read_statuses",
+    "read_tls",
+    "read_url",
+]
+
+Method = Literal["POST", "PUT", "PATCH", "DELETE"]
+Body = Literal["payload", "event"]
+T = TypeVar("T", bound=str)
+
+_STATUSES = range(300, 600)
+_SHORTEST_SECRET = 8
+_SHORTEST_SECRET_IN_PATH = 16
+
+
+class HttpOptions(TypedDict, total=False):
+    """What `http` takes beside the URL; see there."""
+
+    method: Method
+    headers: Mapping[str, str]
+    forward_headers: Sequence[str]
+    auth: Auth | None
+    signing_keys: str | Sequence[str]
+    retry_on_status: Collection[int] | None
+    body: Body
+    batch: int | None
+    allow_private: bool
+    allow_networks: Sequence[str]
+    tls: ssl.SSLContext | None
+    connect_timeout: Duration
+    connections: int
+    response_limit: int
+
+
+def read_url(url: object) -> SplitResult:
+    """Take a URL apart; a message about a wrong one shows no more of it than its host."""
+    if not isinstance(url, str):
+        raise ConfigurationError(
+            f"The URL of a destination is a {type(url).__name__}; write text such as "
+            '"https://api.example.com/hooks".'
+        )
+    if not url.isprintable() or " " in url:
+        raise ConfigurationError(
+            "The URL of a destination has a blank, a line break or another character that no URL "
+            "may hold; a line break at its end, as files have it, is a common cause."
+        )
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"The URL of a destination cannot be read: {error}.") from None
+    if parts.scheme not in {"http", "https"}:
+        raise ConfigurationError(
+            f"The URL of a destination begins with {parts.scheme!r}; "
+            'write http or https, such as "https://api.example.com/hooks".'
+        )
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(
+            f"The URL of {host!r} holds a user or a password, which would show wherever a URL is "
+            "shown; pass auth=Basic(user, password) instead."
+        )
+    if not host or port == 0 or not _is_host(host):
+        raise ConfigurationError(
+            f"The URL of a destination has the host {parts.netloc!r}, which nothing can be sent "
+            'to; write one such as "https://api.example.com/hooks".'
+        )
+    return parts
+
+
+def read_auth(auth: object, headers: Mapping[str, str]) -> Auth | None:
+    """Return who we are to the destination, told in one place only."""
+    if auth is None:
+        return None
+    if not isinstance(auth, Bearer | Basic | ApiKey):
+        raise ConfigurationError(
+            f"auth is a {type(auth).__name__}; "
+            "pass Bearer(token), Basic(user, password) or ApiKey(header, value)."
+        )
+    if auth.header in headers:
+        raise ConfigurationError(
+            f"The header {auth.header!r} comes from headers and from auth; leave one out."
+        )
+    return auth
+
+
+def read_keys(keys: object) -> tuple[str, ...]:
+    """Return the signing keys, one or several, still as text."""
+    several = (keys,) if isinstance(keys, str) else keys
+    if not isinstance(several, Sequence):
+        raise ConfigurationError(
+            f"signing_keys is a {type(keys).__name__}; pass one key, or a list of keys."
+        )
+    return tuple(several)
+
+
+def read_forwarded(names: object, headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which headers of an event travel on; none may take the place of a declared one."""
+    forwarded = check_header_names(names)
+    for name in forwarded:
+        if name in headers:
+            raise ConfigurationError(
+                f"The header {name!r} would come from each event (forward_headers) and from the "
+                "declaration; leave one out."
+            )
+    return forwarded
+
+
+def read_statuses(statuses: object) -> frozenset[int] | None:
+    """Return the statuses that are retried in place of the usual ones, or `None` for those."""
+    if statuses is None:
+        return None
+    if not isinstance(statuses, Collection) or not all(
+        isinstance(one, int) and one in _STATUSES for one in statuses
+    ):
+        raise ConfigurationError(
+            f"retry_on_status is {statuses!r}; it is a set of statuses from 300 to 599, such as "
+            "{429, 503}, and the empty set never retries on an answer."
+        )
+    return frozenset(statuses)
+
+
+def read_networks(allow_private: object, allow_networks: object) -> tuple[Network, ...]:
+    """Return the networks that may be reached although they are not public."""
+    if not isinstance(allow_private, bool):
+        raise ConfigurationError(
+            f"allow_private is {allow_private!r}; it is True or False. To allow some networks "
+            'only, write allow_networks=("10.1.0.0/16",).'
+        )
+    if isinstance(allow_networks, str) or not isinstance(allow_networks, Sequence):
+        raise ConfigurationError(
+            f'allow_networks is {allow_networks!r}; it is a tuple, such as ("10.1.0.0/16",).'
+        )
+    try:
+        networks = tuple(ip_network(one) for one in allow_networks)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"allow_networks has something that is no network: {error}; "
+            'write one as "10.1.0.0/16", and a single address as "10.1.2.3".'
+        ) from None
+    return EVERYWHERE if allow_private else networks
+
+
+def read_tls(context: object) -> ssl.SSLContext | None:
+    """Return how TLS is spoken, or `None` for the trust of the system."""
+    if context is not None and not isinstance(context, ssl.SSLContext):
+        raise ConfigurationError(
+            f"tls is {context!r}; pass an ssl.SSLContext, "
+            'such as ssl.create_default_context(cafile="authority.pem").'
+        )
+    return context
+
+
+def read_connect_timeout(value: object) -> timedelta:
+    """Return how long to wait for a connection."""
+    wait = duration(value, name="connect_timeout")
+    if not wait:
+        raise ConfigurationError(
+            'connect_timeout is 0s, and nothing connects in no time; try "5s".'
+        )
+    return wait
+
+
+def read_count(name: str, value: object, *, least: int = 1) -> int:
+    """Return a whole number that is large enough."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} is {value!r}; it is a whole number from {least}.")
+    return value
+
+
+def read_choice(name: str, value: T, choices: Sequence[T]) -> T:
+    """Return one of the choices."""
+    if value not in choices:
+        raise ConfigurationError(f"{name} is {value!r}; it is one of {', '.join(choices)}.")
+    return value
+
+
+def find_secrets(
+    url: SplitResult, headers: Mapping[str, str], auth: Auth | None, keys: Sequence[str]
+) -> tuple[str, ...]:
+    """Return what must never be shown, the longest first.
+
+    Any header, query value or part of the path may be a secret. A short one hardly is, and
+    blanking it would blank half of every message.
+    """
+    query = [value for _, value in parse_qsl(url.query)]
+    secrets = [one for one in (*headers.values(), *query) if len(one) >= _SHORTEST_SECRET]
+    secrets += [one for one in url.path.split("/") if len(one) >= _SHORTEST_SECRET_IN_PATH]
+    secrets += [*keys, *(key.removeprefix("whsec_") for key in keys)]
+    secrets += [] if auth is None else auth.secrets
+    return tuple(sorted(dict.fromkeys(secrets), key=lambda one: (-len(one), one)))
+
+
+def _is_host(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        # What ends in a number is an IPv4 address to many resolvers: 127.1 is 127.0.0.1.
+        *_, last = host.rstrip(".").split(".")
+        return not last.isdigit() and not last.startswith("0x") and _is_name(host)
+    return True
+
+
+def _is_name(host: str) -> bool:
+    try:
+        return bool(host.rstrip(".").encode("idna"))
+    except UnicodeError:
+        return False

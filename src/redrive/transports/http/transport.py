@@ -1,0 +1,170 @@
+"""The HTTP transport: one request per delivery or batch, over connections that are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+from collections.abc import Sequence
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from redrive.clock import Clock
+from redrive.model.delivery import Leased
+from redrive.model.event import Event
+from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
+from redrive.policies.http import classify_status
+from redrive.policies.terms import Terms
+from redrive.transports.http.declaration import HttpBlueprint
+from redrive.transports.http.faults import Answer, refused, unreachable
+from redrive.transports.http.request import Request, compose
+from redrive.transports.ssrf import AddressRefused, Network, check_address, guarded
+
+__all__ = ["HttpTransport"]
+
+_READ_BUFFER = 2**14
+_LARGE_BODY = 2**20
+_ABOUT_CONTENT = ("400", "413", "422")
+
+
+class HttpTransport:
+    """Sends events to one URL; belongs to one worker, and so to one event loop.
+
+    A redirect is not followed, a cookie not kept, a proxy of the environment not used: each would
+    lead somewhere that nobody has checked.
+    """
+
+    def __init__(
+        self,
+        plan: HttpBlueprint,
+        *,
+        terms: Terms,
+        clock: Clock,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        self.batch = plan.batch or 1
+        self._plan = plan
+        self._terms = terms
+        self._clock = clock
+        self._resolver = resolver
+        self._url = URL(plan.url)
+        self._client: aiohttp.ClientSession | None = None
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        events = [leased.event for leased in deliveries]
+        outcome = await self._attempt(events)
+        if len(events) == 1 or not _is_about_content(outcome):
+            return [outcome] * len(events)
+        # One event that the destination cannot take must not condemn those beside it.
+        async with asyncio.TaskGroup() as group:
+            alone = [group.create_task(self._attempt([event])) for event in events]
+        return [task.result() for task in alone]
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _attempt(self, events: Sequence[Event[msgspec.Raw]]) -> Outcome:
+        request = compose(self._plan, events, now=self._clock.now())
+        try:
+            answer, retry_after = await self._ask(request)
+        except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
+            return unreachable(self._plan, error, self._terms)
+        verdict = classify_status(
+            answer.status,
+            now=self._clock.now(),
+            retry_after=retry_after,
+            retry_on_status=self._plan.retry_on_status,
+        )
+        return Succeeded() if verdict is None else refused(self._plan, answer, verdict)
+
+    async def _ask(self, request: Request) -> tuple[Answer, str | None]:
+        body = request.body
+        async with self._open().request(
+            self._plan.method,
+            self._url,
+            headers=request.headers,
+            data=body if len(body) <= _LARGE_BODY else io.BytesIO(body),
+            allow_redirects=False,
+        ) as response:
+            read = bytearray()
+            try:
+                await self._read(response, read)
+            except (aiohttp.ClientError, OSError):
+                # Half of a success is none: the destination may not have finished its work.
+                # What refuses us has said so in its first line.
+                if response.ok:
+                    raise
+            answer = Answer(
+                status=response.status,
+                reason=response.reason or "",
+                location=response.headers.get("location", ""),
+                body=b"" if "content-encoding" in response.headers else bytes(read),
+            )
+            return answer, response.headers.get("retry-after")
+
+    async def _read(self, response: aiohttp.ClientResponse, read: bytearray) -> None:
+        limit = self._plan.response_limit
+        while chunk := await response.content.read(limit - len(read)):
+            read += chunk
+            if len(read) >= limit:
+                # The rest would only be read to be thrown away; a new connection is cheaper.
+                response.close()
+                return
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            plan = self._plan
+            self._client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=plan.connections,
+                    ssl=plan.tls or True,
+                    resolver=_GuardedResolver(self._resolver, plan.allowed),
+                    socket_factory=guarded(plan.allowed),
+                ),
+                # The engine ends an attempt that takes too long; only connecting has its own limit.
+                timeout=aiohttp.ClientTimeout(sock_connect=plan.connect_timeout.total_seconds()),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                read_bufsize=_READ_BUFFER,
+            )
+        return self._client
+
+
+class _GuardedResolver(AbstractResolver):
+    """Leaves out the addresses that the socket would refuse anyway.
+
+    So a host that has a public address and a private one is reached by the first, and its failure
+    is that of the first; one that has only private ones is refused.
+    """
+
+    def __init__(self, resolver: AbstractResolver | None, allowed: Sequence[Network]) -> None:
+        self._resolver = resolver or aiohttp.ThreadedResolver()
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        if not found:
+            raise OSError("the name has no address")
+        refusals = [check_address(one["host"], self._allowed) for one in found]
+        allowed = [one for one, why in zip(found, refusals, strict=True) if why is None]
+        if not allowed:
+            raise AddressRefused(found[0]["host"], refusals[0] or "")
+        return allowed
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+def _is_about_content(outcome: Outcome) -> bool:
+    return (
+        isinstance(outcome, Faulted)
+        and outcome.nature is Nature.TERMINAL
+        and outcome.fault.code in _ABOUT_CONTENT
+    )

@@ -1,0 +1,19 @@
+"""The stores that the app-level tests run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store, one of each kind."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/redrive.db"
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    """The URL of a SQLite file that is still to be created."""
+    return f"sqlite:///{tmp_path}/redrive.db"

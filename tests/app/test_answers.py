@@ -1,0 +1,178 @@
+"""Answers: what becomes of a delivery by what its handler says, or when it says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import Cancel, Event, Query, Redrive, Retry, Snooze, Terminal, Transient
+from redrive.model.delivery import Delivery, Status
+from redrive.testing import Kit
+
+COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
+STEADY = Retry(max_attempts=3, base="10s", cap="10s", jitter="none")
+
+
+async def pending(kit: Kit) -> list[Delivery]:
+    page = await kit.operations.deliveries(Query(status=Status.PENDING))
+    return sorted(page.deliveries, key=lambda one: one.id)
+
+
+async def test_a_snooze_waits_as_long_as_it_says_and_spends_no_attempt(store: str) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing", retry=Retry(max_attempts=1))(print)
+    async with Kit(app, store=store) as kit:
+        billing = kit.script("billing", [Snooze("5m"), Snooze("250ms")])
+        await app.publish("order.paid")
+        start = kit.clock.now()
+        await kit.drain()
+
+        [waiting] = await pending(kit)
+        tally = await kit.drain(until="1h")
+
+        assert (waiting.attempts, waiting.snoozes) == (0, 1)
+        assert waiting.due == start + timedelta(minutes=5)
+        assert tally.delivered == 1
+        assert len(billing.attempts) == 3
+        assert kit.clock.now() == start + timedelta(minutes=5, milliseconds=250)
+
+
+async def test_a_cancel_ends_the_delivery_with_its_reason(store: str) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing")(print)
+    async with Kit(app, store=store) as kit:
+        kit.script("billing", [Cancel("the order was withdrawn")])
+        await app.publish("order.paid")
+        await kit.drain()
+
+        [dead] = kit.dead_letters()
+        assert dead.reason == "cancelled"
+        assert dead.fault is not None
+        assert dead.fault.message == "the order was withdrawn"
+
+
+async def test_terminal_fails_at_once(store: str) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing")(print)
+    async with Kit(app, store=store) as kit:
+        kit.script("billing", [Terminal("no such customer")])
+        await app.publish("order.paid")
+        await kit.drain()
+
+        [dead] = kit.dead_letters()
+        assert (dead.reason, dead.attempts) == ("terminal", 1)
+        assert dead.fault is not None
+        assert (dead.fault.message, dead.fault.rule) == ("no such customer", "raised Terminal")
+
+
+async def test_transient_is_retried_and_may_ask_for_a_longer_wait(store: str) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing", retry=STEADY)(print)
+    async with Kit(app, store=store) as kit:
+        kit.script("billing", [Transient("busy"), Transient("very busy", retry_after="1m")])
+        await app.publish("order.paid")
+        start = kit.clock.now()
+
+        await kit.drain(until="1h")
+
+        assert kit.clock.now() == start + timedelta(seconds=70)
+
+
+async def test_an_attempt_that_takes_too_long_is_ended_and_retried(store: str) -> None:
+    app, started = Redrive("memory://"), asyncio.Event()
+    was_cancelled = False
+
+    @app.handler("order.*", timeout="3s", retry=STEADY)
+    async def bill(event: Event[Any]) -> None:
+        nonlocal was_cancelled
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            was_cancelled = True
+            raise
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        draining = asyncio.ensure_future(kit.drain())
+        await started.wait()
+
+        kit.clock.advance("3s")
+        tally = await draining
+
+        [waiting] = await pending(kit)
+        assert was_cancelled
+        assert tally.retried == 1
+        assert waiting.fault is not None
+        assert waiting.fault.error_class == "TimeoutError"
+        assert waiting.fault.message == "No answer within 3s, so the attempt was ended."
+
+
+async def test_the_next_delivery_runs_well_after_one_was_ended(store: str) -> None:
+    """The task is used again, so its cancellation must not stick to it."""
+    app, started = Redrive("memory://", concurrency=1), asyncio.Event()
+
+    @app.handler("order.*", timeout="3s", retry=Retry(max_attempts=1))
+    async def bill(event: Event[Any]) -> None:
+        if event.payload == "slow":
+            started.set()
+            await asyncio.Event().wait()
+        async with asyncio.timeout(60):
+            await asyncio.wait([asyncio.ensure_future(kit.clock.sleep(0))])
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid", "slow")
+        await app.publish("order.paid", "quick")
+        draining = asyncio.ensure_future(kit.drain())
+        await started.wait()
+
+        kit.clock.advance("3s")
+        tally = await draining
+
+        assert (tally.failed, tally.delivered) == (1, 1)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_what_one_handler_puts_in_its_context_no_other_sees(*, is_async: bool) -> None:
+    app, seen = Redrive("memory://", concurrency=1), []
+
+    async def paint(event: Event[Any]) -> None:
+        dab(event)
+
+    def dab(event: Event[Any]) -> None:
+        seen.append(COLOUR.get())
+        COLOUR.set(event.payload)
+
+    app.handler("order.*", name="painter")(paint if is_async else dab)
+
+    async with Kit(app) as kit:
+        for colour in ("red", "green", "blue"):
+            await app.publish("order.paid", colour)
+        await kit.drain()
+
+    assert seen == ["none", "none", "none"]
+    assert COLOUR.get() == "none"
+
+
+async def test_a_handler_may_publish(store: str) -> None:
+    app = Redrive("memory://")
+
+    @app.handler("order.*")
+    async def bill(event: Event[Any]) -> None:
+        await app.publish("invoice.sent", event.payload)
+
+    @app.handler("invoice.*")
+    async def post(event: Event[Any]) -> None:
+        await app.publish("letter.posted", event.payload)
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid", {"order": 42})
+
+        tally = await kit.drain()
+
+        assert tally.delivered == 2
+        kit.assert_published("letter.posted", payload={"order": 42}, times=1)

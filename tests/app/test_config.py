@@ -1,0 +1,282 @@
+"""Every key has an effect: a table of all keys and the tests that show what each one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import (
+    Event,
+    NewEvent,
+    PayloadError,
+    Query,
+    Redrive,
+    Retry,
+    Transient,
+)
+from redrive.app import DestinationOptions, HandlerOptions, Ports
+from redrive.config import AppOptions, Settings
+from redrive.model.delivery import Delivery, Leased, Status
+from redrive.model.outcome import Outcome
+from redrive.observer import HandlerStuck
+from redrive.policies.terms import Terms
+from redrive.store import Claim, ClaimRequest
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock, Kit
+from redrive.testing.fakes import InlineExecutor
+from tests.app import test_terms
+from tests.app.recorder import Recorder
+
+ONCE = Retry(max_attempts=1)
+
+
+async def pending(kit: Kit) -> list[Delivery]:
+    page = await kit.operations.deliveries(Query(status=Status.PENDING))
+    return list(page.deliveries)
+
+
+async def quiet(clock: FakeClock) -> None:
+    """Let everybody who can go on do so."""
+    for _ in range(20):
+        await clock.sleep(0)
+
+
+async def test_store_is_where_everything_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    async with Redrive(f"sqlite:///{path}") as app:
+        await app.publish("order.paid")
+
+    async with Redrive(f"sqlite:///{path}") as again:
+        assert (await again.operations.status()).events == 1
+
+
+async def test_payload_limit_refuses_what_is_larger() -> None:
+    app = Redrive("memory://", payload_limit="1KB")
+    async with Kit(app) as kit:
+        await app.publish("order.paid", "x" * 998)
+
+        with pytest.raises(PayloadError, match="1,001 bytes of JSON, more than the limit of 1,000"):
+            await app.publish("order.paid", "x" * 999)
+
+        kit.assert_published("order.paid", times=1)
+
+
+async def test_concurrency_is_how_many_run_at_once() -> None:
+    app, running, most = Redrive("memory://", concurrency=3), 0, 0
+
+    @app.handler("order.*")
+    async def bill(event: Event[Any]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await kit.clock.sleep(0)
+        running -= 1
+
+    async with Kit(app) as kit:
+        await app.publish_many([NewEvent(type="order.paid") for _ in range(10)])
+        await kit.drain()
+
+    assert most == 3
+
+
+async def test_lease_is_how_long_a_silent_worker_keeps_its_deliveries() -> None:
+    app = Redrive("memory://", lease="7s")
+    seen: list[Delivery] = []
+
+    @app.handler("order.*")
+    async def bill(event: Event[Any]) -> None:
+        page = await app.operations.deliveries(Query(status=Status.IN_FLIGHT))
+        seen.extend(page.deliveries)
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        await kit.drain()
+
+        [flying] = seen
+        assert flying.lease_until == kit.clock.now() + timedelta(seconds=7)
+
+
+async def test_grace_is_how_long_a_handler_may_go_on_after_its_time() -> None:
+    app, recorder = Redrive("memory://", grace="3s", lease="60s"), Recorder()
+    app.observe(recorder)
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.handler("order.*", timeout="5s", retry=ONCE)
+    async def bill(event: Event[Any]) -> None:
+        started.set()
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with Kit(app) as kit, app.worker():
+        await app.publish("order.paid")
+        await started.wait()
+        for seconds in (5, 2):
+            kit.clock.advance(timedelta(seconds=seconds))
+            await quiet(kit.clock)
+        before = recorder.of(HandlerStuck)
+        kit.clock.advance("1s")
+        await recorder.wait_for(HandlerStuck)
+        may_end.set()
+
+    assert before == []
+    assert len(recorder.of(HandlerStuck)) == 1
+
+
+async def test_poll_is_how_often_an_idle_worker_looks() -> None:
+    class CountingStore(MemoryStore):
+        claims = 0
+
+        async def claim(self, request: ClaimRequest) -> Claim:
+            self.claims += 1
+            return await super().claim(request)
+
+    app, clock = Redrive("memory://", poll="20s"), FakeClock()
+    app.handler("order.*", name="billing")(print)
+    store = CountingStore(clock)
+    with app.rewired(Ports(clock=clock, executor=InlineExecutor()), lambda: store):
+        async with app.worker():
+            for _ in range(59):
+                await quiet(clock)
+                clock.advance("1s")
+
+    assert store.claims == 3
+
+
+async def test_generation_marks_what_is_published() -> None:
+    app = Redrive("memory://", generation="blue")
+    app.handler("order.*", name="billing")(print)
+    async with Kit(app) as kit:
+        kit.script("billing")
+        await app.publish("order.paid")
+
+        assert [one.generation for one in kit.published()] == ["blue"]
+        assert (await kit.drain()).delivered == 1
+
+
+async def test_generations_are_what_a_worker_claims() -> None:
+    app = Redrive("memory://", generations=["blue", "green"])
+    app.handler("order.*", name="billing")(print)
+    async with Kit(app) as kit:
+        billing = kit.script("billing")
+        for generation in ("blue", "green", "red"):
+            await app.publish("order.paid", generation=generation)
+
+        await kit.drain()
+
+        assert [one.generation for one in billing.received] == ["blue", "green"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_history_is_how_many_tries_are_remembered(kind: str, tmp_path: Path) -> None:
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/redrive.db"
+    app = Redrive("memory://", history=2)
+    app.handler("order.*", name="billing", retry=Retry(max_attempts=5, base="0s"))(print)
+    async with Kit(app, store=url) as kit:
+        kit.script("billing", [Transient("busy")], repeats=True)
+        await app.publish("order.paid")
+        for _ in range(4):
+            await kit.drain(until="1m")
+            await kit.operations.replay([1], by="ada")
+
+        [waiting] = await pending(kit)
+        story = await kit.operations.show(waiting.id)
+
+    assert len(story.delivery.cycles) == 2
+    assert [one.number for one in story.delivery.cycles[-1].log] == [4, 5]
+
+
+async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
+    class Down:
+        batch = 1
+
+        async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+            raise ConnectionError("refused")
+
+    app = Redrive("memory://")
+    app.destination(
+        "gateway",
+        "order.*",
+        transport=Down(),
+        retry=Retry(max_attempts=9),
+        retry_overrides={"order.*": ONCE},
+        timeout="5s",
+        concurrency=1,
+        terminal=(LookupError,),
+        transient=(PayloadError,),
+        snooze_limit=1,
+        snooze_age="1h",
+        order="park",
+    )
+    async with Kit(app) as kit:
+        await app.publish("order.paid", 1, key="order-42")
+        await app.publish("order.paid", 2, key="order-42")
+
+        tally = await kit.drain()
+
+        [parked] = await pending(kit)
+        assert tally.failed == 1
+        assert parked.behind == kit.dead_letters()[0].id
+
+
+SETTINGS: Mapping[str, Callable[..., object]] = {
+    "store": test_store_is_where_everything_is_kept,
+    "payload_limit": test_payload_limit_refuses_what_is_larger,
+    "concurrency": test_concurrency_is_how_many_run_at_once,
+    "lease": test_lease_is_how_long_a_silent_worker_keeps_its_deliveries,
+    "grace": test_grace_is_how_long_a_handler_may_go_on_after_its_time,
+    "poll": test_poll_is_how_often_an_idle_worker_looks,
+    "generation": test_generation_marks_what_is_published,
+    "generations": test_generations_are_what_a_worker_claims,
+    "history": test_history_is_how_many_tries_are_remembered,
+}
+TERMS: Mapping[str, Callable[..., object]] = {
+    "retry": test_terms.test_retry_is_how_a_destination_is_tried_again,
+    "retry_overrides": test_terms.test_retry_overrides_hold_for_the_types_that_fit,
+    "timeout": test_terms.test_timeout_ends_an_attempt,
+    "concurrency": test_terms.test_concurrency_of_a_destination_is_its_own,
+    "terminal": test_terms.test_terminal_lists_what_is_never_retried,
+    "transient": test_terms.test_transient_lists_what_is_retried_all_the_same,
+    "snooze_limit": test_terms.test_snooze_limit_bounds_how_often_a_delivery_is_put_off,
+    "snooze_age": test_terms.test_snooze_age_bounds_for_how_long_a_delivery_is_put_off,
+}
+DESTINATION = {**TERMS, "order": test_terms.test_order_keeps_the_events_of_a_key_apart}
+HANDLER = {
+    **DESTINATION,
+    "name": test_terms.test_name_is_what_a_destination_is_called,
+    "batch": test_terms.test_batch_is_how_many_events_a_handler_takes,
+}
+RETRY: Mapping[str, Callable[..., object]] = {
+    "max_attempts": test_terms.test_max_attempts_counts_the_first_try,
+    "base": test_terms.test_base_is_the_first_wait,
+    "factor": test_terms.test_factor_is_how_the_waits_grow,
+    "cap": test_terms.test_cap_is_the_longest_wait,
+    "jitter": test_terms.test_jitter_spreads_the_waits,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        pytest.param(Settings.__struct_fields__, SETTINGS, id="Settings"),
+        pytest.param(["store", *AppOptions.__annotations__], SETTINGS, id="Redrive"),
+        pytest.param(Terms.__struct_fields__, TERMS, id="Terms"),
+        pytest.param(DestinationOptions.__annotations__, DESTINATION, id="destination"),
+        pytest.param(HandlerOptions.__annotations__, HANDLER, id="handler"),
+        pytest.param(Retry.__struct_fields__, RETRY, id="Retry"),
+    ],
+)
+def test_every_key_is_listed_with_the_test_that_shows_its_effect(
+    keys: Iterable[str], shown: Mapping[str, Callable[..., object]]
+) -> None:
+    """A key that nothing reads is a promise that nobody keeps."""
+    assert sorted(keys) == sorted(shown)
+    collected = {**vars(test_terms), **globals()}
+    assert all(collected[test.__name__] is test for test in shown.values())

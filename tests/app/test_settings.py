@@ -1,0 +1,218 @@
+"""Settings: from code, the environment and redrive.toml, in that order, and wrong ones refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import ConfigurationError, Redrive, Retry
+from redrive.config import Settings, load_settings
+
+EVERYTHING: dict[str, tuple[str, object, object]] = {
+    "store": ("sqlite:///shop.db", "sqlite:///shop.db", "sqlite:///shop.db"),
+    "payload_limit": ("2MiB", "2MiB", 2**21),
+    "concurrency": ("7", 7, 7),
+    "lease": ("40s", "40s", timedelta(seconds=40)),
+    "grace": ("1m", "1m", timedelta(minutes=1)),
+    "poll": ("250ms", "250ms", timedelta(milliseconds=250)),
+    "generation": ("blue", "blue", "blue"),
+    "generations": ("blue, green", ["blue", "green"], ("blue", "green")),
+    "history": ("5", 5, 5),
+}
+"""Each key: as the environment spells it, as redrive.toml does, and what is read."""
+
+
+def write_toml(folder: Path, **settings: object) -> Path:
+    lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
+    (folder / "redrive.toml").write_text("".join(lines), "utf-8")
+    return folder
+
+
+def test_every_key_is_tried_here() -> None:
+    assert set(EVERYTHING) == set(Settings.__struct_fields__)
+
+
+@pytest.mark.parametrize("key", EVERYTHING)
+def test_the_environment_sets_every_key(key: str, tmp_path: Path) -> None:
+    text, _, expected = EVERYTHING[key]
+
+    settings = load_settings({}, environment={f"REDRIVE_{key.upper()}": text}, folder=tmp_path)
+
+    assert getattr(settings, key) == expected
+
+
+@pytest.mark.parametrize("key", EVERYTHING)
+def test_the_file_sets_every_key(key: str, tmp_path: Path) -> None:
+    _, written, expected = EVERYTHING[key]
+    write_toml(tmp_path, **{key: written})
+
+    settings = load_settings({}, environment={}, folder=tmp_path)
+
+    assert getattr(settings, key) == expected
+
+
+@pytest.mark.parametrize("key", EVERYTHING)
+def test_code_sets_every_key(key: str, tmp_path: Path) -> None:
+    _, written, expected = EVERYTHING[key]
+
+    settings = load_settings({key: written}, environment={}, folder=tmp_path)
+
+    assert getattr(settings, key) == expected
+
+
+def test_code_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    write_toml(tmp_path, lease="10s", grace="10s", poll="10s")
+
+    settings = load_settings(
+        {"lease": "30s"},
+        environment={"REDRIVE_LEASE": "20s", "REDRIVE_GRACE": "20s"},
+        folder=tmp_path,
+    )
+
+    assert [settings.lease.seconds, settings.grace.seconds, settings.poll.seconds] == [30, 20, 10]
+
+
+def test_an_app_reads_them_where_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write_toml(tmp_path, store="sqlite:///from-file.db", lease="20s"))
+    monkeypatch.setenv("REDRIVE_CONCURRENCY", "7")
+
+    app = Redrive(grace="2s")
+
+    assert app.settings.store == "sqlite:///from-file.db"
+    assert (app.settings.lease.seconds, app.settings.grace.seconds) == (20, 2)
+    assert app.settings.concurrency == 7
+
+
+def test_without_any_the_defaults_hold(tmp_path: Path) -> None:
+    assert load_settings({}, environment={"HOME": "/"}, folder=tmp_path) == Settings()
+
+
+def test_a_generation_alone_is_also_what_is_claimed(tmp_path: Path) -> None:
+    settings = load_settings({"generation": "blue"}, environment={}, folder=tmp_path)
+
+    assert settings.generations == ("blue",)
+
+
+def test_an_unknown_key_in_code_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigurationError, match="no setting 'leese'; did you mean 'lease'"):
+        Redrive("memory://", leese="5s")  # type: ignore[call-arg]
+
+
+def test_an_unknown_key_in_the_environment_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match="REDRIVE_CONCURENCY: 'concurency'; did you mean 'concurrency'"
+    ):
+        load_settings({}, environment={"REDRIVE_CONCURENCY": "7"}, folder=tmp_path)
+
+
+def test_an_unknown_key_in_the_file_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    write_toml(tmp_path, pol="1s")
+
+    with pytest.raises(
+        ConfigurationError, match=r"setting in redrive\.toml: 'pol'; did you mean 'poll'"
+    ):
+        load_settings({}, environment={}, folder=tmp_path)
+
+
+def test_an_unknown_key_that_resembles_none_is_refused_with_all_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'zzz'; there are store, payload_limit, concurr"):
+        load_settings({"zzz": 1}, environment={}, folder=tmp_path)
+
+
+def test_an_unknown_option_of_a_handler_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigurationError, match="handler option 'time_out'; did you mean 'timeo"):
+        Redrive("memory://").handler("order.*", time_out="5s")  # type: ignore[call-arg]
+
+
+def test_an_unknown_option_of_a_destination_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigurationError, match="option 'batch'; there are retry, retry_over"):
+        Redrive("memory://").destination("billing", "order.*", transport=None, batch=3)  # type: ignore[arg-type, call-arg]
+
+
+def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "redrive.toml").write_text("lease = fast", "utf-8")
+
+    with pytest.raises(
+        ConfigurationError, match=r"redrive\.toml cannot be read as TOML: .* line 1"
+    ):
+        load_settings({}, environment={}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"lease": "soon"}, "lease is 'soon', which is not a duration; write a number with a unit"),
+        ({"lease": 30}, "lease is 30, which is not a duration"),
+        ({"lease": "500ms"}, "lease is .*; heartbeats need at least 1 s"),
+        ({"grace": "-1s"}, "grace is '-1s'"),
+        ({"poll": "0s"}, "poll is 0s, which would never rest"),
+        ({"concurrency": 0}, "concurrency is 0; it is a whole number from 1"),
+        ({"concurrency": "many"}, "concurrency is 'many'; it is a whole number from 1"),
+        ({"concurrency": True}, "concurrency is True; it is a whole number from 1"),
+        ({"concurrency": 1.5}, r"concurrency is 1\.5; it is a whole number from 1"),
+        ({"history": -1}, "history is -1; it is a whole number from 1"),
+        ({"payload_limit": "1 stone"}, "payload_limit is '1 stone'; write a number of bytes"),
+        ({"payload_limit": 0}, "payload_limit is 0; it is a whole number from 1"),
+        ({"payload_limit": True}, "payload_limit is True"),
+        ({"generation": 5}, "generation is 5; it is"),
+        ({"generation": ""}, "generation is ''; it is"),
+        ({"generations": 5}, "generations is 5; it is"),
+        ({"generations": ["blue", 5]}, r"generations is \['blue', 5\]; it is"),
+        ({"store": "shop.db"}, "The store URL 'shop.db' is of no kind Redrive knows"),
+        ({"store": "sqlite://shop.db"}, "names no file; write sqlite:///shop.db .three slashes"),
+        ({"store": "postgres://localhost/shop"}, "is of no kind Redrive knows"),
+        ({"store": 5}, "The store is 5; write a URL"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_in_one_sentence(
+    settings: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        load_settings(settings, environment={}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"timeout": "never"}, "timeout is 'never', which is not a duration"),
+        ({"timeout": "0s"}, "timeout is 0s, which ends every attempt before it began"),
+        ({"retry": 5}, r"retry is 5; pass a Retry, such as Retry\(max_attempts=3\)"),
+        ({"retry_overrides": [Retry()]}, "retry_overrides is .*; map patterns to Retry"),
+        ({"retry_overrides": {"order.*": 5}}, r"The retry for 'order\.\*' is 5; pass a Retry"),
+        ({"concurrency": 0}, "concurrency is 0; it is how many attempts may run at one"),
+        ({"terminal": KeyError}, "terminal is .*; it is a tuple of exception classes"),
+        ({"transient": ("KeyError",)}, "transient is .*; it is a tuple of exception classes"),
+        ({"snooze_limit": -1}, "snooze_limit is -1; it is how often one delivery may be"),
+        ({"snooze_age": 7}, "snooze_age is 7, which is not a duration"),
+        ({"order": "strict"}, "order is 'strict'; it is one of none, park"),
+        ({"batch": 0}, "batch is 0; it is how many events the handler takes at once"),
+        ({"batch": True}, "batch is True; it is how many events the handler takes at once"),
+        ({"name": "bill ing"}, "The destination name is 'bill ing'; use letters"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_of_a_handler_is_refused_in_one_sentence(
+    options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        Redrive("memory://").handler("order.*", **options)(print)
+
+
+def test_a_handler_without_a_pattern_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has no pattern, so it would get no event"):
+        Redrive("memory://").handler()(print)
+
+
+def test_a_handler_without_parentheses_is_refused() -> None:
+    """It would declare nothing, and its events would go nowhere."""
+
+    async def bill(event: object) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"The pattern <function .* is not one of event"):
+        Redrive("memory://").handler(bill)  # type: ignore[arg-type]

@@ -1,0 +1,140 @@
+"""Watching: hooks and observers hear what happens, and can do no harm."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from redrive import DeadLettered, Event, Operations, Redrive, Retry, Terminal
+from redrive.observer import Fact
+from redrive.testing import Kit
+from tests.app.recorder import Recorder
+
+
+class Grumbler:
+    def notice(self, fact: Fact) -> None:
+        raise LookupError("this observer is broken")
+
+
+def shop() -> Redrive:
+    app = Redrive("memory://")
+
+    @app.handler("order.*", name="billing", retry=Retry(max_attempts=1))
+    async def bill(event: Event[Any]) -> None:
+        raise Terminal("no such customer")
+
+    return app
+
+
+async def test_a_hook_hears_of_each_dead_letter(store: str) -> None:
+    app = shop()
+    told: list[DeadLettered] = []
+
+    @app.on_failed
+    def alert(letter: DeadLettered) -> None:
+        told.append(letter)
+
+    async with Kit(app, store=store) as kit:
+        receipt = await app.publish("order.paid", tenant="acme")
+        await kit.drain()
+
+        [letter] = told
+        [dead] = kit.dead_letters()
+        assert (letter.delivery_id, letter.event_id) == (dead.id, receipt.event_id)
+        assert (letter.event_type, letter.destination) == ("order.paid", "billing")
+        assert (letter.tenant, letter.reason, letter.attempts) == ("acme", "terminal", 1)
+        assert letter.fault.message == "no such customer"
+
+
+async def test_an_async_hook_hears_of_it_too(store: str) -> None:
+    app = shop()
+    told: list[str] = []
+
+    @app.on_failed
+    async def alert(letter: DeadLettered) -> None:
+        await app.publish("alert.raised", {"destination": letter.destination})
+        told.append(letter.reason)
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        await kit.drain()
+
+        assert told == ["terminal"]
+        kit.assert_published("alert.raised", payload={"destination": "billing"})
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_hook_that_raises_is_logged_and_harms_nothing(
+    store: str, caplog: pytest.LogCaptureFixture, *, is_async: bool
+) -> None:
+    app = shop()
+    told: list[str] = []
+
+    def fail(letter: DeadLettered) -> None:
+        raise LookupError("the pager is out of order")
+
+    async def fail_later(letter: DeadLettered) -> None:
+        fail(letter)
+
+    app.on_failed(fail_later if is_async else fail)
+    app.on_failed(lambda letter: told.append(letter.reason))
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        tally = await kit.drain()
+
+        assert tally.failed == 1
+        assert told == ["terminal"]
+        assert len(kit.dead_letters()) == 1
+        [record] = caplog.records
+        assert (record.name, record.levelno) == ("redrive", logging.ERROR)
+        assert "the pager is out of order" in caplog.text
+
+
+async def test_an_observer_hears_every_step(store: str) -> None:
+    app, recorder = shop(), Recorder()
+    app.observe(recorder)
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        await kit.drain()
+        await kit.operations.replay([kit.dead_letters()[0].id], by="ada")
+
+    assert recorder.names == [
+        "Published",
+        "WorkerStarted",
+        "Claimed",
+        "Settlements",
+        "DeadLettered",
+        "WorkerStopping",
+        "WorkerStopped",
+        "Operated",
+    ]
+
+
+async def test_an_observer_that_raises_harms_nothing(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, recorder = shop(), Recorder()
+    app.observe(Grumbler())
+    app.observe(recorder)
+    async with Kit(app, store=store) as kit:
+        receipt = await app.publish("order.paid")
+        tally = await kit.drain()
+
+        assert receipt.is_routed
+        assert tally.failed == 1
+        assert "DeadLettered" in recorder.names
+        assert "The observer Grumbler failed at Published." in caplog.text
+
+
+async def test_looking_is_no_fact() -> None:
+    app, recorder = shop(), Recorder()
+    app.observe(recorder)
+    async with Kit(app) as kit:
+        await kit.operations.status()
+        await kit.operations.dead_letters()
+
+    assert recorder.facts == []
+    assert isinstance(kit.operations, Operations)

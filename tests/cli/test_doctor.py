@@ -1,0 +1,70 @@
+"""The doctor: what it looks at, what it advises, and how it ends."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+
+from tests.cli.shell import Shell, Shop
+
+
+def test_a_healthy_system_gets_a_clean_bill(shell: Shell, shop: Shop) -> None:
+    answer = shell("doctor")
+
+    assert answer.code == 0
+    assert "ok  The file is sound." in answer.out
+    assert answer.out.endswith("\nAll is well.\n")
+
+
+def test_warnings_do_not_fail_the_examination(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"})
+
+    answer = shell("doctor")
+
+    assert answer.code == 0
+    assert "warning  1 dead letter waits for a person (billing 1)." in answer.out
+    assert "Look at them with: redrive dlq list" in answer.out
+    assert answer.out.endswith("\n0 errors, 1 warning.\n")
+
+
+def test_work_that_nobody_does_is_an_error(shell: Shell, shop: Shop) -> None:
+    shop.publish({"order": 1}, due=datetime.now(UTC) - timedelta(minutes=5))
+
+    answer = shell("doctor")
+
+    assert answer.code == 1
+    assert "error  Work has been due for 5 min, and no worker is alive." in answer.out
+    assert "redrive worker module:app" in answer.out
+
+
+def test_a_store_that_cannot_be_opened_is_an_error(shell: Shell, folder: Path) -> None:
+    (folder / "notes.txt").write_text("dear diary " * 100)
+
+    missing = shell("doctor", "--store", "sqlite:///missing.db")
+    foreign = shell("doctor", "--store", "sqlite:///notes.txt")
+
+    assert (missing.code, foreign.code) == (1, 1)
+    assert "error  There is no store at missing.db;" in missing.out
+    assert "error  notes.txt is not a SQLite database." in foreign.out
+
+
+def test_a_damaged_file_is_an_error(shell: Shell, shop: Shop) -> None:
+    connection = apsw.Connection(str(shop.path))
+    connection.execute("PRAGMA journal_mode = DELETE")
+    size = connection.execute("PRAGMA page_size").get
+    page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'redrive_audit'").get
+    connection.close()
+    content = bytearray(shop.path.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xff" * size
+    shop.path.write_bytes(content)
+
+    answer = shell("doctor")
+
+    assert answer.code == 1
+    assert "damaged" in answer.out
+
+
+def test_the_findings_are_json_for_programs(shell: Shell, shop: Shop) -> None:
+    findings = shell("doctor", "--json").json["findings"]
+
+    assert {"level": "ok", "what": "The file is sound.", "advice": ""} in findings

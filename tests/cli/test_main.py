@@ -1,0 +1,216 @@
+"""The command as a whole: help, versions, and the ways a command may end."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from redrive.cli import inspect
+from tests.cli.shell import Shell, Shop
+
+QUICK_SECONDS = 0.3
+HEAVY = ("apsw", "asyncio", "msgspec", "pydantic", "rich", "starlette", "structlog", "typer")
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+def seconds_of(arguments: Sequence[str]) -> float:
+    started = time.perf_counter()
+    assert python(*arguments).returncode == 0
+    return time.perf_counter() - started
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("dlq", "replay", "--help"), ("--version",)])
+def test_help_answers_at_once(arguments: Sequence[str]) -> None:
+    """Nobody should pay for the engine to read the manual; the best of five is the command's."""
+    best = min(seconds_of(["-m", "redrive", *arguments]) for _ in range(5))
+
+    assert best < QUICK_SECONDS
+
+
+def test_help_imports_nothing_of_the_engine() -> None:
+    """The clock on a busy machine lies, the list of modules does not."""
+    script = (
+        "import sys; from redrive.cli.main import main; main(['--help'])\n"
+        "print(*(name for name in sys.modules), file=sys.stderr)"
+    )
+
+    loaded = python("-c", script).stderr.split()
+
+    assert "typer" in loaded
+    assert [name for name in HEAVY if name in loaded and name != "typer"] == []
+    assert "redrive.app" not in loaded
+
+
+def test_importing_redrive_imports_no_command_line_and_no_store() -> None:
+    """An application pays for what it uses, and for nothing else."""
+    script = "import sys, redrive; redrive.Redrive; print(*sys.modules)"
+
+    loaded = python("-c", script).stdout.split()
+
+    unwanted = ("apsw", "pydantic", "rich", "starlette", "structlog", "typer", "redrive.cli")
+    assert "redrive.app" in loaded
+    assert [name for name in unwanted if name in loaded] == []
+
+
+def test_help_names_every_command_and_the_exit_codes(shell: Shell) -> None:
+    answer = shell("--help")
+
+    words = answer.out.split()
+    assert answer.code == 0
+    for name in ("demo", "worker", "init", "publish", "status", "dlq", "delivery", "audit"):
+        assert name in words
+    assert "doctor" in words
+    assert "3    the store could not do it" in answer.out
+
+
+@pytest.mark.parametrize("arguments", [(), ("dlq",), ("delivery",)])
+def test_a_group_without_a_command_shows_its_help(arguments: Sequence[str], shell: Shell) -> None:
+    answer = shell(*arguments)
+
+    assert answer.code == 0
+    assert answer.out.startswith("Usage: redrive")
+
+
+def test_help_fits_eighty_columns(shell: Shell) -> None:
+    for arguments in ((), ("dlq",), ("publish",), ("dlq", "replay"), ("delivery", "list")):
+        answer = shell(*arguments, "--help")
+
+        assert [line for line in answer.out.splitlines() if len(line) > 80] == []
+
+
+def test_the_version_is_told(shell: Shell) -> None:
+    assert shell("--version").out.startswith("redrive 0.")
+
+
+def test_python_runs_the_package_as_the_command() -> None:
+    assert python("-m", "redrive", "--version").stdout.startswith("redrive ")
+
+
+def test_a_wrong_command_gets_a_suggestion_in_one_sentence(shell: Shell) -> None:
+    answer = shell("stauts")
+
+    assert answer.code == 2
+    assert answer.err == "redrive: No such command 'stauts'. Did you mean 'status'?\n"
+
+
+def test_errors_are_json_for_programs(shell: Shell) -> None:
+    answer = shell("status", "--store", "sqlite:///nowhere.db", "--json")
+
+    error = json.loads(answer.err)["error"]
+    assert answer.code == 3
+    assert answer.out == ""
+    assert error["type"] == "StoreUnavailableError"
+    assert error["message"].startswith("There is no store at nowhere.db;")
+
+
+def test_errors_of_usage_are_json_for_programs(shell: Shell) -> None:
+    answer = shell("dlq", "show", "x", "--json")
+
+    assert answer.code == 2
+    assert json.loads(answer.err)["error"]["type"] == "UsageError"
+
+
+def test_what_should_not_happen_is_told_in_one_line(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A traceback is no answer to a person who typed a command."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(inspect, "in_session", broken)
+
+    answer = shell("status")
+
+    assert answer.code == 1
+    assert answer.err.count("\n") == 1
+    assert answer.err.startswith("redrive: RuntimeError: no such luck (")
+    assert "--debug" in answer.err
+
+
+def test_debug_shows_the_traceback(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(inspect, "in_session", broken)
+
+    answer = shell("--debug", "status")
+
+    assert answer.code == 1
+    assert "Traceback (most recent call last)" in answer.err
+
+
+def test_the_worker_gets_its_options(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+
+    def worker(target: str, **options: object) -> int:
+        given.extend([target, options])
+        return 70
+
+    monkeypatch.setattr("redrive.cli.worker.worker", worker)
+
+    answer = shell("worker", "shop:app", "--processes", "2", "--concurrency", "9", "--store", "s:")
+
+    assert answer.code == 70
+    assert given == [
+        "shop:app",
+        {"store": "s:", "processes": 2, "concurrency": 9, "log_level": "info"},
+    ]
+
+
+@pytest.mark.parametrize("options", [(), ("--plain",)])
+def test_the_demo_plays_and_its_code_counts(
+    options: Sequence[str], shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.demo.run_demo", lambda *, plain: 10 + plain)
+
+    assert shell("demo", *options).code == 10 + len(options)
+
+
+def test_an_interrupt_ends_the_command_quietly(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inspect, "in_session", interrupted)
+
+    assert shell("status") == (130, "", "")
+
+
+def test_a_reader_that_goes_away_is_no_error(shop: Shop) -> None:
+    """`redrive dlq list | head` must not end in a traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    for options in ((), ("--json",)):
+        ran = subprocess.run(
+            [sys.executable, "-m", "redrive", "status", *options],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+        assert ran.stderr == ""
+        assert ran.returncode == 1
+    os.close(writer)
+
+
+def test_nothing_is_coloured_when_nobody_watches(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"})
+
+    for arguments in (("status",), ("dlq", "list"), ("dlq", "show", "1"), ("doctor",)):
+        assert "\x1b" not in shell(*arguments).out

@@ -1,0 +1,156 @@
+"""How examples are run: each page in a folder of its own, block after block, for real."""
+
+import contextlib
+import importlib
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.docs.pages import OURS, ROOT, Block, blocks_of, name_of
+
+_PATIENCE_SECONDS = 30
+_COMMAND = f"""
+redrive() {{
+    exec {sys.executable} -c 'import sys; from redrive.cli.main import main; sys.exit(main())' "$@"
+}}
+"""
+
+
+class Walk:
+    """One reader who follows one page from top to bottom, in an empty folder."""
+
+    def __init__(self, page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._page = page
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+        self._tests: list[str] = []
+
+    def follow(self, *, pytest_options: list[str]) -> None:
+        """Do what the page says; fails at the first block that does not work."""
+        self._monkeypatch.chdir(self._folder)
+        self._monkeypatch.syspath_prepend(self._folder)
+        for variable in list(os.environ):
+            if variable.startswith("REDRIVE_"):
+                self._monkeypatch.delenv(variable)
+        blocks = blocks_of(self._page)
+        for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+            if block.holds_tests:
+                self._save(block, self._test_name(block))
+            elif block.file_name:
+                self._save(block, block.file_name)
+            if block.language == "python" and not block.holds_tests:
+                printed = self._run(block)
+                if below and below.language == "text" and below.is_below:
+                    self._compare(below, below.source, printed)
+            elif block.language == "console":
+                self._type_in(block)
+        if self._tests:
+            self._run_tests(pytest_options)
+
+    def _save(self, block: Block, name: str) -> None:
+        (self._folder / name).write_text(block.source, encoding="utf-8")
+
+    def _run(self, block: Block) -> str:
+        module = ModuleType("__main__")
+        # As many empty lines as stand above it, so that a traceback names the line of the page.
+        code = compile("\n" * (block.line - 1) + block.source, str(self._page), "exec")
+        printed = io.StringIO()
+        with self._monkeypatch.context() as patch, contextlib.redirect_stdout(printed):
+            patch.setitem(sys.modules, "__main__", module)
+            importlib.invalidate_caches()
+            exec(code, module.__dict__)  # noqa: S102 - running the examples is the point
+        self._forget_modules()
+        return printed.getvalue()
+
+    def _forget_modules(self) -> None:
+        """Other pages may save a module of the same name."""
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", "")).startswith(str(self._folder)):
+                del sys.modules[name]
+
+    def _test_name(self, block: Block) -> str:
+        name = block.file_name or f"test_line_{block.line}.py"
+        self._tests.append(name)
+        return name
+
+    def _run_tests(self, options: list[str]) -> None:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        with self._started([*command, *self._tests]) as process:
+            printed, _ = process.communicate()
+        assert process.returncode == 0, f"{name_of(self._page)}\n{printed}"
+
+    def _type_in(self, block: Block) -> None:
+        commands = [one for one in block.commands() if OURS.match(one[0])]
+        for number, (command, expected) in enumerate(commands, start=1):
+            with self._started(["bash", "-c", f"{_COMMAND}{command}"]) as process:
+                if is_worker := "redrive worker" in command:
+                    printed = _stop_after(expected, process)
+                else:
+                    printed, _ = process.communicate()
+            if expected:
+                self._compare(block, f"…{expected}…" if is_worker else expected, printed)
+            wanted = block.exit_code if number == len(commands) else 0
+            assert process.returncode == wanted, f"{self._at(block)}: {command}\n{printed}"
+
+    @contextlib.contextmanager
+    def _started(self, command: list[str]) -> Iterator[subprocess.Popen[str]]:
+        given = {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
+        process = subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env={**os.environ, **given},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        patience = threading.Timer(_PATIENCE_SECONDS, process.kill)
+        patience.start()
+        try:
+            with process:
+                yield process
+        finally:
+            patience.cancel()
+            process.kill()
+
+    def _compare(self, block: Block, expected: str, printed: str) -> None:
+        assert _fits(expected, printed), (
+            f"{self._at(block)} promises\n{expected}\nand what comes is\n{printed}"
+        )
+
+    def _at(self, block: Block) -> str:
+        return f"{name_of(self._page)}:{block.line}"
+
+
+def _stop_after(expected: str, process: subprocess.Popen[str]) -> str:
+    """Stop a worker as a person would, once it has printed what the page shows."""
+    printed, is_told = "", False
+    for line in process.stdout or ():
+        printed += line
+        # A second signal would end it at once.
+        if not is_told and _fits(f"…{expected}…", printed):
+            process.terminate()
+            is_told = True
+    return printed
+
+
+def _fits(expected: str, printed: str) -> bool:
+    """Columns are as wide as what stands in them, so only the words and their order count."""
+    parts = [" ".join(re.escape(word) for word in part.split()) for part in expected.split("…")]
+    pattern = ".*?".join(part.replace(" ", r"\s+") for part in parts)
+    return re.fullmatch(rf"\s*{pattern}\s*", printed, flags=re.DOTALL) is not None
+
+
+def programs_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Return the Python of a page as modules for the type checker, each with its file name."""
+    stem = re.sub(r"\W", "_", name_of(page).removesuffix(".md").lower())
+    for block in blocks_of(page):
+        if block.language == "python":
+            yield block.file_name or f"{stem}_line_{block.line}.py", block.source

@@ -1,0 +1,233 @@
+"""What the pages list is what there is: settings, options, commands, words, links."""
+
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.main import get_command
+
+from redrive.app import HandlerOptions
+from redrive.cli import main as cli
+from redrive.config import Settings
+from redrive.model.event import EventAttributes, NewEvent
+from redrive.policies.retry import PRESETS, Retry
+from redrive.policies.terms import Terms
+from tests.docs.pages import (
+    ROOT,
+    anchors_of,
+    blocks_of,
+    code_of,
+    links_of,
+    mentions_of,
+    name_of,
+    pages,
+    table_of,
+)
+
+GUIDES = ROOT / "docs" / "guides"
+ENGINE = ROOT / "src" / "redrive"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in links_of(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if "://" in link or (target.is_file() and (not anchor or anchor in anchors_of(target))):
+            continue
+        broken.append(link)
+
+    assert broken == []
+
+
+def test_every_page_can_be_reached_from_the_first() -> None:
+    """A page nobody links to is a page nobody reads."""
+    reached, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        reached.add(page)
+        targets = [
+            (page.parent / link.partition("#")[0]).resolve()
+            for link in links_of(page)
+            if "://" not in link
+        ]
+        ahead += [one for one in targets if one.suffix == ".md" and one not in reached]
+
+    assert [name_of(page) for page in pages() if page not in reached] == ["docs/README.md"]
+
+
+def test_the_index_lists_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / link).resolve() for link in links_of(index)}
+
+    assert {page for page in GUIDES.glob("*.md") if page not in listed} == set()
+
+
+def test_the_index_of_decisions_lists_every_record() -> None:
+    folder = ROOT / "docs" / "decisions"
+
+    assert links_of(folder / "README.md") == sorted(one.name for one in folder.glob("0*.md"))
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "configuration.md", "Settings of the app")
+
+    assert list(listed) == list(Settings.__struct_fields__)
+    for name, (default, _) in listed.items():
+        written = msgspec.structs.replace(Settings(), **{name: default.strip("`")})
+        assert getattr(written, name) == getattr(Settings(), name), name
+
+
+def test_every_option_of_a_handler_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "configuration.md", "Options of a handler")
+    written = {
+        name: default.strip("`")
+        for name, (default, _) in listed.items()
+        if name in {"timeout", "snooze_age"}
+    }
+
+    assert sorted(listed) == sorted(HandlerOptions.__annotations__)
+    assert Terms(**written) == Terms()  # type: ignore[arg-type]
+    assert listed["snooze_limit"][0] == f"`{Terms().snooze_limit}`"
+
+
+def test_every_attribute_of_an_event_is_listed() -> None:
+    listed = table_of(GUIDES / "publishing.md", "Attributes")
+
+    assert sorted(listed) == sorted(EventAttributes.__annotations__)
+    assert sorted(NewEvent.__struct_fields__) == sorted(["type", "payload", *listed])
+
+
+def test_every_option_of_a_retry_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "retries.md", "The curve")
+    count, base, factor, cap, jitter = [cells[0].strip('`"') for cells in listed.values()]
+
+    assert list(listed) == list(Retry.__struct_fields__)
+    assert Retry() == Retry(
+        max_attempts=int(count),
+        base=base,
+        factor=float(factor),
+        cap=cap,
+        jitter=jitter,  # type: ignore[arg-type]
+    )
+
+
+def test_every_preset_is_listed_as_it_is() -> None:
+    listed = table_of(GUIDES / "retries.md", "Presets")
+
+    assert list(listed) == list(PRESETS)
+    for name, (attempts, base, cap, jitter) in listed.items():
+        share = re.fullmatch(r"±(\d+) %", jitter)
+        assert PRESETS[name] == Retry(
+            max_attempts=int(attempts),
+            base=base,
+            cap=cap,
+            jitter=f"proportional({int(share[1]) / 100})" if share else jitter,  # type: ignore[arg-type]
+        )
+
+
+def test_every_reason_that_can_come_about_is_listed() -> None:
+    sources = [
+        path.read_text(encoding="utf-8")
+        for path in ENGINE.rglob("*.py")
+        if path.is_relative_to(ENGINE / "policies") or path.is_relative_to(ENGINE / "stores")
+    ]
+    given = {name.lower() for one in sources for name in re.findall(r"FailureReason\.(\w+)", one)}
+
+    assert set(table_of(GUIDES / "dead-letters.md", "Dead letters")) == given
+
+
+def test_every_line_of_the_log_is_listed_with_its_level() -> None:
+    source = (ENGINE / "observers" / "logging.py").read_text(encoding="utf-8")
+    written = re.findall(r"log\.(debug|info|warning|error|critical)\(\s*\"([^\"]+)\"", source)
+    listed = table_of(GUIDES / "operations.md", "Logs")
+
+    assert {(cells[0], line) for line, cells in listed.items()} == set(written)
+
+
+def test_every_exit_code_of_the_command_line_is_listed() -> None:
+    told = re.findall(r"^ +(\d+) ", str(cli.app.info.epilog), flags=re.MULTILINE)
+
+    assert list(table_of(GUIDES / "operations.md", "Exit codes")) == sorted({*told, "70"}, key=int)
+
+
+def test_the_glossary_is_sorted_and_says_each_word_once() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\*\*([\w ]+)\.\*\*", text, flags=re.MULTILINE)
+
+    assert words == sorted(set(words))
+    assert {"Endpoint", "Terms", "Load", "Runner", "Carrier", "Suspect", "Tally"} <= set(words)
+
+
+def test_the_tree_of_the_architecture_is_the_tree_there_is() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = next(
+        block.source
+        for block in blocks_of(ROOT / "docs" / "architecture.md")
+        if block.source.startswith("src/redrive/")
+    )
+    named = set(re.findall(r"([a-z_]+(?:\.py|/))(?: |$)", tree, flags=re.MULTILINE))
+    there = {
+        f"{path.name}/" if path.is_dir() else path.name
+        for path in ENGINE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    files = re.findall(r"`((?:pipeline|policies|transports)/\w+\.py)`", text)
+
+    assert there - named == {"__main__.py"}
+    assert [file for file in files if not (ENGINE / file).exists()] == []
+
+
+def test_every_command_and_option_that_is_mentioned_exists() -> None:
+    commands = dict(_commands(get_command(cli.app), "redrive"))
+    unknown = []
+    for page in pages():
+        for mention in mentions_of(page):
+            path, rest = _longest_command(mention, commands)
+            options = re.findall(r"(?<!\S)(--?[a-z][\w-]*)", rest)
+            if path is None or any(one not in commands[path] for one in options):
+                unknown.append(f"{name_of(page)}: {mention}")
+
+    assert unknown == []
+
+
+def test_every_option_that_is_mentioned_alone_exists() -> None:
+    commands = dict(_commands(get_command(cli.app), "redrive"))
+    known = {option for options in commands.values() for option in options}
+    alone = {code.split()[0] for page in pages() for code in code_of(page) if code[:2] == "--"}
+
+    assert alone - known == set()
+
+
+def test_every_target_of_make_that_is_mentioned_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    shown = [block.source for page in pages() for block in blocks_of(page)]
+    said = [code for page in pages() for code in code_of(page)]
+
+    mentioned = set(
+        re.findall(r"^(?:\$ )?make ([a-z-]+)", "\n".join([*shown, *said]), re.MULTILINE)
+    )
+
+    assert mentioned - targets == set()
+
+
+def _commands(command: typing.Any, path: str) -> Iterator[tuple[str, list[str]]]:  # noqa: ANN401 - Typer's releases differ in where the class lives
+    options = [name for one in command.params for name in [*one.opts, *one.secondary_opts]]
+    yield path, [*options, "--help"]
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, f"{path} {name}")
+
+
+def _longest_command(mention: str, commands: Mapping[str, list[str]]) -> tuple[str | None, str]:
+    """Return the command that a mention begins with, and the rest; none if a word is unknown."""
+    path, rest = "redrive", mention.split()[1:]
+    while rest and f"{path} {rest[0]}" in commands:
+        path = f"{path} {rest.pop(0)}"
+    is_group = any(name.startswith(f"{path} ") for name in commands)
+    is_unknown = is_group and rest and not rest[0].startswith("-")
+    return (None if is_unknown else path), " ".join(rest)

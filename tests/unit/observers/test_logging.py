@@ -1,0 +1,337 @@
+"""The log: which fact becomes which line, and what never does."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from redrive.errors import ConfigurationError
+from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
+from redrive.model.event import Receipt
+from redrive.model.outcome import Fault
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    FailureReason,
+    Requeued,
+    RetryAt,
+    Settlement,
+    Snoozed,
+)
+from redrive.observer import (
+    Claimed,
+    DeadLettered,
+    Fact,
+    HandlerStuck,
+    LeasesLost,
+    Operated,
+    Published,
+    Rescued,
+    Settlements,
+    SettlementsRefused,
+    StoreBack,
+    StoreLost,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+    WorkerWedged,
+)
+from redrive.observers.logging import LoggingObserver, configure_logging
+from redrive.store import Overdue
+from redrive.testing.clock import FakeClock
+from redrive.testing.conformance import an_event
+
+CARD = "4111-1111"
+NOW = FakeClock().now()
+EVENT = an_event({"card": CARD}, tenant="acme")
+LEASE = Lease(DeliveryId(7), 1)
+FAULT = Fault(
+    error_class="ConnectionError", message="refused " * 100, rule="network", stack="at shop.py"
+)
+LEASED = Leased(
+    lease=LEASE,
+    destination="billing",
+    event=EVENT,
+    attempt=2,
+    kind=Kind.RETRY,
+    claimed_at=NOW,
+    enqueued_at=NOW,
+)
+OVERDUE = Overdue(
+    lease=LEASE,
+    destination="billing",
+    event_id=EVENT.id,
+    worker="gone",
+    attempt=1,
+    crashes=0,
+    last_crash_at=None,
+    was_alone=False,
+    owner_is_alive=False,
+    now=NOW,
+)
+LATER = NOW + timedelta(minutes=3)
+
+
+def settled(settlement: Settlement) -> Settlements:
+    return Settlements(worker="w1", settled=((LEASED, settlement),))
+
+
+FACTS: list[tuple[Fact, str, str]] = [
+    (
+        Published(events=(("order.paid", Receipt(event_id=EVENT.id, destinations=("billing",))),)),
+        "debug",
+        "published",
+    ),
+    (Published(events=(("order.paid", Receipt(event_id=EVENT.id)),)), "info", "unrouted"),
+    (Claimed(worker="w1", deliveries=(LEASED,)), "debug", "claimed"),
+    (settled(Delivered()), "debug", "delivered"),
+    (settled(RetryAt(when=LATER, fault=FAULT)), "info", "retry"),
+    (settled(Snoozed(until=LATER)), "info", "snoozed"),
+    (settled(Snoozed(until=LATER, fault=FAULT)), "info", "snoozed"),
+    (SettlementsRefused(worker="w1", leases=(LEASE,)), "warning", "settlements refused"),
+    (LeasesLost(worker="w1", leases=(LEASE,)), "warning", "leases lost"),
+    (Rescued(overdue=OVERDUE, recovery=Requeued(when=LATER, crashes=1)), "warning", "rescued"),
+    (
+        Rescued(overdue=OVERDUE, recovery=Failed(reason=FailureReason.CRASH_LOOP, fault=FAULT)),
+        "warning",
+        "rescued",
+    ),
+    (
+        DeadLettered(
+            delivery_id=DeliveryId(7),
+            event_id=EVENT.id,
+            event_type="order.paid",
+            destination="billing",
+            tenant="acme",
+            reason=FailureReason.EXHAUSTED,
+            fault=FAULT,
+            attempts=5,
+        ),
+        "error",
+        "dead letter",
+    ),
+    (
+        HandlerStuck(worker="w1", destination="billing", deliveries=(DeliveryId(7),)),
+        "error",
+        "handler stuck",
+    ),
+    (
+        WorkerWedged(worker="w1", destination="billing", deliveries=(DeliveryId(7),)),
+        "critical",
+        "worker wedged",
+    ),
+    (
+        WorkerStarted(worker="w1", destinations=("billing",), concurrency=9),
+        "info",
+        "worker started",
+    ),
+    (WorkerStopping(worker="w1", carrying=3), "info", "worker stopping"),
+    (WorkerStopped(worker="w1", released=1), "info", "worker stopped"),
+    (StoreLost(worker="w1", error="disk full"), "error", "store lost"),
+    (StoreBack(worker="w1"), "info", "store back"),
+    (
+        Operated(action="replay", by="ann", why="", deliveries=(DeliveryId(7),)),
+        "info",
+        "operated",
+    ),
+]
+
+
+def observe(*facts: Fact, level: int = logging.DEBUG) -> list[structlog.typing.EventDict]:
+    capture = LogCapture()
+    logger = structlog.wrap_logger(
+        None,
+        processors=[capture],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        context_class=dict,
+    )
+    observer = LoggingObserver(logger, FakeClock())
+    for fact in facts:
+        observer.notice(fact)
+    return list(capture.entries)
+
+
+@pytest.mark.parametrize(("fact", "level", "said"), FACTS, ids=lambda value: str(value)[:30])
+def test_a_fact_becomes_a_line(fact: Fact, level: str, said: str) -> None:
+    (line,) = observe(fact)
+
+    assert (line["log_level"], line["event"]) == (level, said)
+
+
+def test_every_kind_of_fact_is_covered() -> None:
+    assert {type(fact) for fact, _, _ in FACTS} == set(get_args(Fact))
+
+
+def test_no_line_holds_a_payload_or_a_stack() -> None:
+    lines = observe(*(fact for fact, _, _ in FACTS))
+
+    text = msgspec.json.encode(lines).decode()
+    assert CARD not in text
+    assert "at shop.py" not in text
+
+
+def test_a_retry_tells_what_why_and_when() -> None:
+    (line,) = observe(settled(RetryAt(when=LATER, fault=FAULT)))
+
+    assert line == {
+        "log_level": "info",
+        "event": "retry",
+        "worker": "w1",
+        "delivery": 7,
+        "event_id": EVENT.id,
+        "event_type": "order.paid",
+        "destination": "billing",
+        "attempt": 2,
+        "due_in": "3 min",
+        "error_class": "ConnectionError",
+        "error": FAULT.message[:300],
+        "rule": "network",
+    }
+
+
+def test_a_dead_letter_is_told_once() -> None:
+    """The settlement and the dead letter are two facts about one failure."""
+    failed = Failed(reason=FailureReason.EXHAUSTED, fault=FAULT)
+
+    assert observe(settled(failed)) == []
+
+
+def test_many_ids_are_counted_and_cut() -> None:
+    ids = tuple(DeliveryId(number) for number in range(1_000))
+
+    (line,) = observe(Operated(action="replay", by="ann", why="", deliveries=ids))
+
+    assert line["count"] == 1_000
+    assert len(line["deliveries"]) == 20
+
+
+class Untouchable:
+    """Stands for a delivery that nobody may look at, because nobody will read of it."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise AssertionError(f"looked at {name}")
+
+
+def test_what_the_level_leaves_out_costs_no_look_at_the_deliveries() -> None:
+    untouchable: Any = Untouchable()
+    claimed = Claimed(worker="w1", deliveries=(untouchable,))
+    delivered = Settlements(worker="w1", settled=((untouchable, Delivered()),))
+    retried = Settlements(worker="w1", settled=(untouchable,))
+    published = Published(events=(untouchable,))
+
+    assert observe(claimed, delivered, level=logging.INFO) == []
+    assert observe(retried, published, level=logging.WARNING) == []
+
+
+def test_a_logger_that_cannot_tell_its_level_is_told_everything() -> None:
+    capture = LogCapture()
+    logger: Any = structlog.wrap_logger(
+        logging.getLogger("other"), processors=[capture], wrapper_class=structlog.BoundLogger
+    )
+
+    LoggingObserver(logger).notice(settled(Delivered()))
+
+    assert [line["event"] for line in capture.entries] == ["delivered"]
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("restored")
+def test_lines_are_json_when_no_terminal_reads_them(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info")
+
+    LoggingObserver().notice(StoreLost(worker="w1", error="disk full"))
+    logging.getLogger("shop").warning("low on %s", "paper")
+
+    out, err = capsys.readouterr()
+    ours, theirs = (json.loads(line) for line in err.splitlines())
+    assert out == ""
+    assert (ours["event"], ours["level"], ours["error"]) == ("store lost", "error", "disk full")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == (
+        "low on paper",
+        "warning",
+        "shop",
+    )
+    assert ours["timestamp"].endswith("Z")
+
+
+@pytest.mark.usefixtures("restored")
+def test_lines_are_readable_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    configure_logging("info")
+    monkeypatch.undo()
+
+    LoggingObserver().notice(settled(RetryAt(when=LATER, fault=FAULT)))
+
+    said = capsys.readouterr().err
+    assert not said.startswith("{")
+    assert "retry" in said
+    assert "billing" in said
+    assert EVENT.id not in said
+
+
+@pytest.mark.usefixtures("restored")
+def test_an_error_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=False)
+    fault = Fault(error_class="OSError", message="\x1b[2J\x07", rule="network")
+
+    LoggingObserver().notice(settled(RetryAt(when=LATER, fault=fault)))
+
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "x1b[2J" in said
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_level_holds_for_our_lines_and_for_others(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("WARNING", json=True)
+
+    LoggingObserver().notice(StoreBack(worker="w1"))
+    logging.getLogger("shop").info("paper is back")
+
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_a_traceback_shows_no_local_variable(
+    json_lines: bool,  # noqa: FBT001 - both ways to write
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Locals hold payloads."""
+    configure_logging("info", json=json_lines)
+
+    def handle(card: str) -> None:
+        raise ValueError("no such card")
+
+    try:
+        handle(CARD)
+    except ValueError:
+        logging.getLogger("redrive").exception("broken")
+        structlog.get_logger("redrive").exception("broken")
+
+    said = capsys.readouterr().err
+    assert said.count("ValueError: no such card") == 2
+    assert CARD not in said
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="it is one of debug, info, warning"):
+        configure_logging("loud")

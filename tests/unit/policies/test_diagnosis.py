@@ -1,0 +1,123 @@
+"""Diagnosis: what the figures say, and what to do about it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive.policies.diagnosis import diagnose
+from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def figures(
+    *destinations: DestinationFigures, workers: tuple[WorkerFigures, ...] = (), unrouted: int = 0
+) -> Figures:
+    return Figures(
+        now=NOW,
+        events=10,
+        unrouted=unrouted,
+        refused_settlements=0,
+        deleted=0,
+        destinations=destinations,
+        workers=workers,
+    )
+
+
+def billing(*, due_for: timedelta | None = None, **counts: int) -> DestinationFigures:
+    oldest = None if due_for is None else NOW - due_for
+    return DestinationFigures(name="billing", patterns=("*",), oldest_due=oldest, **counts)
+
+
+def worker(silent_for: timedelta = timedelta(0), *, in_flight: int = 0) -> WorkerFigures:
+    return WorkerFigures(id="w1", seen_at=NOW - silent_for, in_flight=in_flight)
+
+
+def serious(found: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.level is not Level.OK]
+
+
+def test_a_quiet_system_is_well() -> None:
+    assert serious(diagnose(figures())) == []
+    assert serious(diagnose(figures(billing(delivered=5), workers=(worker(),)))) == []
+
+
+@pytest.mark.parametrize(
+    ("due_for", "level"),
+    [(timedelta(seconds=5), Level.WARNING), (timedelta(minutes=5), Level.ERROR)],
+)
+def test_due_work_without_a_worker_grows_serious(due_for: timedelta, level: Level) -> None:
+    """A worker that restarts leaves a gap of seconds, which is no reason to wake anybody."""
+    (finding,) = serious(diagnose(figures(billing(pending=1, due_for=due_for))))
+
+    assert finding.level is level
+    assert "no worker is alive" in finding.what
+    assert "redrive worker" in finding.advice
+
+
+def test_a_worker_not_heard_of_for_a_minute_is_gone() -> None:
+    found = diagnose(
+        figures(billing(due_for=timedelta(minutes=5)), workers=(worker(timedelta(minutes=2)),))
+    )
+
+    assert [finding.level for finding in serious(found)] == [Level.ERROR]
+
+
+def test_deliveries_in_the_hands_of_a_lost_worker_are_told() -> None:
+    lost = worker(timedelta(minutes=2), in_flight=3)
+
+    (finding,) = serious(diagnose(figures(workers=(lost,))))
+
+    assert finding.what == "Nothing was heard for 2 min of worker w1, with 3 deliveries in flight."
+    assert "Any live worker takes them back." in finding.advice
+
+
+def test_leases_that_ran_out_are_told() -> None:
+    (finding,) = serious(diagnose(figures(workers=(worker(),)), overdue=2))
+
+    assert finding.what == "2 leases have run out."
+
+
+def test_a_destination_nobody_serves_is_told_apart_from_a_slow_one() -> None:
+    late = timedelta(minutes=10)
+
+    (stranded,) = serious(diagnose(figures(billing(due_for=late), workers=(worker(),))))
+    (slow,) = serious(diagnose(figures(billing(due_for=late, in_flight=9), workers=(worker(),))))
+
+    assert "generation" in stranded.advice
+    assert "concurrency" in slow.advice
+
+
+def test_dead_letters_are_counted_by_destination() -> None:
+    (finding,) = serious(diagnose(figures(billing(failed=1_200))))
+
+    assert finding.level is Level.WARNING
+    assert finding.what == "1,200 dead letters wait for a person (billing 1,200)."
+
+
+def test_neglected_dead_letters_are_told() -> None:
+    (finding,) = serious(diagnose(figures(billing(failed=2)), is_neglected=True))
+
+    assert finding.what.endswith("(billing 2), some for more than 7 days.")
+
+
+def test_a_key_held_by_a_dead_letter_is_told() -> None:
+    held = serious(diagnose(figures(billing(failed=1, pending=4, behind=4))))
+    moving = serious(diagnose(figures(billing(pending=4, behind=4))))
+
+    assert held[1].what == "billing keeps 4 deliveries waiting behind others of their key."
+    assert moving == []
+
+
+def test_events_nobody_wants_are_told() -> None:
+    (finding,) = serious(diagnose(figures(unrouted=1)))
+
+    assert finding.what.startswith("1 event was wanted by nobody;")
+
+
+def test_a_clock_that_was_set_back_is_an_error() -> None:
+    (finding,) = serious(diagnose(figures(workers=(worker(timedelta(hours=-1)),))))
+
+    assert finding.level is Level.ERROR
+    assert "clock" in finding.what

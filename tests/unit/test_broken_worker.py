@@ -1,0 +1,79 @@
+"""Faults of the engine itself: a worker that no longer does its duties must not look healthy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from redrive import Redrive
+from redrive.app import Ports
+from redrive.heartbeat import Heartbeat
+from redrive.model.delivery import Delivery, Lease
+from redrive.observer import Observers
+from redrive.pipeline.deliver import Carrier
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock
+
+
+class Broken(MemoryStore):
+    """A store with a bug in a duty and in the first heartbeat."""
+
+    beats = 0
+
+    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+        raise ZeroDivisionError
+
+    async def heartbeat(
+        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+    ) -> Sequence[Lease]:
+        self.beats += 1
+        if self.beats == 1:
+            raise ZeroDivisionError
+        return ()
+
+
+async def test_a_worker_whose_duties_break_ends_and_says_why() -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing")(print)
+
+    with app.rewired(Ports(), lambda: Broken(FakeClock())):
+        worker = await app.make_worker()
+        with pytest.raises(ZeroDivisionError):
+            await worker.run()
+
+
+async def test_a_heartbeat_that_stumbles_goes_on() -> None:
+    clock, stopped = FakeClock(), asyncio.Event()
+    store, observer = Broken(clock), Observers()
+
+    async def open_store() -> Broken:
+        return store
+
+    heartbeat = Heartbeat(
+        worker="w",
+        open_store=open_store,
+        carrier=Carrier(
+            worker="w",
+            clock=clock,
+            grace=timedelta(0),
+            observer=observer,
+            on_progress=lambda: None,
+        ),
+        lease=timedelta(seconds=4),
+        clock=clock,
+        observer=observer,
+        on_missed=lambda: None,
+        on_wedged=lambda: None,
+    )
+    beating = asyncio.create_task(heartbeat.run(stopped))
+    for _ in range(3):
+        for _ in range(20):
+            await clock.sleep(0)
+        clock.advance("1s")
+    stopped.set()
+    await beating
+
+    assert store.beats == 3

@@ -1,0 +1,139 @@
+"""The caretaker: takes back what dead workers held, and blames nobody for an outage or a pause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from redrive.maintenance import Caretaker, rescue
+from redrive.model.delivery import DeliveryId, Status
+from redrive.observer import Observers
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock
+from redrive.testing.conformance.world import World, an_event
+
+LEASE = timedelta(seconds=30)
+observers = Observers()
+
+
+def a_store(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    async with World.opened(a_store, history=20) as world:
+        yield world
+
+
+class Running:
+    """A caretaker at work on a fake clock."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.caretaker = Caretaker(
+            store=world.store,
+            worker="caretaker",
+            lease=LEASE,
+            clock=world.clock,
+            observer=observers,
+            on_store_lost=lambda _: self.caretaker.hold_back(),
+        )
+
+    async def pass_time(self, seconds: int) -> None:
+        """Let time pass a second at a time, so that no gap is seen."""
+        for _ in range(seconds):
+            self.world.clock.advance("1s")
+            await self.rest()
+
+    async def rest(self) -> None:
+        for _ in range(20):
+            await self.world.clock.sleep(0)
+
+    async def crashes(self, delivery_id: DeliveryId) -> int | None:
+        """Return the crashes counted so far; nothing while it is still in flight."""
+        delivery = await self.world.show(delivery_id)
+        return None if delivery.status is Status.IN_FLIGHT else delivery.crashes
+
+
+@asynccontextmanager
+async def a_caretaker(world: World) -> AsyncIterator[Running]:
+    running = Running(world)
+    task = asyncio.create_task(running.caretaker.run())
+    await running.rest()
+    try:
+        yield running
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_worker_does_not_count_its_own_lost_lease_as_a_crash() -> None:
+    async with a_world() as world:
+        mine, other = await world.publish(an_event(), an_event())
+        await world.claim(total=1, worker="me")
+        await world.claim(total=1, worker="other")
+        world.clock.advance(LEASE)
+
+        assert await rescue(world.store, observers, rescuer="me") == 2
+
+        assert (await world.show(mine)).crashes == 0
+        assert (await world.show(other)).crashes == 1
+
+
+async def test_a_dead_worker_is_found_as_soon_as_its_lease_has_run_out() -> None:
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="dead")
+
+        await running.pass_time(29)
+        before = await running.crashes(delivery)
+        await running.pass_time(2)
+
+        assert before is None
+        assert await running.crashes(delivery) == 1
+
+
+async def test_after_an_outage_owners_are_heard_before_anything_is_rescued() -> None:
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="out of touch")
+        await running.pass_time(28)
+        running.caretaker.hold_back()
+        await running.pass_time(6)
+
+        before = await running.crashes(delivery)
+        await world.store.heartbeat("out of touch", [], lease=LEASE)
+        await running.pass_time(8)
+
+        assert before is None
+        assert await running.crashes(delivery) == 0
+
+
+async def test_after_the_machine_slept_owners_are_heard_before_anything_is_rescued() -> None:
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="asleep as well")
+
+        world.clock.advance("1h")
+        await running.rest()
+        before = await running.crashes(delivery)
+        await world.store.heartbeat("asleep as well", [], lease=LEASE)
+        await running.pass_time(12)
+
+        assert before is None
+        assert await running.crashes(delivery) == 0
+
+
+async def test_an_outage_does_not_keep_the_dead_from_being_found() -> None:
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="dead")
+
+        world.clock.advance("1h")
+        running.caretaker.hold_back()
+        await running.pass_time(12)
+
+        assert await running.crashes(delivery) == 1
