@@ -6,78 +6,43 @@ The composition root: the only module that names concrete classes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import msgspec
 
-from redrive.clock import Clock, Ids, Rng, SystemClock, SystemIds, SystemRng
 from redrive.config import AppOptions, Settings, load_settings, parse_store
+from redrive.declaration import (
+    Declaration,
+    DestinationOptions,
+    HandlerOptions,
+    Ports,
+    check_handler_options,
+    declare_destination,
+    declare_handler,
+)
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
-from redrive.executor import Executor, ThreadExecutor, end_process
-from redrive.model.destination import Destination, Order
-from redrive.model.duration import Duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
-from redrive.model.pattern import check_pattern
 from redrive.observer import Observer, Observers
 from redrive.observers.hooks import FailureHook, FailureHooks
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction
-from redrive.policies.retry import Retry
-from redrive.policies.terms import Terms
 from redrive.store import Store
-from redrive.transport import Blueprint, Endpoint, Transport, Way
-from redrive.transports.function import FunctionTransport, Handler
+from redrive.transport import Way
+from redrive.transports.function import Handler
 from redrive.worker import Tally, Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from redrive.stores.sqlite import SqliteTransaction
     from redrive.sync import SyncDoor
 
-__all__ = ["AppOptions", "DestinationOptions", "HandlerOptions", "Ports", "Redrive"]
+__all__ = ["Redrive"]
 
 H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=FailureHook)
-
-
-class DestinationOptions(TypedDict, total=False):
-    """The terms of a destination; see `redrive.policies.terms.Terms`."""
-
-    retry: Retry
-    retry_overrides: Mapping[str, Retry]
-    timeout: Duration
-    concurrency: int | None
-    terminal: tuple[type[BaseException], ...]
-    transient: tuple[type[BaseException], ...]
-    snooze_limit: int
-    snooze_age: Duration
-    order: Order | str
-
-
-class HandlerOptions(DestinationOptions, total=False):
-    """The terms of a handler, its name, and how many events it takes at once."""
-
-    name: str
-    batch: int
-
-
-class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """What connects an app to the world: time, identity, chance, threads and its process."""
-
-    clock: Clock = msgspec.field(default_factory=SystemClock)
-    ids: Ids = msgspec.field(default_factory=SystemIds)
-    rng: Rng = msgspec.field(default_factory=SystemRng)
-    executor: Executor = msgspec.field(default_factory=ThreadExecutor)
-    end_process: Callable[[], None] = end_process
-
-
-class _Declaration(msgspec.Struct, frozen=True):
-    destination: Destination
-    terms: Terms
-    make_transport: Callable[[Ports], Transport]
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -99,7 +64,7 @@ class Redrive:
     def __init__(self, store: str | None = None, **options: Unpack[AppOptions]) -> None:
         self.settings: Settings = load_settings({"store": store, **options})
         self._ports = Ports()
-        self._declared: dict[str, _Declaration] = {}
+        self._declared: dict[str, Declaration] = {}
         self._hooks = FailureHooks()
         self._observers = Observers([self._hooks])
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
@@ -113,30 +78,10 @@ class Redrive:
         at least once for each. It may return `Snooze` or `Cancel`, and raise `Terminal` or
         `Transient` to say what kind of failure it met.
         """
-        refuse_unknown(options, _option_names(HandlerOptions), what="handler option")
-        given: dict[str, Any] = dict(options)
-        name, batch = given.pop("name", None), given.pop("batch", None)
-        for pattern in patterns:
-            check_pattern(pattern)  # now: written without parentheses, nothing would be declared
-        if batch is not None and (not isinstance(batch, int) or batch is True or batch < 1):
-            raise ConfigurationError(
-                f"batch is {batch!r}; it is how many events the handler takes at once, from 1."
-            )
+        check_handler_options(patterns, options)
 
         def declare(function: H) -> H:
-            if not callable(function):
-                raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
-            title = name or getattr(function, "__name__", type(function).__name__)
-            order, terms = _read_terms(given)
-            destination = Destination(name=title, patterns=patterns, order=order)
-
-            def make_transport(ports: Ports) -> Transport:
-                return FunctionTransport(
-                    function, terms=terms, executor=ports.executor, batch=batch
-                )
-
-            make_transport(self._ports)
-            self._declare(destination, terms, make_transport)
+            self._declare(declare_handler(function, patterns, options, self._ports))
             return function
 
         return declare
@@ -145,16 +90,7 @@ class Redrive:
         self, name: str, *patterns: str, transport: Way, **options: Unpack[DestinationOptions]
     ) -> None:
         """Declare a destination that is reached by `http(...)` or by a transport of yours."""
-        refuse_unknown(options, _option_names(DestinationOptions), what="destination option")
-        order, terms = _read_terms(dict(options))
-        destination = Destination(name=name, patterns=patterns, order=order)
-
-        def make_transport(ports: Ports) -> Transport:
-            if isinstance(transport, Blueprint):
-                return transport.build(terms=terms, clock=ports.clock)
-            return transport
-
-        self._declare(destination, terms, make_transport)
+        self._declare(declare_destination(name, patterns, transport, options))
 
     def on_failed(self, hook: F) -> F:
         """Declare a function to be told of each new dead letter, such as one that alerts."""
@@ -249,7 +185,7 @@ class Redrive:
         return Worker(
             store=await self._store(),
             open_store=self._open_store,
-            endpoints=self._endpoints(),
+            endpoints=[one.endpoint(self._ports) for one in self._declared.values()],
             settings=WorkerSettings(
                 concurrency=settings.concurrency,
                 lease=settings.lease,
@@ -304,37 +240,18 @@ class Redrive:
         finally:
             self._ports, self._make_store, self._sessions, self._declared = before
 
-    def _declare(
-        self,
-        destination: Destination,
-        terms: Terms,
-        make_transport: Callable[[Ports], Transport],
-    ) -> None:
-        if destination.name in self._declared:
+    def _declare(self, declaration: Declaration) -> None:
+        name = declaration.destination.name
+        if name in self._declared:
             raise ConfigurationError(
-                f"There are two destinations named {destination.name!r}; "
+                f"There are two destinations named {name!r}; "
                 "give one of them another name with name=."
             )
-        self._declared[destination.name] = _Declaration(destination, terms, make_transport)
+        self._declared[name] = declaration
 
     def _stand_in(self, name: str, handler: Handler) -> None:
         refuse_unknown([name], self._declared, what="destination")
-        destination, terms = self._declared[name].destination, self._declared[name].terms
-        self._declared[name] = _Declaration(
-            destination,
-            terms,
-            lambda ports: FunctionTransport(handler, terms=terms, executor=ports.executor),
-        )
-
-    def _endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                destination=one.destination,
-                terms=one.terms,
-                transport=one.make_transport(self._ports),
-            )
-            for one in self._declared.values()
-        ]
+        self._declared[name] = self._declared[name].served_by(handler)
 
     async def _session(self) -> _Session:
         """Return what the running loop holds, opened on first use."""
@@ -376,23 +293,3 @@ class Redrive:
         from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
 
         return SqliteStore(address.path, clock=self._ports.clock, history=self.settings.history)
-
-
-def _option_names(options: type) -> list[str]:
-    return list(options.__annotations__)
-
-
-def _read_terms(options: dict[str, Any]) -> tuple[Order, Terms]:
-    """Split the options of a destination into what the store knows and what the worker does."""
-    given = options.pop("order", Order.NONE)
-    try:
-        order = Order(given)
-    except ValueError:
-        raise ConfigurationError(f"order is {given!r}; it is one of {', '.join(Order)}.") from None
-    overrides = options.pop("retry_overrides", {})
-    if not isinstance(overrides, Mapping):
-        raise ConfigurationError(
-            f"retry_overrides is {overrides!r}; map patterns to Retry, "
-            'such as {"order.*": Retry(max_attempts=9)}.'
-        )
-    return order, Terms(retry_overrides=tuple(overrides.items()), **options)

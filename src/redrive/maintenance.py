@@ -22,6 +22,7 @@ __all__ = ["Caretaker", "expire", "rescue"]
 _LONGEST_REST_SECONDS = 1.0
 _RESTS_PER_LEASE = 3
 _LAST_ROUND_SECONDS = 5.0
+_MOST_AT_ONCE = 200
 
 
 class _Queue(DeliveryQueue, Inspection, Protocol):
@@ -75,9 +76,13 @@ class Caretaker:
 
     async def _do_duties(self) -> None:
         try:
-            await expire(self._store, self._observer)
+            while await expire(self._store, self._observer) >= _MOST_AT_ONCE:
+                pass
             if self._is_steady():
-                await rescue(self._store, self._observer, rescuer=self._worker)
+                while (
+                    await rescue(self._store, self._observer, rescuer=self._worker) >= _MOST_AT_ONCE
+                ):
+                    pass
         except StoreError as error:
             self._on_store_lost(error)
 
@@ -98,7 +103,7 @@ async def rescue(store: _Queue, observer: Observer, *, rescuer: str) -> int:
     """
     overdue = [
         msgspec.structs.replace(one, owner_is_alive=True) if one.worker == rescuer else one
-        for one in await store.overdue()
+        for one in await store.overdue(limit=_MOST_AT_ONCE)
     ]
     if not overdue:
         return 0
@@ -119,7 +124,7 @@ async def rescue(store: _Queue, observer: Observer, *, rescuer: str) -> int:
 
 async def expire(store: _Queue, observer: Observer) -> int:
     """Fail what is past its deadline; returns how many."""
-    expired = await store.expire()
+    expired = await store.expire(limit=_MOST_AT_ONCE)
     for delivery in expired:
         if delivery.fault is not None:
             observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))

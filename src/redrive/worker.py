@@ -82,6 +82,7 @@ class Worker:
         self._last_claim: Claim | None = None
         self._turns = 0
         self._suspects = 0
+        self._is_alone = False
         self._pause = 0.0
         self._is_wedged = False
         self._leaves_handlers = False
@@ -202,7 +203,8 @@ class Worker:
         self._decide()
         decisions, self._undecided = self._undecided, []
         settled, claimed = await _both(
-            self._settle(decisions), self._claim() if claims else _no_claim()
+            self._settle(decisions),
+            self._claim(is_settled=not decisions) if claims else _no_claim(),
         )
         self._last_claim = None if isinstance(claimed, BaseException) else claimed
         for result in (settled, claimed):
@@ -241,7 +243,7 @@ class Worker:
         for one in accepted:
             self.tally.count(one.settled.settlement)
 
-    async def _claim(self) -> Claim | None:
+    async def _claim(self, *, is_settled: bool) -> Claim | None:
         running = self._carrier.running()
         free = self._settings.concurrency - sum(running.values())
         allowances = admit(
@@ -252,11 +254,17 @@ class Worker:
         )
         self._turns += 1
         asked = self._clock.monotonic()
-        if self._suspects:
-            # A suspect runs alone: nothing is claimed until the worker is empty.
-            if not self._carrier.is_empty:
+        if self._suspects or self._is_alone:
+            # Whoever is beside a suspect, even if only unsettled, would be blamed with it.
+            if not is_settled:
+                self._progress.set()
+            if not (is_settled and self._carrier.is_empty):
                 return None
+        self._is_alone = self._suspects > 0
+        if self._is_alone:
             claim = await self._claimer.claim_suspect(allowances)
+            if not claim.deliveries:  # another worker has it, so look for the rest at once
+                self._progress.set()
         elif free > 0:
             claim = await self._claimer.claim(allowances, limit=free)
         else:

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from redrive import Cancel, Event, Query, Redrive, Retry, Snooze, Terminal, Transient
+from redrive.declaration import Ports
+from redrive.executor import Executor, ThreadExecutor
 from redrive.model.delivery import Delivery, Status
-from redrive.testing import Kit
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock, Kit
+from redrive.testing.fakes import InlineExecutor
 
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 STEADY = Retry(max_attempts=3, base="10s", cap="10s", jitter="none")
@@ -134,6 +138,58 @@ async def test_the_next_delivery_runs_well_after_one_was_ended(store: str) -> No
         tally = await draining
 
         assert (tally.failed, tally.delivered) == (1, 1)
+
+
+class Quit(BaseException):
+    """What some libraries raise past everybody who catches exceptions."""
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    "raised", [asyncio.CancelledError(), SystemExit(3), Quit()], ids=lambda one: type(one).__name__
+)
+async def test_whatever_a_handler_raises_is_a_failure_of_that_delivery(
+    raised: BaseException, *, is_async: bool
+) -> None:
+    """A place of the worker would be lost with each, or the whole process."""
+    app = Redrive("memory://", concurrency=1)
+
+    def fail(event: Event[Any]) -> None:
+        raise raised
+
+    async def fail_later(event: Event[Any]) -> None:
+        raise raised
+
+    handler = fail_later if is_async else fail
+    app.handler("order.*", name="billing", retry=Retry(max_attempts=1))(handler)
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        await app.publish("order.paid")
+
+        tally = await kit.drain()
+
+        assert tally.failed == 2
+        assert all(one.fault and one.fault.stack for one in kit.dead_letters())
+
+
+@pytest.mark.parametrize("executor", [InlineExecutor(), ThreadExecutor()], ids=["inline", "thread"])
+async def test_the_stack_of_a_sync_handler_begins_in_its_own_code(executor: Executor) -> None:
+    app, clock = Redrive("memory://"), FakeClock()
+
+    @app.handler("order.*", retry=Retry(max_attempts=1))
+    def bill(event: Event[Any]) -> None:
+        raise LookupError("no such customer")
+
+    store = MemoryStore(clock)
+    with app.rewired(Ports(clock=clock, executor=executor), lambda: store):
+        await app.publish("order.paid")
+        await app.drain()
+        [dead] = (await app.operations.dead_letters()).deliveries
+
+    assert dead.fault is not None
+    assert "redrive" not in dead.fault.stack.replace(__file__, "")
+    assert 'raise LookupError("no such customer")' in dead.fault.stack
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])

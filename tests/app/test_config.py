@@ -19,8 +19,8 @@ from redrive import (
     Retry,
     Transient,
 )
-from redrive.app import DestinationOptions, HandlerOptions, Ports
 from redrive.config import AppOptions, Settings
+from redrive.declaration import DestinationOptions, HandlerOptions, Ports
 from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.outcome import Outcome
 from redrive.observer import HandlerStuck

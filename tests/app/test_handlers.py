@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -188,6 +188,39 @@ def test_other_annotations_need_not_be_resolved() -> None:
     async def bill(event: Event[StructOrder], rate: int = 7) -> Decimal: ...  # type: ignore[empty-body]
 
     app.handler("order.*")(bill)
+
+
+async def test_a_plain_function_around_an_async_one_is_awaited() -> None:
+    """Otherwise its event would count as delivered, and nothing would have run."""
+    app = Redrive("memory://")
+    seen: list[object] = []
+
+    async def bill(event: Event[Any]) -> None:
+        seen.append(event.payload)
+
+    app.handler("order.*", name="billing")(lambda event: bill(event))  # noqa: PLW0108 - on purpose
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid", {"order": 42})
+        tally = await kit.drain()
+
+    assert tally.delivered == 1
+    assert seen == [{"order": 42}]
+
+
+async def yield_later(event: Event[Any]) -> AsyncIterator[None]:
+    yield
+
+
+def yield_now(event: Event[Any]) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("handler", [yield_later, yield_now])
+def test_a_handler_with_a_yield_is_refused(handler: Any) -> None:  # noqa: ANN401 - wrong
+    """Calling it would run nothing of it, and its event would count as delivered."""
+    with pytest.raises(ConfigurationError, match="has a yield, so calling it would run nothing"):
+        Redrive("memory://").handler("order.*")(handler)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from redrive import Event, Proportional, Query, Redrive, Retry, Snooze, Terminal, Transient
+from redrive.declaration import Ports
 from redrive.model.delivery import Delivery, Status
-from redrive.testing import Kit
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock, Kit
+from redrive.testing.fakes import InlineExecutor
 
 QUICK = Retry(max_attempts=5, base="100ms", factor=2, jitter="none")
 
@@ -186,6 +190,29 @@ async def test_past_its_deadline_a_delivery_fails_without_being_tried(store: str
         assert dead.fault is not None
         assert "deadline" in dead.fault.message
         assert told == ["expired"]
+
+
+async def test_a_worker_that_stops_still_tells_of_what_it_has_expired() -> None:
+    """The store has failed it by then: dropped now, no hook would ever hear of it."""
+
+    class SlowStore(MemoryStore):
+        async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+            expired = await super().expire(limit=limit)
+            for _ in range(100):
+                await clock.sleep(0)
+            return expired
+
+    app, told, clock = Redrive("memory://"), [], FakeClock()
+    app.handler("order.*", name="billing")(print)
+    app.on_failed(lambda letter: told.append(letter.reason))
+    store = SlowStore(clock)
+    with app.rewired(Ports(clock=clock, executor=InlineExecutor()), lambda: store):
+        await app.publish("order.paid", deadline="1h")
+        clock.advance("1h")
+
+        await app.drain()
+
+    assert told == ["expired"]
 
 
 async def test_just_before_its_deadline_a_delivery_is_tried(store: str) -> None:

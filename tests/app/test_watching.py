@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -91,6 +92,25 @@ async def test_a_hook_that_raises_is_logged_and_harms_nothing(
         [record] = caplog.records
         assert (record.name, record.levelno) == ("redrive", logging.ERROR)
         assert "the pager is out of order" in caplog.text
+
+
+async def test_closing_the_sync_door_does_not_wait_for_hooks_elsewhere(store: str) -> None:
+    app = shop()
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.on_failed
+    async def alert(letter: DeadLettered) -> None:
+        started.set()
+        await may_end.wait()
+
+    async with Kit(app, store=store), app.worker():
+        await app.publish("order.paid")
+        await started.wait()
+
+        await asyncio.to_thread(app.sync.publish, "mail.sent")
+        await asyncio.to_thread(app.sync.close)
+
+        may_end.set()
 
 
 async def test_an_observer_hears_every_step(store: str) -> None:

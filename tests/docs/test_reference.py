@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.main import get_command
 
-from redrive.app import HandlerOptions
+from redrive.declaration import HandlerOptions
 from redrive.cli import main as cli
 from redrive.config import Settings
 from redrive.model.event import EventAttributes, NewEvent

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -214,13 +215,13 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
     """No question of a claim may scan a table: its cost must not grow with the history."""
     async with a_store(tmp_path / "redrive.db") as store:
-        statements = {
+        statements: dict[str, Any] = {
             claiming._EARLIEST_WAITING: (),
             claiming._PROMOTE: (1, 1),
             claiming._CANDIDATES: (1, "default", 0, 1, 10),
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
             claiming._LEASE: ("w", 1, 0, "[1]"),
-            claiming._LEASED: ("[1]",),
+            claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }
 
         def plans(connection: apsw.Connection) -> list[str]:

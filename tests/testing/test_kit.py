@@ -312,6 +312,18 @@ async def test_on_sqlite_transactions_can_be_tested_too(tmp_path: Path) -> None:
         kit.assert_published("invoice.sent", payload={"order": 42})
 
 
+async def test_looking_from_inside_a_transaction_is_refused_at_once(tmp_path: Path) -> None:
+    """It would wait for a lock that this very task holds."""
+    app = shop()
+    async with Kit(app, store=f"sqlite:///{tmp_path}/kit.db") as kit:
+        async with app.transaction() as transaction:
+            await app.publish("order.paid", within=transaction)
+            with pytest.raises(UsageError, match="look at what was published after the block"):
+                kit.assert_published("order.paid")
+
+        kit.assert_published("order.paid")
+
+
 async def test_a_file_with_events_in_it_is_refused(tmp_path: Path) -> None:
     """The ids of a kit begin at 1, so it would take its events for those that are there."""
     app, url = shop(), f"sqlite:///{tmp_path}/kit.db"

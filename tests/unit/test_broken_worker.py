@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from redrive import Redrive
-from redrive.app import Ports
+from redrive.declaration import Ports
 from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import Delivery, Lease
 from redrive.observer import Observers

@@ -74,11 +74,12 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     token: int
 
 
-class Leased(msgspec.Struct, frozen=True, kw_only=True):
+class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A claimed delivery, ready to be attempted.
 
     `attempt` counts the tries of this cycle and already includes this one. `is_alone` says that
-    it is suspected of crashing workers and must be run with nothing beside it.
+    it is suspected of crashing workers and must be run with nothing beside it. Stores write it as
+    a JSON array, so new fields go at the end.
     """
 
     lease: Lease

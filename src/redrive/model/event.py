@@ -66,6 +66,11 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
         _check_type(self.type)
         for name in ("key", "tenant", "source", "idempotency_key", "generation"):
             _check_text(name, getattr(self, name))
+        if self.idempotency_key == "":
+            raise ConfigurationError(
+                "idempotency_key is empty, so different events would pass for one; "
+                "write what tells this one from others, or leave it out."
+            )
         for name in ("occurred_at", "deadline", "due"):
             _check_instant(name, getattr(self, name))
         if not isinstance(self.headers, dict):

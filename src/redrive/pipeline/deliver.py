@@ -122,7 +122,7 @@ class Carrier:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is on its way that is still to be settled."""
-        return len(self._running) == len(self._stuck)
+        return len(self._running) == len(self._stuck) and not self._finished
 
     def stuck(self) -> dict[str, int]:
         """Return how many deliveries' handlers neither ended nor stopped, by destination."""
@@ -228,7 +228,7 @@ class Carrier:
         outcomes: Sequence[Outcome]
         try:
             outcomes = await load.endpoint.transport.send(load.deliveries)
-        except BaseException as error:  # noqa: BLE001 - whatever is raised inside is a failure
+        except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and load.is_timed_out:
                 outcomes = _timed_out(load)
             elif _ends_runner(error, task):

@@ -161,6 +161,8 @@ class Publisher:
 def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """Return a payload as JSON, or say why it cannot be one."""
     try:
+        if isinstance(payload, msgspec.Raw):
+            msgspec.json.decode(payload)
         encoded = msgspec.json.encode(payload, enc_hook=_encode_model)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise PayloadError(

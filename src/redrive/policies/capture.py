@@ -19,7 +19,8 @@ _LARGEST_CODE = 10**18
 _MOST_FRAMES = 50
 _CODE_NAMES = ("sqlstate", "sqlite_errorname", "code", "status")
 _ENGINE = (
-    *("redrive.pipeline", "redrive.transports", "redrive.worker"),
+    *("redrive.executor", "redrive.pipeline", "redrive.testing", "redrive.transports"),
+    "redrive.worker",
     *("asyncio", "concurrent.futures", "threading"),
 )
 

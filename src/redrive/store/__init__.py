@@ -33,6 +33,7 @@ from redrive.store.people import (
     WorkerFigures,
 )
 from redrive.store.queue import (
+    FORGOTTEN_AFTER,
     Allowance,
     Claim,
     ClaimRequest,
@@ -43,6 +44,7 @@ from redrive.store.queue import (
 )
 
 __all__ = [
+    "FORGOTTEN_AFTER",
     "Allowance",
     "Append",
     "Appended",

@@ -13,6 +13,7 @@ from redrive.model.event import EventId
 from redrive.model.settlement import Recovery, Settlement
 
 __all__ = [
+    "FORGOTTEN_AFTER",
     "Allowance",
     "Claim",
     "ClaimRequest",
@@ -21,6 +22,10 @@ __all__ = [
     "Rescue",
     "Settled",
 ]
+
+
+FORGOTTEN_AFTER = timedelta(days=1)
+"""How long a worker that was never heard of again stays in the figures."""
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +138,10 @@ class DeliveryQueue(Protocol):
     async def heartbeat(
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
     ) -> Sequence[Lease]:
-        """Tell that the worker lives and extend its current leases; return the refused ones."""
+        """Tell that the worker lives and extend its current leases; return the refused ones.
+
+        Forgets workers that have been silent for `FORGOTTEN_AFTER`.
+        """
 
     async def retire(self, worker: str) -> None:
         """Forget a worker that has stopped in good order."""

@@ -12,15 +12,16 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from redrive.app import Ports, Redrive
+from redrive.app import Redrive
 from redrive.config import parse_store
+from redrive.declaration import Ports
 from redrive.errors import UsageError, refuse_unknown
 from redrive.model.delivery import Delivery, Status
 from redrive.model.duration import Duration, duration
 from redrive.model.event import Event
 from redrive.model.pattern import matches
 from redrive.operations import Operations
-from redrive.pipeline.publish import encode_payload
+from redrive.pipeline.publish import encode_payload, open_transaction
 from redrive.store import Page, Query, Store
 from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
@@ -213,6 +214,12 @@ class Kit:
 
     def _look(self, question: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
         """Answer without `await`: an assertion that nobody awaited would pass for ever."""
+        transaction = open_transaction.get()
+        if transaction is not None and transaction.is_open:
+            raise UsageError(
+                "A transaction of app.transaction() is open here and holds the write lock; "
+                "look at what was published after the block."
+            )
 
         async def ask() -> T:
             try:

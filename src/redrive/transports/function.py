@@ -120,6 +120,10 @@ class FunctionTransport:
                 return answer
             case BaseException():
                 return self._fault(answer)
+            case type() if issubclass(answer, Snooze | Cancel):
+                return self._fault(
+                    TypeError(f"the handler returned the class {answer.__name__}; call it")
+                )
             case _:
                 return Succeeded()
 

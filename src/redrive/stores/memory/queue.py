@@ -19,7 +19,7 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
-from redrive.store import Allowance, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.store import FORGOTTEN_AFTER, Allowance, Claim, ClaimRequest, Overdue, Rescue, Settled
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Tables, Waiter
 
@@ -84,6 +84,10 @@ class MemoryQueue(Tables):
         with self._lock:
             now = self._clock.now()
             self._workers[worker] = now
+            for silent in [
+                one for one, seen_at in self._workers.items() if seen_at < now - FORGOTTEN_AFTER
+            ]:
+                del self._workers[silent]
             refused = []
             for one in leases:
                 row = self._current(one, now)

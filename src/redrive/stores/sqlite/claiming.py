@@ -13,10 +13,9 @@ from datetime import datetime
 import apsw
 import msgspec
 
-from redrive.model.delivery import SUSPECT_AFTER, DeliveryId, Kind, Lease, Leased
-from redrive.model.event import Event
+from redrive.model.delivery import SUSPECT_AFTER, Kind, Leased
 from redrive.store import Allowance, Claim, ClaimRequest
-from redrive.stores.codec import from_micros, json_text, maybe_from_micros, micros
+from redrive.stores.codec import json_text, maybe_from_micros, micros
 
 __all__ = ["KINDS", "claim", "see_worker"]
 
@@ -33,7 +32,7 @@ UPDATE redrive_deliveries SET is_ready = 1 WHERE id IN (
 )
 """
 _CANDIDATES = """
-SELECT json_group_array(json_array(priority, id)) FROM (
+SELECT json_group_array(json_array(-priority, id)) FROM (
     SELECT priority, id FROM redrive_deliveries
     WHERE destination = ? AND generation = ? AND kind = ?
       AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
@@ -42,7 +41,7 @@ SELECT json_group_array(json_array(priority, id)) FROM (
 )
 """
 _SUSPECTS = """
-SELECT json_group_array(json_array(priority, id)) FROM (
+SELECT json_group_array(json_array(-priority, id)) FROM (
     SELECT priority, id FROM redrive_deliveries
     WHERE destination IN (SELECT value FROM json_each(?))
       AND generation IN (SELECT value FROM json_each(?))
@@ -65,30 +64,24 @@ SET status = 1, token = token + 1, attempts = attempts + 1, worker = ?, lease_un
 WHERE id IN (SELECT value FROM json_each(?))
 """
 _LEASED = """
-SELECT '[' || group_concat('[' || d.id || ',' || d.token || ',' || d.destination || ','
-    || d.attempts || ',' || d.kind || ',' || d.enqueued_at || ',' || d.snoozes || ','
-    || d.crashes || ',' || ifnull(d.last_crash_at, 'null') || ',' || e.document || ']') || ']'
-FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+SELECT '[' || group_concat('[[' || d.id || ',' || d.token || '],' || json_quote(t.name) || ','
+    || e.document || ',' || d.attempts || ',"'
+    || CASE d.kind WHEN 0 THEN 'first' WHEN 1 THEN 'retry' ELSE 'replay' END || '",'
+    || :now || ',' || format('%.6f', d.enqueued_at / 1e6) || ','
+    || d.snoozes || ',' || d.crashes || ','
+    || iif(d.last_crash_at IS NULL, 'null', format('%.6f', d.last_crash_at / 1e6)) || ','
+    || :alone || ']') || ']'
+FROM json_each(:ids) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
+CROSS JOIN redrive_destinations t ON t.id = d.destination
 """
+"""Each row is a `Leased` as JSON, in the order of its fields."""
 
 _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 
 
-class _Row(msgspec.Struct, array_like=True, frozen=True):
-    id: int
-    token: int
-    destination: int
-    attempts: int
-    kind: int
-    enqueued_at: int
-    snoozes: int
-    crashes: int
-    last_crash_at: int | None
-    event: Event[msgspec.Raw]
-
-
-_rows = msgspec.json.Decoder(list[_Row])
+# Instants come as seconds with six decimals, which only a decoder that is not strict reads.
+_leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
 
 
 def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) -> Claim:
@@ -97,10 +90,10 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     earliest = connection.execute(_EARLIEST_WAITING).get
     if earliest is not None and earliest <= moment:
         connection.execute(_PROMOTE, (moment, _MOST_PROMOTED))
-    names = dict(connection.execute("SELECT id, name FROM redrive_destinations"))
-    asked = {one.destination: one for one in request.allowances}
-    known = {name: number for number, name in names.items()}
-    numbers = {known[name]: one for name, one in asked.items() if name in known}
+    known = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
+    numbers = {
+        known[one.destination]: one for one in request.allowances if one.destination in known
+    }
     scope = (json_text(list(numbers)), json_text(request.generations))
 
     startable = json_text([number for number, one in numbers.items() if one.total > 0])
@@ -116,7 +109,7 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     next_due = connection.execute(_NEXT_DUE, scope).get
     return Claim(
         now=now,
-        deliveries=_lease(connection, chosen, request, names, now=now) if chosen else (),
+        deliveries=_lease(connection, chosen, request, now=now) if chosen else (),
         next_due=maybe_from_micros(next_due),
         suspects=len(suspects) - (len(chosen) if request.alone else 0),
     )
@@ -129,7 +122,7 @@ def _choose(
     request: ClaimRequest,
     moment: int,
 ) -> list[int]:
-    """Return the ids of a destination that may start, in the order they should."""
+    """Return the ids of a destination that may start: higher priority first, then publish order."""
     found: list[tuple[int, int]] = []
     for number, kind in enumerate(KINDS):
         limit = allowance.of(kind)
@@ -142,47 +135,27 @@ def _choose(
                     _CANDIDATES, (destination, generation, number, moment, limit)
                 ).get
             )
-        if len(request.generations) > 1:
-            of_kind.sort(key=_precedence)
-        found += of_kind[:limit]
-    found.sort(key=_precedence)
+        found += sorted(of_kind)[:limit]
+    found.sort()
     return [number for _, number in found[: allowance.total]]
-
-
-def _precedence(candidate: tuple[int, int]) -> tuple[int, int]:
-    priority, number = candidate
-    return -priority, number
 
 
 def _lease(
     connection: apsw.Connection,
     chosen: Sequence[int],
     request: ClaimRequest,
-    names: dict[int, str],
     *,
     now: datetime,
 ) -> tuple[Leased, ...]:
     ids = json_text(chosen)
+    moment = micros(now)
+    see_worker(connection, request.worker, moment)
     until = micros(now + request.lease)
-    see_worker(connection, request.worker, micros(now))
     connection.execute(_LEASE, (request.worker, until, request.alone, ids))
-    rows = _rows.decode(connection.execute(_LEASED, (ids,)).get)
-    return tuple(
-        Leased(
-            lease=Lease(DeliveryId(row.id), row.token),
-            destination=names[row.destination],
-            event=row.event,
-            attempt=row.attempts,
-            kind=KINDS[row.kind],
-            claimed_at=now,
-            enqueued_at=from_micros(row.enqueued_at),
-            snoozes=row.snoozes,
-            crashes=row.crashes,
-            last_crash_at=maybe_from_micros(row.last_crash_at),
-            is_alone=request.alone,
-        )
-        for row in rows
-    )
+    instant = f"{moment // 1_000_000}.{moment % 1_000_000:06}"
+    alone = json_text(request.alone)
+    found = connection.execute(_LEASED, {"ids": ids, "now": instant, "alone": alone}).get
+    return _leased.decode(found)
 
 
 def see_worker(connection: apsw.Connection, worker: str, moment: int) -> None:

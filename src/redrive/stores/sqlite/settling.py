@@ -11,7 +11,7 @@ import msgspec
 
 from redrive.model.delivery import Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import Overdue, Rescue, Settled
+from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.log import grow
@@ -156,6 +156,9 @@ def heartbeat(
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.heartbeat`."""
     see_worker(connection, worker, micros(now))
+    connection.execute(
+        "DELETE FROM redrive_workers WHERE seen_at < ?", (micros(now - FORGOTTEN_AFTER),)
+    )
     if not leases:
         return ()
     current, _ = _current(connection, leases, now=now)

@@ -228,6 +228,19 @@ class LeaseConformance:
         claim = await world.claim()
         assert [one.lease.delivery_id for one in claim.deliveries] == [first, second]
 
+    async def test_a_worker_silent_for_long_is_forgotten_at_the_next_heartbeat(
+        self, world: World
+    ) -> None:
+        await world.store.heartbeat("worker-1", [], lease=_LEASE)
+        world.clock.advance("23h")
+        await world.store.heartbeat("worker-2", [], lease=_LEASE)
+        assert [one.id for one in (await world.store.figures()).workers] == ["worker-1", "worker-2"]
+        world.clock.advance("2h")
+
+        await world.store.heartbeat("worker-3", [], lease=_LEASE)
+
+        assert [one.id for one in (await world.store.figures()).workers] == ["worker-2", "worker-3"]
+
 
 async def _heartbeat(world: World, leased: Leased, span: str) -> list[Lease]:
     lease = world.after(span) - world.now

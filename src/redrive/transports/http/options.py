@@ -75,8 +75,11 @@ def read_url(url: object) -> SplitResult:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"The URL of a destination cannot be read: {error}.") from None
+    except ValueError:
+        raise ConfigurationError(
+            "The URL of a destination cannot be read: its port is not a number up to 65535, or the "
+            'brackets of an IPv6 address are not closed; write it as "https://[2001:db8::1]:8443/".'
+        ) from None
     if parts.scheme not in {"http", "https"}:
         raise ConfigurationError(
             f"The URL of a destination begins with {parts.scheme!r}; "

@@ -1,0 +1,154 @@
+"""Declarations: what an app is told about its destinations, before any of it is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+import msgspec
+
+from redrive.clock import Clock, Ids, Rng, SystemClock, SystemIds, SystemRng
+from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.executor import Executor, ThreadExecutor, end_process
+from redrive.model.destination import Destination, Order
+from redrive.model.duration import Duration
+from redrive.model.pattern import check_pattern
+from redrive.policies.retry import Retry
+from redrive.policies.terms import Terms
+from redrive.transport import Blueprint, Endpoint, Transport, Way
+from redrive.transports.function import FunctionTransport, Handler
+
+__all__ = [
+    "Declaration",
+    "DestinationOptions",
+    "HandlerOptions",
+    "Ports",
+    "check_handler_options",
+    "declare_destination",
+    "declare_handler",
+]
+
+
+class DestinationOptions(TypedDict, total=False):
+    """The terms of a destination; see `redrive.policies.terms.Terms`."""
+
+    retry: Retry
+    retry_overrides: Mapping[str, Retry]
+    timeout: Duration
+    concurrency: int | None
+    terminal: tuple[type[BaseException], ...]
+    transient: tuple[type[BaseException], ...]
+    snooze_limit: int
+    snooze_age: Duration
+    order: Order | str
+
+
+class HandlerOptions(DestinationOptions, total=False):
+    """The terms of a handler, its name, and how many events it takes at once."""
+
+    name: str
+    batch: int
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """What connects an app to the world: time, identity, chance, threads and its process."""
+
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    ids: Ids = msgspec.field(default_factory=SystemIds)
+    rng: Rng = msgspec.field(default_factory=SystemRng)
+    executor: Executor = msgspec.field(default_factory=ThreadExecutor)
+    end_process: Callable[[], None] = end_process
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """A destination, its terms, and how to make the way to it."""
+
+    destination: Destination
+    terms: Terms
+    make_transport: Callable[[Ports], Transport]
+
+    def endpoint(self, ports: Ports) -> Endpoint:
+        """Return the destination as a worker has it."""
+        return Endpoint(
+            destination=self.destination,
+            terms=self.terms,
+            transport=self.make_transport(ports),
+        )
+
+    def served_by(self, handler: Handler) -> Declaration:
+        """Return the same destination with a handler that stands in for its own."""
+        return Declaration(
+            self.destination,
+            self.terms,
+            lambda ports: FunctionTransport(handler, terms=self.terms, executor=ports.executor),
+        )
+
+
+def check_handler_options(patterns: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Say at once what is wrong with `@app.handler(...)`, before there is a function to declare.
+
+    Without its parentheses the function itself arrives as a pattern, and nothing would ever be
+    declared.
+    """
+    refuse_unknown(options, HandlerOptions.__annotations__, what="handler option")
+    for pattern in patterns:
+        check_pattern(pattern)
+    batch = options.get("batch")
+    if batch is not None and (not isinstance(batch, int) or batch is True or batch < 1):
+        raise ConfigurationError(
+            f"batch is {batch!r}; it is how many events the handler takes at once, from 1."
+        )
+
+
+def declare_handler(
+    function: Handler, patterns: tuple[str, ...], options: Mapping[str, Any], ports: Ports
+) -> Declaration:
+    """Return the declaration of a function as a destination."""
+    given = dict(options)
+    name, batch = given.pop("name", None), given.pop("batch", None)
+    if not callable(function):
+        raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
+    title = name or getattr(function, "__name__", type(function).__name__)
+    order, terms = _read_terms(given)
+    declaration = Declaration(
+        Destination(name=title, patterns=patterns, order=order),
+        terms,
+        lambda ports: FunctionTransport(
+            function, terms=terms, executor=ports.executor, batch=batch
+        ),
+    )
+    declaration.make_transport(ports)  # a handler that cannot be called is refused here and now
+    return declaration
+
+
+def declare_destination(
+    name: str, patterns: tuple[str, ...], transport: Way, options: Mapping[str, Any]
+) -> Declaration:
+    """Return the declaration of a destination that is reached by a transport."""
+    refuse_unknown(options, DestinationOptions.__annotations__, what="destination option")
+    order, terms = _read_terms(dict(options))
+
+    def make_transport(ports: Ports) -> Transport:
+        if isinstance(transport, Blueprint):
+            return transport.build(terms=terms, clock=ports.clock)
+        return transport
+
+    return Declaration(
+        Destination(name=name, patterns=patterns, order=order), terms, make_transport
+    )
+
+
+def _read_terms(options: dict[str, Any]) -> tuple[Order, Terms]:
+    """Split the options of a destination into what the store knows and what the worker does."""
+    given = options.pop("order", Order.NONE)
+    try:
+        order = Order(given)
+    except ValueError:
+        raise ConfigurationError(f"order is {given!r}; it is one of {', '.join(Order)}.") from None
+    overrides = options.pop("retry_overrides", {})
+    if not isinstance(overrides, Mapping):
+        raise ConfigurationError(
+            f"retry_overrides is {overrides!r}; map patterns to Retry, "
+            'such as {"order.*": Retry(max_attempts=9)}.'
+        )
+    return order, Terms(retry_overrides=tuple(overrides.items()), **options)
