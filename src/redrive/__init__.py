@@ -24,14 +24,17 @@ if TYPE_CHECKING:
         UsageError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
-    from redrive.observer import DeadLettered
+    from redrive.observer import BreakerChanged, DeadLettered
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
     from redrive.store import Query
     from redrive.transports.http import http
 
 __all__ = [
+    "Breaker",
+    "BreakerChanged",
     "Cancel",
     "ConfigurationError",
     "DeadLettered",
@@ -43,6 +46,7 @@ __all__ = [
     "PayloadError",
     "Proportional",
     "Query",
+    "Rate",
     "Receipt",
     "Redrive",
     "RedriveError",
@@ -65,6 +69,7 @@ __all__ = [
 _HOMES = (
     "redrive.errors",
     "redrive.model.event",
+    "redrive.model.limits",
     "redrive.model.outcome",
     "redrive.policies.retry",
     "redrive.store",

@@ -27,7 +27,7 @@ from redrive.declaration import (
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
-from redrive.observers.hooks import FailureHook, FailureHooks
+from redrive.observers.hooks import BreakerHook, FailureHook, Hooks
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction
 from redrive.store import Store
@@ -43,6 +43,7 @@ __all__ = ["Redrive"]
 
 H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=FailureHook)
+B = TypeVar("B", bound=BreakerHook)
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Redrive:
         self.settings: Settings = load_settings({"store": store, **options})
         self._ports = Ports()
         self._declared: dict[str, Declaration] = {}
-        self._hooks = FailureHooks()
+        self._hooks = Hooks()
         self._observers = Observers([self._hooks])
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
         self._memory: Store | None = None
@@ -94,7 +95,12 @@ class Redrive:
 
     def on_failed(self, hook: F) -> F:
         """Declare a function to be told of each new dead letter, such as one that alerts."""
-        self._hooks.add(hook)
+        self._hooks.on_failed(hook)
+        return hook
+
+    def on_breaker(self, hook: B) -> B:
+        """Declare a function to be told when a destination's breaker opens or closes."""
+        self._hooks.on_breaker(hook)
         return hook
 
     def observe(self, observer: Observer) -> None:

@@ -12,6 +12,7 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
+from redrive.model.limits import Breaker, Limits, Rate, read_rate
 from redrive.model.pattern import check_pattern
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
@@ -29,8 +30,12 @@ __all__ = [
 ]
 
 
+_RETRY_RATE = "100/s"
+_REPLAY_RATE = "100/s"
+
+
 class DestinationOptions(TypedDict, total=False):
-    """The terms of a destination; see `redrive.policies.terms.Terms`."""
+    """The terms of a destination and its limits; see `policies.terms.Terms` and `model.limits`."""
 
     retry: Retry
     retry_overrides: Mapping[str, Retry]
@@ -41,6 +46,11 @@ class DestinationOptions(TypedDict, total=False):
     snooze_limit: int
     snooze_age: Duration
     order: Order | str
+    breaker: Breaker | None
+    rate: Rate | str | None
+    retry_rate: Rate | str | None
+    replay_rate: Rate | str | None
+    retry_budget: float | None
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -109,9 +119,9 @@ def declare_handler(
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
-    order, terms = _read_terms(given)
+    order, limits, terms = _read_options(given)
     declaration = Declaration(
-        Destination(name=title, patterns=patterns, order=order),
+        Destination(name=title, patterns=patterns, order=order, limits=limits),
         terms,
         lambda ports: FunctionTransport(
             function, terms=terms, executor=ports.executor, batch=batch
@@ -126,7 +136,10 @@ def declare_destination(
 ) -> Declaration:
     """Return the declaration of a destination that is reached by a transport."""
     refuse_unknown(options, DestinationOptions.__annotations__, what="destination option")
-    order, terms = _read_terms(dict(options))
+    given = dict(options)
+    if isinstance(transport, Blueprint):
+        given.setdefault("breaker", Breaker())
+    order, limits, terms = _read_options(given)
 
     def make_transport(ports: Ports) -> Transport:
         if isinstance(transport, Blueprint):
@@ -134,11 +147,13 @@ def declare_destination(
         return transport
 
     return Declaration(
-        Destination(name=name, patterns=patterns, order=order), terms, make_transport
+        Destination(name=name, patterns=patterns, order=order, limits=limits),
+        terms,
+        make_transport,
     )
 
 
-def _read_terms(options: dict[str, Any]) -> tuple[Order, Terms]:
+def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
     """Split the options of a destination into what the store knows and what the worker does."""
     given = options.pop("order", Order.NONE)
     try:
@@ -151,4 +166,20 @@ def _read_terms(options: dict[str, Any]) -> tuple[Order, Terms]:
             f"retry_overrides is {overrides!r}; map patterns to Retry, "
             'such as {"order.*": Retry(max_attempts=9)}.'
         )
-    return order, Terms(retry_overrides=tuple(overrides.items()), **options)
+    limits = Limits(
+        breaker=_read_breaker(options.pop("breaker", None)),
+        rate=read_rate(options.pop("rate", None), name="rate"),
+        retry_rate=read_rate(options.pop("retry_rate", _RETRY_RATE), name="retry_rate"),
+        replay_rate=read_rate(options.pop("replay_rate", _REPLAY_RATE), name="replay_rate"),
+        retry_budget=options.pop("retry_budget", None),
+        concurrency=options.get("concurrency"),
+    )
+    return order, limits, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_breaker(value: object) -> Breaker | None:
+    if value is None or isinstance(value, Breaker):
+        return value
+    raise ConfigurationError(
+        f"breaker is {value!r}; pass a Breaker, such as Breaker(failures=5), or None for none."
+    )

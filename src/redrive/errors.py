@@ -37,6 +37,7 @@ __all__ = [
     "TransactionError",
     "Transient",
     "UsageError",
+    "not_found",
     "refuse_unknown",
 ]
 
@@ -109,6 +110,17 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> 
     choices = tuple(known)
     for name in names:
         if name not in choices:
-            close = difflib.get_close_matches(str(name), choices, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(choices)}."
-            raise ConfigurationError(f"There is no {what} {name!r}; {hint}")
+            raise ConfigurationError(_suggestion(name, choices, what=what))
+
+
+def not_found(name: str, known: Iterable[str], *, what: str) -> NotFoundError:
+    """Return the error for a name that is not known, with the nearest one that is."""
+    return NotFoundError(_suggestion(name, tuple(known), what=what))
+
+
+def _suggestion(name: str, choices: tuple[str, ...], *, what: str) -> str:
+    if not choices:
+        return f"There is no {what} {name!r}, and no other either."
+    close = difflib.get_close_matches(str(name), choices, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(choices)}."
+    return f"There is no {what} {name!r}; {hint}"

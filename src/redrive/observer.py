@@ -10,11 +10,13 @@ import msgspec
 
 from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
 from redrive.model.event import EventId, Receipt
+from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
 from redrive.store import Overdue
 
 __all__ = [
+    "BreakerChanged",
     "Claimed",
     "DeadLettered",
     "Fact",
@@ -105,6 +107,14 @@ class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination's breaker went from one state to another."""
+
+    change: BreakerChange
+    by: str = ""
+    """Who changed it; nobody but the results of attempts when empty."""
+
+
 class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
     """A handler neither ended at its time-out nor within the grace after it."""
 
@@ -157,12 +167,13 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries."""
+    """A person changed deliveries, or a destination."""
 
     action: str
     by: str
     why: str
-    deliveries: tuple[DeliveryId, ...]
+    deliveries: tuple[DeliveryId, ...] = ()
+    destination: str = ""
 
 
 Fact = (
@@ -173,6 +184,7 @@ Fact = (
     | LeasesLost
     | Rescued
     | DeadLettered
+    | BreakerChanged
     | HandlerStuck
     | WorkerWedged
     | WorkerStarted

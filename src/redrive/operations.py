@@ -11,9 +11,10 @@ from redrive.errors import ConfigurationError, NotFoundError, UsageError
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
-from redrive.observer import Observer, Operated
+from redrive.model.gate import BreakerChange, GateFigures
+from redrive.observer import BreakerChanged, Observer, Operated
 from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
-from redrive.store import Figures, Finding, LoggedEvent, Page, Query, Store
+from redrive.store import Figures, Finding, LaneFigures, LoggedEvent, Page, Query, Store
 
 __all__ = ["Operations", "Story"]
 
@@ -55,12 +56,13 @@ class Operations:
     async def examine(self) -> Sequence[Finding]:
         """Look for what is wrong with the store and the system, and say what to do about it."""
         store = await self._store()
-        figures = await store.figures()
+        figures, gates = await store.figures(), await store.gates()
         old = Query(until=figures.now - NEGLECTED_AFTER)
         return (
             *await store.check(),
             *diagnose(
                 figures,
+                gates,
                 overdue=len(await store.overdue()),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
             ),
@@ -133,11 +135,7 @@ class Operations:
         self, ids: Sequence[int], *, due: datetime, by: str, why: str = ""
     ) -> Sequence[DeliveryId]:
         """Move the due time of pending deliveries."""
-        if due.tzinfo is None:
-            raise ConfigurationError(
-                f"due is {due!r} without a time zone; pass an aware datetime, "
-                "such as datetime.now(UTC)."
-            )
+        _check_zone("due", due)
         actor = Actor(by, why)
         changed = await (await self._store()).reschedule(_ids(ids), due=due, actor=actor)
         return self._done("reschedule", changed, actor)
@@ -158,6 +156,50 @@ class Operations:
         """Return past operations, the latest first."""
         return await (await self._store()).audit(before=before, limit=limit)
 
+    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
+        """Return the keys that wait behind a dead letter, the longest first."""
+        return await (await self._store()).lanes(limit=limit)
+
+    async def gates(self) -> Sequence[GateFigures]:
+        """Return the gate of each destination: breaker, buckets, pause, and what holds it now."""
+        return await (await self._store()).gates()
+
+    async def pause(self, destination: str, *, by: str, why: str = "") -> bool:
+        """Stop a destination; its deliveries wait, and no attempt is spent."""
+        actor = Actor(by, why)
+        is_new = await (await self._store()).pause(destination, actor=actor)
+        return self._acted("pause", destination, actor, is_new=is_new)
+
+    async def resume(self, destination: str, *, by: str, why: str = "") -> bool:
+        """Let a paused destination go on, at the pace of retries."""
+        actor = Actor(by, why)
+        is_new = await (await self._store()).resume(destination, actor=actor)
+        return self._acted("resume", destination, actor, is_new=is_new)
+
+    async def open_breaker(
+        self, destination: str, *, by: str, why: str = "", until: datetime | None = None
+    ) -> BreakerChange:
+        """Open a breaker by hand, until an instant or until it is reset."""
+        _check_zone("until", until)
+        change = await (await self._store()).open_breaker(
+            destination, until=until, actor=Actor(by, why)
+        )
+        self._observer.notice(BreakerChanged(change=change, by=by))
+        return change
+
+    async def reset_breaker(self, destination: str, *, by: str, why: str = "") -> BreakerChange:
+        """Close a breaker by hand; what waited goes on at the pace of retries."""
+        change = await (await self._store()).reset_breaker(destination, actor=Actor(by, why))
+        self._observer.notice(BreakerChanged(change=change, by=by))
+        return change
+
+    def _acted(self, action: str, destination: str, actor: Actor, *, is_new: bool) -> bool:
+        if is_new:
+            self._observer.notice(
+                Operated(action=action, by=actor.by, why=actor.why, destination=destination)
+            )
+        return is_new
+
     def _done(
         self, action: str, changed: Sequence[DeliveryId], actor: Actor
     ) -> Sequence[DeliveryId]:
@@ -170,6 +212,14 @@ class Operations:
 
 def _ids(ids: Sequence[int]) -> list[DeliveryId]:
     return [DeliveryId(one) for one in ids]
+
+
+def _check_zone(name: str, instant: datetime | None) -> None:
+    if instant is not None and instant.tzinfo is None:
+        raise ConfigurationError(
+            f"{name} is {instant!r} without a time zone; pass an aware datetime, "
+            "such as datetime.now(UTC)."
+        )
 
 
 def _with_reason(by: str, why: str, action: str) -> Actor:

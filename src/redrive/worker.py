@@ -24,7 +24,7 @@ from redrive.observer import (
 )
 from redrive.pipeline.admit import admit, starves
 from redrive.pipeline.claim import Claimer
-from redrive.pipeline.deliver import Carrier, Load
+from redrive.pipeline.deliver import Carrier, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
 from redrive.store import Claim, Store
 from redrive.transport import Closing, Endpoint
@@ -100,7 +100,15 @@ class Worker:
             lease=settings.lease,
             observer=observer,
         )
-        self._settler = Settler(store=store, worker=self.id, rng=rng, observer=observer)
+        self._settler = Settler(
+            store=store,
+            worker=self.id,
+            rng=rng,
+            observer=observer,
+            reporting=frozenset(
+                one.destination.name for one in endpoints if one.destination.limits.breaker
+            ),
+        )
         self._caretaker = Caretaker(
             store=store,
             worker=self.id,
@@ -200,14 +208,16 @@ class Worker:
 
         Tells whether the store could be reached.
         """
-        self._decide()
-        decisions, self._undecided = self._undecided, []
-        settled, claimed = await _both(
+        fresh = self._decide()
+        decisions, self._undecided = [*self._undecided, *fresh], []
+        # In this order: a claim must meet breakers that know of these attempts.
+        reported, settled, claimed = await _together(
+            self._settler.report(fresh),
             self._settle(decisions),
             self._claim(is_settled=not decisions) if claims else _no_claim(),
         )
         self._last_claim = None if isinstance(claimed, BaseException) else claimed
-        for result in (settled, claimed):
+        for result in (reported, settled, claimed):
             if isinstance(result, StoreError):
                 self._lose_store(result)
                 return False
@@ -270,31 +280,17 @@ class Worker:
         else:
             return None
         self._suspects = claim.suspects
-        self._start(claim, claimed=asked)
+        self._carrier.start(loads_of(claim.deliveries, self._endpoints, claimed=asked))
         return claim
 
-    def _start(self, claim: Claim, *, claimed: float) -> None:
-        by_destination: dict[str, list[Leased]] = {}
-        for leased in claim.deliveries:
-            by_destination.setdefault(leased.destination, []).append(leased)
-        loads = []
-        for name, deliveries in by_destination.items():
-            endpoint = self._endpoints[name]
-            size = endpoint.transport.batch
-            loads += [
-                Load(endpoint, deliveries[begin : begin + size], claimed=claimed)
-                for begin in range(0, len(deliveries), size)
-            ]
-        self._carrier.start(loads)
-
-    def _decide(self) -> None:
-        for load in self._carrier.take_finished():
-            self._undecided += [
-                self._settler.decide(
-                    leased, outcome, load.endpoint.terms, waited=load.waited, took=load.took
-                )
-                for leased, outcome in zip(load.deliveries, load.outcomes, strict=True)
-            ]
+    def _decide(self) -> list[Decision]:
+        return [
+            self._settler.decide(
+                leased, outcome, load.endpoint.terms, waited=load.waited, took=load.took
+            )
+            for load in self._carrier.take_finished()
+            for leased, outcome in zip(load.deliveries, load.outcomes, strict=True)
+        ]
 
     def _is_idle(self) -> bool:
         claim = self._last_claim
@@ -351,10 +347,11 @@ class Worker:
 
     async def _sign_off(self, unfinished: Sequence[Leased]) -> None:
         """Settle the last outcomes, give back what did not finish, and retire."""
-        self._decide()
+        fresh = self._decide()
         try:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                await self._settle(self._undecided)
+                await self._settle([*self._undecided, *fresh])
+                await self._settler.report(fresh)
                 if unfinished:
                     await self._store.release([leased.lease for leased in unfinished])
                 await self._store.retire(self.id)
@@ -385,14 +382,14 @@ async def _no_claim() -> None:
     return None
 
 
-async def _both(
-    one: Awaitable[None], other: Awaitable[Claim | None]
-) -> tuple[BaseException | None, Claim | BaseException | None]:
-    """Await both to the end, even when cancelled: an answer from the store is never dropped."""
-    together = asyncio.gather(one, other, return_exceptions=True)
+async def _together(
+    report: Awaitable[None], settle: Awaitable[None], claim: Awaitable[Claim | None]
+) -> tuple[BaseException | None, BaseException | None, Claim | BaseException | None]:
+    """Await all to the end, even when cancelled: an answer from the store is never dropped."""
+    together = asyncio.gather(report, settle, claim, return_exceptions=True)
     try:
-        first, second = await asyncio.shield(together)
+        reported, settled, claimed = await asyncio.shield(together)
     except asyncio.CancelledError:
         await together
         raise
-    return first, second
+    return reported, settled, claimed

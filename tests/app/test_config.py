@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from redrive import (
+    Breaker,
     Event,
     NewEvent,
     PayloadError,
     Query,
+    Rate,
     Redrive,
     Retry,
     Transient,
@@ -22,6 +24,7 @@ from redrive import (
 from redrive.config import AppOptions, Settings
 from redrive.declaration import DestinationOptions, HandlerOptions, Ports
 from redrive.model.delivery import Delivery, Leased, Status
+from redrive.model.limits import Limits
 from redrive.model.outcome import Outcome
 from redrive.observer import HandlerStuck
 from redrive.policies.terms import Terms
@@ -29,7 +32,7 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_terms
+from tests.app import test_limits, test_terms
 from tests.app.recorder import Recorder
 
 ONCE = Retry(max_attempts=1)
@@ -214,6 +217,11 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         snooze_limit=1,
         snooze_age="1h",
         order="park",
+        breaker=Breaker(failures=9),
+        rate="50/s",
+        retry_rate="20/s",
+        replay_rate="10/s",
+        retry_budget=0.5,
     )
     async with Kit(app) as kit:
         await app.publish("order.paid", 1, key="order-42")
@@ -247,7 +255,32 @@ TERMS: Mapping[str, Callable[..., object]] = {
     "snooze_limit": test_terms.test_snooze_limit_bounds_how_often_a_delivery_is_put_off,
     "snooze_age": test_terms.test_snooze_age_bounds_for_how_long_a_delivery_is_put_off,
 }
-DESTINATION = {**TERMS, "order": test_terms.test_order_keeps_the_events_of_a_key_apart}
+LIMITS: Mapping[str, Callable[..., object]] = {
+    "breaker": test_limits.test_an_open_breaker_holds_deliveries_and_spends_no_attempt,
+    "rate": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
+    "retry_rate": test_limits.test_retry_rate_bounds_retries_and_nothing_else,
+    "replay_rate": test_limits.test_replay_rate_bounds_replays_and_nothing_else,
+    "retry_budget": test_limits.test_retry_budget_bounds_retries_by_the_first_attempts_there_were,
+    "concurrency": test_limits.test_concurrency_of_a_destination_is_shared_by_all_workers,
+}
+BREAKER: Mapping[str, Callable[..., object]] = {
+    "failures": test_limits.test_failures_is_how_many_in_a_row_open_the_breaker,
+    "rate": test_limits.test_rate_of_a_breaker_is_the_share_of_failures_that_opens_it,
+    "window": test_limits.test_window_is_how_far_back_the_share_is_counted,
+    "least_calls": test_limits.test_least_calls_is_how_many_a_share_is_counted_of,
+    "open_for": test_limits.test_open_for_is_how_long_until_the_first_probe,
+    "successes": test_limits.test_successes_of_probes_close_the_breaker,
+    "probes": test_limits.test_probes_is_how_many_are_under_way_while_it_is_half_open,
+}
+RATE: Mapping[str, Callable[..., object]] = {
+    "per_second": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
+    "burst": test_limits.test_a_burst_lets_more_pass_at_once,
+}
+DESTINATION = {
+    **LIMITS,
+    **TERMS,
+    "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
+}
 HANDLER = {
     **DESTINATION,
     "name": test_terms.test_name_is_what_a_destination_is_called,
@@ -271,6 +304,9 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(DestinationOptions.__annotations__, DESTINATION, id="destination"),
         pytest.param(HandlerOptions.__annotations__, HANDLER, id="handler"),
         pytest.param(Retry.__struct_fields__, RETRY, id="Retry"),
+        pytest.param(Limits.__struct_fields__, LIMITS, id="Limits"),
+        pytest.param(Breaker.__struct_fields__, BREAKER, id="Breaker"),
+        pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -278,5 +314,5 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
 ) -> None:
     """A key that nothing reads is a promise that nobody keeps."""
     assert sorted(keys) == sorted(shown)
-    collected = {**vars(test_terms), **globals()}
+    collected = {**vars(test_limits), **vars(test_terms), **globals()}
     assert all(collected[test.__name__] is test for test in shown.values())

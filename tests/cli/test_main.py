@@ -68,11 +68,11 @@ def test_help_names_every_command_and_the_exit_codes(shell: Shell) -> None:
     assert answer.code == 0
     for name in ("demo", "worker", "init", "publish", "status", "dlq", "delivery", "audit"):
         assert name in words
-    assert "doctor" in words
+    assert {"destination", "breaker", "doctor"} <= set(words)
     assert "3    the store could not do it" in answer.out
 
 
-@pytest.mark.parametrize("arguments", [(), ("dlq",), ("delivery",)])
+@pytest.mark.parametrize("arguments", [(), ("dlq",), ("delivery",), ("destination",), ("breaker",)])
 def test_a_group_without_a_command_shows_its_help(arguments: Sequence[str], shell: Shell) -> None:
     answer = shell(*arguments)
 

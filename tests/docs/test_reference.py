@@ -9,10 +9,12 @@ import msgspec
 import pytest
 from typer.main import get_command
 
-from redrive.declaration import HandlerOptions
 from redrive.cli import main as cli
 from redrive.config import Settings
+from redrive.declaration import HandlerOptions, Ports, declare_handler
 from redrive.model.event import EventAttributes, NewEvent
+from redrive.model.gate import Hold
+from redrive.model.limits import Breaker, Limits, read_rate
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
 from tests.docs.pages import (
@@ -128,6 +130,30 @@ def test_every_preset_is_listed_as_it_is() -> None:
             cap=cap,
             jitter=f"proportional({int(share[1]) / 100})" if share else jitter,  # type: ignore[arg-type]
         )
+
+
+def test_every_field_of_a_breaker_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "limits.md", "Breakers")
+    written = {name: cells[0].strip("`") for name, cells in listed.items() if name != "rate"}
+    durations = {name: written.pop(name) for name in ("window", "open_for")}
+
+    assert list(listed) == list(Breaker.__struct_fields__)
+    counts = {name: int(value) for name, value in written.items()}
+    assert Breaker(**durations, **counts) == Breaker()  # type: ignore[arg-type]
+
+
+def test_every_limit_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "limits.md", "Rates")
+    usual = declare_handler(print, ("*",), {}, Ports()).destination.limits
+
+    assert sorted([*listed, "breaker"]) == sorted(Limits.__struct_fields__)
+    for name, (default, _) in listed.items():
+        value = None if default == "none" else read_rate(default.strip("`"), name=name)
+        assert getattr(usual, name) == value, name
+
+
+def test_every_hold_is_listed() -> None:
+    assert list(table_of(GUIDES / "limits.md", "What you see")) == list(Hold)
 
 
 def test_every_reason_that_can_come_about_is_listed() -> None:

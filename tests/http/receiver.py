@@ -34,12 +34,17 @@ class Receiver:
         self.script: deque[Answer] = deque()
         self.url = ""
         self._at_once = 0
+        self._always: Answer | None = None
         self._refused: bytes | None = None
         self._refusal: Answer = answer(400)
 
     def answers(self, *answers: Answer) -> None:
         """Add to the script."""
         self.script.extend(answers)
+
+    def always(self, given: Answer) -> None:
+        """Give this answer to every request."""
+        self._always = given
 
     def refuses(self, part: bytes, *, status: int) -> None:
         """Answer with this status whenever the body holds that part."""
@@ -71,6 +76,8 @@ class Receiver:
             )
             if self._refused is not None and self._refused in self.requests[-1].body:
                 return await self._refusal(request)
+            if self._always is not None:
+                return await self._always(request)
             if self.script:
                 return await self.script.popleft()(request)
             return web.Response(status=204)

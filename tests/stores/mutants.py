@@ -11,7 +11,10 @@ from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
 from redrive.model.event import Event, Receipt
+from redrive.model.gate import BreakerChange, Gate, Open
+from redrive.model.limits import Limits
 from redrive.model.settlement import FailureReason, Snoozed
+from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.store import (
     Allowance,
     Append,
@@ -22,6 +25,7 @@ from redrive.store import (
     Overdue,
     Page,
     Query,
+    Report,
     Rescue,
     Settled,
 )
@@ -363,6 +367,87 @@ class PagesBeforeItFilters(Mutant):
         wanted = await super().find(query, limit=1000)
         deliveries = tuple(one for one in page.deliveries if one in wanted.deliveries)
         return Page(deliveries=deliveries, next_cursor=page.next_cursor)
+
+
+class NeverPassesBy(Mutant):
+    def _pass_by(self) -> None:
+        pass
+
+
+class BlocksByUnkeyedEvents(Mutant):
+    def _lane(self, row: Row) -> Lane | None:
+        if row.is_dead_letter and row.event.key is None:
+            return Lane(row.destination, "")
+        return super()._lane(row)
+
+
+class IgnoresTheBreaker(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        gate, found = super()._passage(destination, now)
+        if isinstance(gate.breaker, Open):
+            _, found = passage(Gate(), Limits(), in_flight=0, probing=0, now=now)
+        return gate, found
+
+
+class ProbesWithoutCounting(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        limits = self._destinations[destination].limits
+        return passage(self._gate(destination), limits, in_flight=0, probing=0, now=now)
+
+
+class NeverFreesTheProbeOfACrashedWorker(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        gate = self._gate(destination)
+        running = [row for row in self._rows.values() if row.status is Status.IN_FLIGHT]
+        generation = gate.breaker.generation
+        return passage(
+            gate,
+            self._destinations[destination].limits,
+            in_flight=len(running),
+            probing=sum(row.breaker_generation == generation for row in running),
+            now=now,
+        )
+
+
+class CountsResultsOfOldGenerations(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+        current = [
+            msgspec.structs.replace(one, generation=self._gate(one.destination).breaker.generation)
+            for one in batch
+        ]
+        return await super().report(current, chance=chance)
+
+
+class TakesNoTokens(Mutant):
+    def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
+        pass
+
+
+class StartsWithAFullSecondOfTokens(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        gate, found = super()._passage(destination, now)
+        if gate.first.at is None:
+            found = msgspec.structs.replace(found, first=found.first + 10)
+        return gate, found
+
+
+class ForgetsWhatWaited(Mutant):
+    async def resume(self, destination: str, *, actor: Actor) -> bool:
+        is_new = await super().resume(destination, actor=actor)
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, reopened_at=None)
+        return is_new
+
+
+class SharesOneGate(Mutant):
+    def _gate(self, destination: str) -> Gate:
+        super()._gate(destination)
+        return next(iter(self._gates.values()), Gate())
+
+
+class OffersSuspectsBehindAClosedGate(Mutant):
+    def _would_pass(self, row: Row, allowance: Allowance) -> bool:
+        return True
 
 
 class NeverWaits(Mutant):

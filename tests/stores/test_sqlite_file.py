@@ -220,7 +220,7 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
             claiming._PROMOTE: (1, 1),
             claiming._CANDIDATES: (1, "default", 0, 1, 10),
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
-            claiming._LEASE: ("w", 1, 0, "[1]"),
+            claiming._LEASE: ("w", 1, 0, 0, "[1]"),
             claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }
 

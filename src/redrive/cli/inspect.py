@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redrive.cli.destinations import survey
 from redrive.cli.options import Cursor, Filters, Json, Limit, Store, with_filters
 from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import in_session
@@ -18,13 +19,15 @@ __all__ = ["audit", "doctor", "list_dead_letters", "list_deliveries", "show", "s
 
 def status(*, store: Store = None, json: Json = False) -> None:
     """Show destinations, workers and totals, and what needs attention."""
-    figures = in_session(lambda app: app.operations.status(), store=store)
+    figures, gates = in_session(survey, store=store)
     if json:
-        print_json(figures)
+        from msgspec.structs import asdict
+
+        print_json({**asdict(figures), "gates": gates})
     else:
         from redrive.cli.show.status import status as shown
 
-        print_result(*shown(figures))
+        print_result(*shown(figures, gates))
 
 
 @with_filters

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from redrive.cli import admin, inspect
+from redrive.cli import admin, destinations, inspect
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 
@@ -39,6 +39,8 @@ app = typer.Typer(
 )
 dlq = typer.Typer(help="Look at dead letters; replay, resolve or delete them.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
+destination = typer.Typer(help="Look at destinations; pause and resume them.", **_PLAIN)
+breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
 
 def _tell_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -66,6 +68,8 @@ def _options(
 
 @dlq.callback(invoke_without_command=True)
 @delivery.callback(invoke_without_command=True)
+@destination.callback(invoke_without_command=True)
+@breaker.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -112,6 +116,8 @@ app.command()(admin.publish)
 app.command()(inspect.status)
 app.add_typer(dlq, name="dlq")
 app.add_typer(delivery, name="delivery")
+app.add_typer(destination, name="destination")
+app.add_typer(breaker, name="breaker")
 app.command()(inspect.audit)
 app.command()(inspect.doctor)
 
@@ -126,6 +132,14 @@ delivery.command("show")(inspect.show)
 delivery.command("cancel")(admin.cancel)
 delivery.command("reschedule")(admin.reschedule)
 delivery.command("prioritise")(admin.prioritise)
+
+destination.command("list")(destinations.list_destinations)
+destination.command("pause")(destinations.pause)
+destination.command("resume")(destinations.resume)
+
+breaker.command("list")(destinations.list_breakers)
+breaker.command("open")(destinations.open_breaker)
+breaker.command("reset")(destinations.reset_breaker)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -93,6 +93,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     crashes: int = 0
     last_crash_at: datetime | None = None
     is_alone: bool = False
+    breaker_generation: int = 0
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.limits import Limits
 from redrive.model.pattern import check_pattern, matches
 
 __all__ = ["Destination", "Order", "Routes", "check_destination_name"]
@@ -22,14 +23,19 @@ class Order(StrEnum):
     NONE = "none"
     PARK = "park"
     """In publish order; when one fails for good, the later ones of its key wait behind it."""
+    BLOCK = "block"
+    """In publish order; when one fails for good, the whole destination waits for a person."""
+    SKIP = "skip"
+    """In publish order; one that fails for good is passed by."""
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store knows of a destination: enough to route to it without its code."""
+    """What the store knows of a destination: enough to route to it, and to hold back from it."""
 
     name: str
     patterns: tuple[str, ...]
     order: Order = Order.NONE
+    limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)

@@ -16,9 +16,11 @@ from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import Lease, Leased
 from redrive.model.duration import rough_duration
+from redrive.model.gate import Closed, HalfOpen, Open
 from redrive.model.outcome import Fault
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Settlement, Snoozed
 from redrive.observer import (
+    BreakerChanged,
     Claimed,
     DeadLettered,
     Fact,
@@ -81,6 +83,8 @@ class LoggingObserver:
                 self._rescued(log, fact)
             case DeadLettered():
                 _dead_lettered(log, fact)
+            case BreakerChanged():
+                self._breaker_changed(log, fact)
             case HandlerStuck(worker=worker, destination=destination, deliveries=ids):
                 log.error("handler stuck", worker=worker, destination=destination, **_ids(ids))
             case WorkerWedged(worker=worker, destination=destination, deliveries=ids):
@@ -100,8 +104,9 @@ class LoggingObserver:
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
-            case Operated(action=action, by=by, why=why, deliveries=ids):
-                log.info("operated", action=action, by=by, why=why, **_ids(ids))
+            case Operated(action=action, by=by, why=why, deliveries=ids, destination=destination):
+                changed = {"destination": destination} if destination else _ids(ids)
+                log.info("operated", action=action, by=by, why=why, **changed)
             case never:
                 assert_never(never)
 
@@ -141,6 +146,18 @@ class LoggingObserver:
                 log.warning("rescued", due_in=self._until(when), crashes=crashes)
             case Failed(reason=reason):
                 log.warning("rescued", reason=str(reason), crashes=overdue.crashes + 1)
+            case never:
+                assert_never(never)
+
+    def _breaker_changed(self, log: FilteringBoundLogger, fact: BreakerChanged) -> None:
+        log = log.bind(destination=fact.change.destination, **({"by": fact.by} if fact.by else {}))
+        match fact.change.after:
+            case Closed():
+                log.info("breaker closed")
+            case HalfOpen():
+                log.info("breaker half-open")
+            case Open(until=until):
+                log.warning("breaker open", until="reset" if until is None else until.isoformat())
             case never:
                 assert_never(never)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from redrive.observer import Claimed, Observer
+from redrive.observer import BreakerChanged, Claimed, Observer
 from redrive.store import Allowance, Claim, ClaimRequest, DeliveryQueue
 
 __all__ = ["Claimer"]
@@ -41,6 +41,8 @@ class Claimer(msgspec.Struct, frozen=True, kw_only=True):
                 alone=alone,
             )
         )
+        for change in claim.changes:
+            self.observer.notice(BreakerChanged(change=change))
         if claim.deliveries:
             self.observer.notice(Claimed(worker=self.worker, deliveries=claim.deliveries))
         return claim

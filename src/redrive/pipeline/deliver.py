@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from redrive.clock import Clock, wait_at_most
@@ -16,7 +16,7 @@ from redrive.observer import HandlerStuck, Observer
 from redrive.policies.capture import capture, timed_out
 from redrive.transport import Endpoint
 
-__all__ = ["Carrier", "Load"]
+__all__ = ["Carrier", "Load", "loads_of"]
 
 _LONGEST_WITHOUT_A_BREAK = 0.01
 
@@ -67,6 +67,24 @@ class Load:
         if self.started is None:
             return False
         return now >= self.started + self.timeout + grace
+
+
+def loads_of(
+    deliveries: Sequence[Leased], endpoints: Mapping[str, Endpoint], *, claimed: float
+) -> list[Load]:
+    """Put deliveries together as their transports take them."""
+    by_destination: dict[str, list[Leased]] = {}
+    for leased in deliveries:
+        by_destination.setdefault(leased.destination, []).append(leased)
+    loads = []
+    for name, theirs in by_destination.items():
+        endpoint = endpoints[name]
+        size = endpoint.transport.batch
+        loads += [
+            Load(endpoint, theirs[begin : begin + size], claimed=claimed)
+            for begin in range(0, len(theirs), size)
+        ]
+    return loads
 
 
 class Carrier:

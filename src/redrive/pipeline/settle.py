@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import msgspec
 
 from redrive.clock import Rng
 from redrive.model.delivery import Attempt, Leased
-from redrive.model.outcome import Outcome, Succeeded
+from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
-from redrive.observer import DeadLettered, Observer, Settlements, SettlementsRefused
+from redrive.observer import BreakerChanged, DeadLettered, Observer, Settlements, SettlementsRefused
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
-from redrive.store import DeliveryQueue, Settled
+from redrive.store import DeliveryQueue, Gates, Report, Settled
 
 __all__ = ["Decision", "Settler", "Tally"]
 
@@ -52,19 +52,27 @@ class Tally(msgspec.Struct):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A settlement and the delivery it is about."""
+    """A settlement, the delivery it is about, and what the attempt says of the destination."""
 
     leased: Leased
     settled: Settled
+    is_success: bool | None = None
+    slow_for: timedelta | None = None
+
+
+class _Queue(DeliveryQueue, Gates, Protocol):
+    """What settling needs of a store."""
 
 
 class Settler(msgspec.Struct, frozen=True, kw_only=True):
     """Settles in the name of one worker."""
 
-    store: DeliveryQueue
+    store: _Queue
     worker: str
     rng: Rng
     observer: Observer
+    reporting: frozenset[str]
+    """The destinations whose health is counted: those with a breaker."""
 
     def decide(
         self, leased: Leased, outcome: Outcome, terms: Terms, *, waited: float, took: float
@@ -74,11 +82,20 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         Times are counted from the claim's instant, so they are of the store's clock.
         """
         if isinstance(outcome, Succeeded):
-            return Decision(leased, Settled(lease=leased.lease, settlement=_DELIVERED))
+            return Decision(
+                leased, Settled(lease=leased.lease, settlement=_DELIVERED), is_success=True
+            )
         now = leased.claimed_at + timedelta(seconds=waited)
         settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
         attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
-        return Decision(leased, Settled(lease=leased.lease, settlement=settlement, attempt=attempt))
+        settled = Settled(lease=leased.lease, settlement=settlement, attempt=attempt)
+        match outcome:
+            case Faulted(nature=Nature.TRANSIENT):
+                return Decision(leased, settled, is_success=False)
+            case Faulted(nature=Nature.THROTTLED) if isinstance(settlement, Snoozed):
+                return Decision(leased, settled, slow_for=settlement.until - now)
+            case _:
+                return Decision(leased, settled)
 
     def _record(
         self, leased: Leased, settlement: Settlement, *, now: datetime, took: timedelta
@@ -119,6 +136,32 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(one.settled.settlement, Failed):
                 self.observer.notice(_dead_letter(one.leased, one.settled.settlement))
         return decisions
+
+    def _reports(self, decisions: Sequence[Decision]) -> list[Report]:
+        """Return what the attempts say of their destinations; alike ones in a row are one."""
+        reports: list[Report] = []
+        for one in decisions:
+            if one.leased.destination not in self.reporting and one.slow_for is None:
+                continue
+            report = Report(
+                destination=one.leased.destination,
+                generation=one.leased.breaker_generation,
+                is_success=one.is_success,
+                slow_for=one.slow_for,
+            )
+            if reports and msgspec.structs.replace(reports[-1], times=1) == report:
+                report = msgspec.structs.replace(report, times=reports.pop().times + 1)
+            reports.append(report)
+        return reports
+
+    async def report(self, decisions: Sequence[Decision]) -> None:
+        """Tell the gates what the attempts say of their destinations, once for each decision."""
+        reports = self._reports(decisions)
+        if not reports:
+            return
+        chance = self.rng.uniform(0.0, 1.0)
+        for change in await self.store.report(reports, chance=chance):
+            self.observer.notice(BreakerChanged(change=change))
 
 
 def _dead_letter(leased: Leased, failed: Failed) -> DeadLettered:

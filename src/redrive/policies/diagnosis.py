@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from redrive.model.duration import rough_duration
+from redrive.model.gate import GateFigures, Hold, Open
 from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
 
 __all__ = ["NEGLECTED_AFTER", "SILENT_AFTER", "diagnose", "is_alive"]
@@ -22,7 +23,11 @@ _START_ONE = "Start a worker with: redrive worker module:app"
 
 
 def diagnose(
-    figures: Figures, *, overdue: int = 0, is_neglected: bool = False
+    figures: Figures,
+    gates: Sequence[GateFigures] = (),
+    *,
+    overdue: int = 0,
+    is_neglected: bool = False,
 ) -> Sequence[Finding]:
     """Say how the system is.
 
@@ -31,7 +36,8 @@ def diagnose(
     """
     return (
         *_workers(figures, overdue),
-        *_lateness(figures),
+        *_shut_gates(figures, gates),
+        *_lateness(figures, gates),
         *_dead_letters(figures, is_neglected=is_neglected),
         *_lanes(figures),
         *_unrouted(figures),
@@ -75,14 +81,46 @@ def _workers(figures: Figures, overdue: int) -> Iterator[Finding]:
         )
 
 
-def _lateness(figures: Figures) -> Iterator[Finding]:
+def _shut_gates(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Finding]:
+    pending = {one.name: one.pending for one in figures.destinations}
+    for one in gates:
+        name, pause, breaker = one.destination, one.gate.pause, one.gate.breaker
+        waiting = _counted(pending.get(name, 0), "delivery waits", "deliveries wait")
+        if pause is not None:
+            since = rough_duration(figures.now - pause.at)
+            why = f", because: {pause.why}" if pause.why else ""
+            yield Finding(
+                level=Level.WARNING,
+                what=f"{name} was paused by {pause.by} {since} ago{why}. {waiting}.",
+                advice=f"Let it go on with: redrive destination resume {name}",
+            )
+        if isinstance(breaker, Open):
+            yield Finding(
+                level=Level.WARNING,
+                what=f"The breaker of {name} is open, {_until(breaker, figures)}. {waiting}.",
+                advice=f"Close it now with: redrive breaker reset {name} --why …",
+            )
+
+
+def _until(breaker: Open, figures: Figures) -> str:
+    if breaker.until is None:
+        return "until somebody resets it"
+    left = max(timedelta(0), breaker.until - figures.now)
+    return f"and tried again in {rough_duration(left)}"
+
+
+def _lateness(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Finding]:
     if not any(is_alive(worker, figures) for worker in figures.workers):
         return
+    holds = {one.destination: one.hold for one in gates}
     for destination in figures.destinations:
         late = _lateness_of(destination, figures)
-        if late < _LATE_AFTER:
+        hold = holds.get(destination.name)
+        if late < _LATE_AFTER or hold in {Hold.PAUSED, Hold.BREAKER_OPEN}:
             continue
-        if destination.in_flight:
+        if hold is not None:
+            advice = f"What holds it back now: {hold.label} (redrive destination list)."
+        elif destination.in_flight:
             advice = "It gets more than it can take: raise its concurrency or start more workers."
         else:
             advice = (

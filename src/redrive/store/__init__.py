@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
+from redrive.store.gates import Gates, Report
 from redrive.store.log import (
     Append,
     Appended,
@@ -28,6 +29,7 @@ from redrive.store.people import (
     Figures,
     Inspection,
     Intervention,
+    LaneFigures,
     Page,
     Query,
     WorkerFigures,
@@ -60,14 +62,17 @@ __all__ = [
     "EventLog",
     "Figures",
     "Finding",
+    "Gates",
     "Inspection",
     "Intervention",
+    "LaneFigures",
     "Level",
     "LoggedEvent",
     "Overdue",
     "Page",
     "Query",
     "Registry",
+    "Report",
     "Rescue",
     "RoutesChanged",
     "Settled",
@@ -84,7 +89,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     joins_transactions: bool
 
 
-class Store(EventLog, Registry, DeliveryQueue, Inspection, Intervention, Audit, Checkup, Protocol):
+class Store(
+    EventLog, Registry, DeliveryQueue, Gates, Inspection, Intervention, Audit, Checkup, Protocol
+):
     """All roles together, and the life of the store itself."""
 
     capabilities: Capabilities

@@ -18,6 +18,7 @@ __all__ = [
     "Figures",
     "Inspection",
     "Intervention",
+    "LaneFigures",
     "Page",
     "Query",
     "WorkerFigures",
@@ -91,6 +92,17 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerFigures, ...]
 
 
+class LaneFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that does not move because the delivery at its head failed for good."""
+
+    destination: str
+    key: str
+    head: DeliveryId
+    since: datetime
+    reason: FailureReason
+    waiting: int
+
+
 class Inspection(Protocol):
     """Looking, without changing anything."""
 
@@ -99,6 +111,9 @@ class Inspection(Protocol):
 
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
         """Return one delivery with its log and its earlier cycles."""
+
+    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
+        """Return the lanes that wait behind a dead letter, the longest first."""
 
     async def figures(self) -> Figures:
         """Count everything."""

@@ -10,6 +10,7 @@ import msgspec
 
 from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased
 from redrive.model.event import EventId
+from redrive.model.gate import BreakerChange
 from redrive.model.settlement import Recovery, Settlement
 
 __all__ = [
@@ -71,6 +72,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: tuple[Leased, ...] = ()
     next_due: datetime | None = None
     suspects: int = 0
+    changes: tuple[BreakerChange, ...] = ()
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,13 +204,18 @@ class Kit:
     async def _next_due(self) -> datetime | None:
         """Return when the next thing happens by itself."""
         now = self.clock.now()
+        pending = await _all_deliveries(self.operations, Status.PENDING)
         instants = [
             instant
-            for one in await _all_deliveries(self.operations, Status.PENDING)
+            for one in pending
             for instant in (one.due if one.behind is None else None, one.deadline)
-            if instant is not None and instant > now
         ]
-        return min(instants, default=None)
+        instants += [
+            gate.until
+            for gate in await self.operations.gates()
+            if any(one.destination == gate.destination for one in pending)
+        ]
+        return min((one for one in instants if one is not None and one > now), default=None)
 
     def _look(self, question: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
         """Answer without `await`: an assertion that nobody awaited would pass for ever."""

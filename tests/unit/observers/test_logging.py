@@ -15,6 +15,7 @@ from structlog.testing import LogCapture
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.event import Receipt
+from redrive.model.gate import BreakerChange, Closed, HalfOpen, Open
 from redrive.model.outcome import Fault
 from redrive.model.settlement import (
     Delivered,
@@ -26,6 +27,7 @@ from redrive.model.settlement import (
     Snoozed,
 )
 from redrive.observer import (
+    BreakerChanged,
     Claimed,
     DeadLettered,
     Fact,
@@ -77,6 +79,8 @@ OVERDUE = Overdue(
     now=NOW,
 )
 LATER = NOW + timedelta(minutes=3)
+OPEN = Open(generation=1, since=NOW, until=LATER)
+CHANGE = BreakerChange(destination="billing", before=Closed(), after=OPEN)
 
 
 def settled(settlement: Settlement) -> Settlements:
@@ -117,6 +121,37 @@ FACTS: list[tuple[Fact, str, str]] = [
         "error",
         "dead letter",
     ),
+    (BreakerChanged(change=CHANGE), "warning", "breaker open"),
+    (
+        BreakerChanged(
+            change=BreakerChange(
+                destination="billing", before=OPEN, after=Open(generation=2, since=NOW)
+            ),
+            by="ann",
+        ),
+        "warning",
+        "breaker open",
+    ),
+    (
+        BreakerChanged(
+            change=BreakerChange(
+                destination="billing",
+                before=OPEN,
+                after=HalfOpen(generation=2, since=NOW, times=1),
+            )
+        ),
+        "info",
+        "breaker half-open",
+    ),
+    (
+        BreakerChanged(
+            change=BreakerChange(
+                destination="billing", before=OPEN, after=Closed(generation=2, since=NOW)
+            )
+        ),
+        "info",
+        "breaker closed",
+    ),
     (
         HandlerStuck(worker="w1", destination="billing", deliveries=(DeliveryId(7),)),
         "error",
@@ -141,6 +176,7 @@ FACTS: list[tuple[Fact, str, str]] = [
         "info",
         "operated",
     ),
+    (Operated(action="pause", by="ann", why="", destination="billing"), "info", "operated"),
 ]
 
 
@@ -201,6 +237,26 @@ def test_a_dead_letter_is_told_once() -> None:
     failed = Failed(reason=FailureReason.EXHAUSTED, fault=FAULT)
 
     assert observe(settled(failed)) == []
+
+
+def test_a_breaker_tells_until_when_and_by_whom() -> None:
+    by_hand = Open(generation=2, since=NOW)
+    change = BreakerChange(destination="billing", before=OPEN, after=by_hand)
+
+    by_itself, forced = observe(
+        BreakerChanged(change=CHANGE), BreakerChanged(change=change, by="ann")
+    )
+
+    assert (by_itself["destination"], by_itself["until"]) == ("billing", LATER.isoformat())
+    assert "by" not in by_itself
+    assert (forced["until"], forced["by"]) == ("reset", "ann")
+
+
+def test_an_act_on_a_destination_names_it() -> None:
+    (line,) = observe(Operated(action="pause", by="ann", why="", destination="billing"))
+
+    assert line["destination"] == "billing"
+    assert "deliveries" not in line
 
 
 def test_many_ids_are_counted_and_cut() -> None:

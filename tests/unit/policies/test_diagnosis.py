@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from redrive.model.gate import Gate, GateFigures, Hold, Open, Pause
+from redrive.model.limits import Limits
 from redrive.policies.diagnosis import diagnose
 from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
 
@@ -32,6 +35,10 @@ def billing(*, due_for: timedelta | None = None, **counts: int) -> DestinationFi
 
 def worker(silent_for: timedelta = timedelta(0), *, in_flight: int = 0) -> WorkerFigures:
     return WorkerFigures(id="w1", seen_at=NOW - silent_for, in_flight=in_flight)
+
+
+def gate(hold: Hold | None = None, **state: Any) -> GateFigures:  # noqa: ANN401 - of a Gate
+    return GateFigures(destination="billing", gate=Gate(**state), limits=Limits(), hold=hold)
 
 
 def serious(found: Sequence[Finding]) -> list[Finding]:
@@ -87,6 +94,49 @@ def test_a_destination_nobody_serves_is_told_apart_from_a_slow_one() -> None:
 
     assert "generation" in stranded.advice
     assert "concurrency" in slow.advice
+
+
+def test_a_pause_is_told_with_who_and_why_and_not_as_lateness() -> None:
+    pause = Pause(by="ann", why="they migrate", at=NOW - timedelta(hours=2))
+    held = billing(due_for=timedelta(hours=1), pending=3)
+
+    (finding,) = serious(
+        diagnose(figures(held, workers=(worker(),)), [gate(Hold.PAUSED, pause=pause)])
+    )
+
+    assert finding.level is Level.WARNING
+    assert finding.what == (
+        "billing was paused by ann 2 h ago, because: they migrate. 3 deliveries wait."
+    )
+    assert "redrive destination resume billing" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        (NOW + timedelta(minutes=3), "is open, and tried again in 3 min."),
+        (None, "is open, until somebody resets it."),
+    ],
+)
+def test_an_open_breaker_is_told_and_not_as_lateness(until: datetime | None, said: str) -> None:
+    breaker = Open(generation=1, since=NOW, until=until)
+    held = billing(due_for=timedelta(hours=1), pending=1)
+
+    (finding,) = serious(
+        diagnose(figures(held, workers=(worker(),)), [gate(Hold.BREAKER_OPEN, breaker=breaker)])
+    )
+
+    assert finding.what == f"The breaker of billing {said} 1 delivery waits."
+    assert "redrive breaker reset billing" in finding.advice
+
+
+def test_a_destination_behind_its_limits_is_told_which_one() -> None:
+    behind = figures(billing(due_for=timedelta(minutes=10), pending=9), workers=(worker(),))
+
+    (finding,) = serious(diagnose(behind, [gate(Hold.RATE)]))
+
+    assert finding.what.startswith("billing is behind")
+    assert "What holds it back now: rate limit" in finding.advice
 
 
 def test_dead_letters_are_counted_by_destination() -> None:

@@ -36,11 +36,18 @@ def audit(entries: Sequence[AuditEntry], *, now: datetime, limit: int) -> Iterat
 
 
 def _what(entry: AuditEntry) -> Text:
+    if not entry.deliveries:
+        text = Text(f"{safe(entry.action.replace('_', ' '))} {safe(entry.detail)}")
+    else:
+        text = Text(_on_deliveries(entry))
+    if entry.why:
+        text.append(f"\n{safe(entry.why)}", style="dim")
+    return text
+
+
+def _on_deliveries(entry: AuditEntry) -> str:
     count = counted(entry.count, "delivery", "deliveries")
     shown = ", ".join(str(one) for one in entry.deliveries[:_MOST_IDS])
     more = ", …" if len(entry.deliveries) > _MOST_IDS else ""
     detail = f" to {safe(entry.detail)}" if entry.detail else ""
-    text = Text(f"{safe(entry.action)} {count} ({shown}{more}){detail}")
-    if entry.why:
-        text.append(f"\n{safe(entry.why)}", style="dim")
-    return text
+    return f"{safe(entry.action)} {count} ({shown}{more}){detail}"

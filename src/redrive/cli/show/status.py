@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.destinations import held
 from redrive.cli.show.findings import attention
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.model.duration import rough_duration
+from redrive.model.gate import GateFigures
 from redrive.policies.diagnosis import diagnose, is_alive
 from redrive.store import DestinationFigures, Figures
 
@@ -40,10 +42,10 @@ _COLUMNS = (
 )
 
 
-def status(figures: Figures) -> Iterator[RenderableType]:
+def status(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[RenderableType]:
     """Show the destinations, the workers, the totals, and what needs attention."""
     if figures.destinations:
-        yield _destinations(figures)
+        yield _destinations(figures, {one.destination: one for one in gates})
     else:
         yield Text("No destination yet; a worker registers those of its app when it starts.")
     yield ""
@@ -54,10 +56,10 @@ def status(figures: Figures) -> Iterator[RenderableType]:
     yield ""
     yield Text(_totals(figures), style="dim")
     yield ""
-    yield attention(diagnose(figures))
+    yield attention(diagnose(figures, gates))
 
 
-def _destinations(figures: Figures) -> Table:
+def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Table:
     columns = [
         column
         for column in _COLUMNS
@@ -73,11 +75,19 @@ def _destinations(figures: Figures) -> Table:
         counts = [(column.count(one), column.style) for column in columns]
         late = None if one.oldest_due is None else rough_duration(figures.now - one.oldest_due)
         table.add_row(
-            safe(one.name),
+            _name(one, gates.get(one.name)),
             *(Text(short(count), style=style if count else "dim") for count, style in counts),
             Text("-", style="dim") if late is None else late,
         )
     return table
+
+
+def _name(destination: DestinationFigures, gate: GateFigures | None) -> Text:
+    text = Text(safe(destination.name))
+    hold = held(gate, destination)
+    if hold:
+        text.append(f"\n  {hold}", style="yellow")
+    return text
 
 
 def _workers(figures: Figures) -> Table:

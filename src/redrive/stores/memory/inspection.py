@@ -9,7 +9,7 @@ from redrive.errors import UsageError
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
-from redrive.store import DestinationFigures, Figures, Page, Query, WorkerFigures
+from redrive.store import DestinationFigures, Figures, LaneFigures, Page, Query, WorkerFigures
 from redrive.stores.codec import from_micros, micros
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Tables
@@ -37,6 +37,25 @@ class MemoryInspection(Tables):
         with self._lock:
             row = self._rows.get(delivery_id)
             return None if row is None else row.delivery(self._behind(row, self._heads()))
+
+    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
+        with self._lock:
+            self._pass_by()
+            heads = self._heads()
+            stopped = [self._rows[head] for head in heads.values()]
+            found = [
+                LaneFigures(
+                    destination=row.destination,
+                    key=row.event.key or "",
+                    head=row.id,
+                    since=row.changed_at,
+                    reason=row.reason,
+                    waiting=sum(self._behind(one, heads) == row.id for one in self._rows.values()),
+                )
+                for row in stopped
+                if row.is_dead_letter and row.reason is not None
+            ]
+            return sorted(found, key=lambda one: (one.since, one.head))[:limit]
 
     async def figures(self) -> Figures:
         with self._lock:

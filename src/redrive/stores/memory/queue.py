@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import assert_never
 
+import msgspec
+
 from redrive.clock import wait_at_most
-from redrive.model.delivery import Delivery, Kind, Lease, Status
+from redrive.model.delivery import Delivery, Lease, Status
+from redrive.model.gate import Gate
 from redrive.model.outcome import Fault
 from redrive.model.settlement import (
     Delivered,
@@ -19,34 +21,51 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
+from redrive.policies.gate import Turnstile
 from redrive.store import FORGOTTEN_AFTER, Allowance, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.stores.memory.gates import MemoryGates
 from redrive.stores.memory.row import Row
-from redrive.stores.memory.tables import Tables, Waiter
+from redrive.stores.memory.tables import Waiter
 
 __all__ = ["MemoryQueue"]
 
 
-class MemoryQueue(Tables):
+class MemoryQueue(MemoryGates):
     """`DeliveryQueue` over the tables."""
 
     async def claim(self, request: ClaimRequest) -> Claim:
         with self._lock:
             now = self._clock.now()
             self._has_news = False
+            self._pass_by()
             reachable = self._reachable(request)
             ready = [row for row in reachable if self._may_start(row, now)]
             suspects = self._suspects(request, ready)
-            chosen = suspects[:1] if request.alone else self._choose(request, ready)
+            chosen = (
+                self._choose_suspect(request, suspects)
+                if request.alone
+                else self._choose(request, ready)
+            )
             if chosen:
                 self._workers[request.worker] = now
+            changes, self._breaker_changes = tuple(self._breaker_changes), []
+            gates_open_at, self._gates_open_at = self._gates_open_at, []
+            later = [row.due for row in reachable if not row.is_due(now)]
             return Claim(
                 now=now,
                 deliveries=tuple(
-                    row.lease(request.worker, request.lease, alone=request.alone, now=now)
+                    row.lease(
+                        request.worker,
+                        request.lease,
+                        alone=request.alone,
+                        now=now,
+                        breaker_generation=self._gate(row.destination).breaker.generation,
+                    )
                     for row in chosen
                 ),
-                next_due=min((row.due for row in reachable if not row.is_due(now)), default=None),
+                next_due=min(later + (gates_open_at if ready else []), default=None),
                 suspects=len(suspects) - (len(chosen) if request.alone else 0),
+                changes=changes,
             )
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
@@ -174,29 +193,51 @@ class MemoryQueue(Tables):
 
     def _choose(self, request: ClaimRequest, ready: Iterable[Row]) -> list[Row]:
         in_company = [row for row in ready if not row.is_suspect]
-        chosen = [
-            row for allowance in request.allowances for row in self._take(allowance, in_company)
-        ]
-        return chosen[: request.limit]
+        chosen: list[Row] = []
+        for allowance in request.allowances:
+            total = allowance.total
+            if request.limit is not None:
+                total = min(total, request.limit - len(chosen))
+            chosen += self._take(msgspec.structs.replace(allowance, total=total), in_company)
+        return chosen
+
+    def _choose_suspect(self, request: ClaimRequest, suspects: Sequence[Row]) -> list[Row]:
+        allowances = {one.destination: one for one in request.allowances}
+        for row in suspects[:1]:
+            allowance = msgspec.structs.replace(allowances[row.destination], total=1)
+            return self._take(allowance, [row])
+        return []
 
     def _suspects(self, request: ClaimRequest, ready: Iterable[Row]) -> list[Row]:
-        allowed = [one.destination for one in request.allowances if one.total > 0]
+        allowed = {one.destination: one for one in request.allowances if one.total > 0}
         return sorted(
-            (row for row in ready if row.is_suspect and row.destination in allowed),
+            (
+                row
+                for row in ready
+                if row.is_suspect
+                and row.destination in allowed
+                and self._would_pass(row, allowed[row.destination])
+            ),
             key=_precedence,
         )
 
+    def _would_pass(self, row: Row, allowance: Allowance) -> bool:
+        gate, passage = self._passage(row.destination, self._clock.now())
+        turnstile = Turnstile(gate, passage, total=1, of_kind=allowance.of)
+        return turnstile.lets(row.kind, was_held=_was_held(row, gate))
+
     def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
-        taken: Counter[Kind] = Counter()
-        chosen = []
-        for row in sorted(rows, key=_precedence):
-            if (
-                row.destination == allowance.destination
-                and taken.total() < allowance.total
-                and taken[row.kind] < allowance.of(row.kind)
-            ):
-                taken[row.kind] += 1
-                chosen.append(row)
+        if allowance.destination not in self._destinations:
+            return []
+        now = self._clock.now()
+        turnstile = self._enter(allowance, now)
+        chosen = [
+            row
+            for row in sorted(rows, key=_precedence)
+            if row.destination == allowance.destination
+            and turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate))
+        ]
+        self._leave(allowance.destination, turnstile, now)
         return chosen
 
     def _current(self, lease: Lease, now: datetime) -> Row | None:
@@ -254,6 +295,10 @@ class MemoryQueue(Tables):
             owner_is_alive=seen_at is not None and seen_at > lease_until,
             now=now,
         )
+
+
+def _was_held(row: Row, gate: Gate) -> bool:
+    return gate.reopened_at is not None and row.due <= gate.reopened_at
 
 
 def _precedence(row: Row) -> tuple[int, int]:

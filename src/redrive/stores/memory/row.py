@@ -48,12 +48,14 @@ class Row:
     worker: str | None = None
     lease_until: datetime | None = None
     is_alone: bool = False
+    breaker_generation: int = 0
     settled_at: datetime | None = None
     reason: FailureReason | None = None
     fault: Fault | None = None
     first_failed_at: datetime | None = None
     last_failed_at: datetime | None = None
     resolution: Resolution | None = None
+    was_passed_by: bool = False
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
 
@@ -83,13 +85,22 @@ class Row:
     def is_leased(self, now: datetime) -> bool:
         return self.lease_until is not None and self.lease_until > now
 
-    def lease(self, worker: str, span: timedelta, *, alone: bool, now: datetime) -> Leased:
+    def lease(
+        self,
+        worker: str,
+        span: timedelta,
+        *,
+        alone: bool,
+        now: datetime,
+        breaker_generation: int = 0,
+    ) -> Leased:
         self.status = Status.IN_FLIGHT
         self.token += 1
         self.attempts += 1
         self.worker = worker
         self.lease_until = now + span
         self.is_alone = alone
+        self.breaker_generation = breaker_generation
         return Leased(
             lease=Lease(self.id, self.token),
             destination=self.destination,
@@ -102,6 +113,7 @@ class Row:
             crashes=self.crashes,
             last_crash_at=self.last_crash_at,
             is_alone=alone,
+            breaker_generation=breaker_generation,
         )
 
     def deliver(self, *, now: datetime) -> None:

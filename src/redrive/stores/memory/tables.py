@@ -13,6 +13,7 @@ from redrive.clock import Clock
 from redrive.model.audit import AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
+from redrive.model.gate import BreakerChange, Gate
 from redrive.store import Entry
 from redrive.stores.memory.row import Row
 
@@ -58,11 +59,21 @@ class Tables:
         self._deleted = 0
         self._waiters: list[Waiter] = []
         self._has_news = False
+        self._gates: dict[str, Gate] = {}
+        self._breaker_changes: list[BreakerChange] = []
+        self._gates_open_at: list[datetime] = []
 
     def _lane(self, row: Row) -> Lane | None:
-        if row.event.key is None or self._destinations[row.destination].order is not Order.PARK:
+        order = self._destinations[row.destination].order
+        if row.event.key is None or order is Order.NONE or row.was_passed_by:
             return None
         return Lane(row.destination, row.event.key)
+
+    def _pass_by(self) -> None:
+        """Let dead letters leave their lanes where that is how order is kept."""
+        for row in self._rows.values():
+            if row.is_dead_letter and self._destinations[row.destination].order is Order.SKIP:
+                row.was_passed_by = True
 
     def _heads(self) -> Heads:
         """Return the earliest delivery of each lane that is not out of the way yet."""

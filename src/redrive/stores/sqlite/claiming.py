@@ -7,19 +7,21 @@ to win the interpreter's lock from the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import apsw
 import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Kind, Leased
+from redrive.policies.gate import Turnstile
 from redrive.store import Allowance, Claim, ClaimRequest
-from redrive.stores.codec import json_text, maybe_from_micros, micros
+from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.sqlite.gating import Gatekeeper
 
 __all__ = ["KINDS", "claim", "see_worker"]
 
 KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
+_FIRST = KINDS.index(Kind.FIRST)
 _MOST_PROMOTED = 2_000
 
 _EARLIEST_WAITING = """
@@ -32,8 +34,8 @@ UPDATE redrive_deliveries SET is_ready = 1 WHERE id IN (
 )
 """
 _CANDIDATES = """
-SELECT json_group_array(json_array(-priority, id)) FROM (
-    SELECT priority, id FROM redrive_deliveries
+SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
+    SELECT priority, id, kind, due, destination FROM redrive_deliveries
     WHERE destination = ? AND generation = ? AND kind = ?
       AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
       AND (deadline IS NULL OR deadline > ?)
@@ -41,8 +43,8 @@ SELECT json_group_array(json_array(-priority, id)) FROM (
 )
 """
 _SUSPECTS = """
-SELECT json_group_array(json_array(-priority, id)) FROM (
-    SELECT priority, id FROM redrive_deliveries
+SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
+    SELECT priority, id, kind, due, destination FROM redrive_deliveries
     WHERE destination IN (SELECT value FROM json_each(?))
       AND generation IN (SELECT value FROM json_each(?))
       AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes >= 2
@@ -60,7 +62,7 @@ ORDER BY due LIMIT 1
 _LEASE = """
 UPDATE redrive_deliveries
 SET status = 1, token = token + 1, attempts = attempts + 1, worker = ?, lease_until = ?,
-    is_alone = ?
+    is_alone = ?, breaker_generation = ?
 WHERE id IN (SELECT value FROM json_each(?))
 """
 _LEASED = """
@@ -70,16 +72,25 @@ SELECT '[' || group_concat('[[' || d.id || ',' || d.token || '],' || json_quote(
     || :now || ',' || format('%.6f', d.enqueued_at / 1e6) || ','
     || d.snoozes || ',' || d.crashes || ','
     || iif(d.last_crash_at IS NULL, 'null', format('%.6f', d.last_crash_at / 1e6)) || ','
-    || :alone || ']') || ']'
+    || :alone || ',' || d.breaker_generation || ']') || ']'
 FROM json_each(:ids) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
 CROSS JOIN redrive_destinations t ON t.id = d.destination
 """
 """Each row is a `Leased` as JSON, in the order of its fields."""
 
-_pairs = msgspec.json.Decoder(list[tuple[int, int]])
+
+class _Candidate(msgspec.Struct, array_like=True, frozen=True, order=True):
+    """A delivery that may be claimed; they sort by priority, then in publish order."""
+
+    precedence: int
+    id: int
+    kind: int
+    due: int
+    destination: int
 
 
+_candidates = msgspec.json.Decoder(list[_Candidate])
 # Instants come as seconds with six decimals, which only a decoder that is not strict reads.
 _leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
 
@@ -90,71 +101,152 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     earliest = connection.execute(_EARLIEST_WAITING).get
     if earliest is not None and earliest <= moment:
         connection.execute(_PROMOTE, (moment, _MOST_PROMOTED))
-    known = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
-    numbers = {
-        known[one.destination]: one for one in request.allowances if one.destination in known
-    }
-    scope = (json_text(list(numbers)), json_text(request.generations))
-
-    startable = json_text([number for number, one in numbers.items() if one.total > 0])
-    suspects = _pairs.decode(connection.execute(_SUSPECTS, (startable, scope[1], moment)).get)
-    if request.alone:
-        chosen = [number for _, number in suspects[:1]]
-    else:
-        chosen = [
-            number
-            for destination, allowance in numbers.items()
-            for number in _choose(connection, destination, allowance, request, moment)
-        ][: request.limit]
-    next_due = connection.execute(_NEXT_DUE, scope).get
+    keeper = Gatekeeper(connection, now=now)
+    turn = _Turn(connection, keeper, request, now=now)
+    suspects = turn.suspects()
+    chosen = turn.choose_suspect(suspects) if request.alone else turn.choose()
+    deliveries = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
     return Claim(
         now=now,
-        deliveries=_lease(connection, chosen, request, now=now) if chosen else (),
-        next_due=maybe_from_micros(next_due),
-        suspects=len(suspects) - (len(chosen) if request.alone else 0),
+        deliveries=deliveries,
+        next_due=turn.next_due(),
+        suspects=len(suspects) - len(deliveries if request.alone else ()),
+        changes=keeper.write(),
     )
 
 
-def _choose(
-    connection: apsw.Connection,
-    destination: int,
-    allowance: Allowance,
-    request: ClaimRequest,
-    moment: int,
-) -> list[int]:
-    """Return the ids of a destination that may start: higher priority first, then publish order."""
-    found: list[tuple[int, int]] = []
-    for number, kind in enumerate(KINDS):
-        limit = allowance.of(kind)
-        if limit <= 0:
-            continue
-        of_kind: list[tuple[int, int]] = []
-        for generation in request.generations:
-            of_kind += _pairs.decode(
-                connection.execute(
-                    _CANDIDATES, (destination, generation, number, moment, limit)
-                ).get
-            )
-        found += sorted(of_kind)[:limit]
-    found.sort()
-    return [number for _, number in found[: allowance.total]]
+class _Turn:
+    """One claim: what passes the gates, and in which order."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        keeper: Gatekeeper,
+        request: ClaimRequest,
+        *,
+        now: datetime,
+    ) -> None:
+        self._connection = connection
+        self._keeper = keeper
+        self._request = request
+        self._now = now
+        self._moment = micros(now)
+        self._allowances = {
+            one.destination: one for one in request.allowances if one.destination in keeper.numbers
+        }
+        self._names = {number: name for name, number in keeper.numbers.items()}
+        self._opening: list[datetime] = []
+
+    def suspects(self) -> list[_Candidate]:
+        """Return the deliveries that may only run alone, if their gate lets them through now."""
+        startable = [
+            self._keeper.numbers[name] for name, one in self._allowances.items() if one.total > 0
+        ]
+        found = _candidates.decode(
+            self._connection.execute(
+                _SUSPECTS,
+                (json_text(startable), json_text(self._request.generations), self._moment),
+            ).get
+        )
+        return [
+            one
+            for one in found
+            if _passing(self._turnstile(self._names[one.destination], total=1), [one])
+        ]
+
+    def choose_suspect(self, suspects: list[_Candidate]) -> dict[str, list[int]]:
+        """Return the first suspect, and charge its gate."""
+        for one in suspects[:1]:
+            name = self._names[one.destination]
+            return {name: self._charge(name, self._turnstile(name, total=1), [one])}
+        return {}
+
+    def choose(self) -> dict[str, list[int]]:
+        """Return what may start, by destination: higher priority first, then publish order."""
+        chosen: dict[str, list[int]] = {}
+        left = self._request.limit
+        for name, allowance in self._allowances.items():
+            total = allowance.total if left is None else min(allowance.total, left)
+            if total <= 0:
+                continue
+            turnstile = self._turnstile(name, total=total)
+            found = self._candidates(name, allowance, most=max(1, turnstile.left))
+            chosen[name] = self._charge(name, turnstile, found)
+            if left is not None:
+                left -= len(chosen[name])
+        return chosen
+
+    def next_due(self) -> datetime | None:
+        """Return when something more may be claimed."""
+        numbers = json_text([self._keeper.numbers[name] for name in self._allowances])
+        due = self._connection.execute(
+            _NEXT_DUE, (numbers, json_text(self._request.generations))
+        ).get
+        return min([*self._opening, *([] if due is None else [from_micros(due)])], default=None)
+
+    def _turnstile(self, name: str, *, total: int) -> Turnstile:
+        passage = self._keeper.passage(name)
+        of_kind = self._allowances[name].of
+        return Turnstile(self._keeper.gate(name), passage, total=total, of_kind=of_kind)
+
+    def _charge(self, name: str, turnstile: Turnstile, found: list[_Candidate]) -> list[int]:
+        """Return the ids of those that pass the gate, and charge it for them."""
+        chosen = _passing(turnstile, found)
+        if turnstile.again_at is not None and len(chosen) < len(found):
+            self._opening.append(turnstile.again_at)
+        self._keeper.put(name, turnstile.charged(self._keeper.limits(name), now=self._now))
+        return [one.id for one in chosen]
+
+    def _candidates(self, name: str, allowance: Allowance, *, most: int) -> list[_Candidate]:
+        found: list[_Candidate] = []
+        for number, kind in enumerate(KINDS):
+            limit = min(allowance.of(kind), most)
+            if limit <= 0:
+                continue
+            for generation in self._request.generations:
+                found += _candidates.decode(
+                    self._connection.execute(
+                        _CANDIDATES,
+                        (self._keeper.numbers[name], generation, number, self._moment, limit),
+                    ).get
+                )
+        found.sort()
+        return found
+
+
+def _passing(turnstile: Turnstile, found: list[_Candidate]) -> list[_Candidate]:
+    reopened_at = turnstile.gate.reopened_at
+    held_until = 0 if reopened_at is None else micros(reopened_at)
+    if all(one.kind == _FIRST and one.due > held_until for one in found):
+        return found[: turnstile.lets_first(len(found))]
+    return [one for one in found if turnstile.lets(KINDS[one.kind], was_held=one.due <= held_until)]
 
 
 def _lease(
     connection: apsw.Connection,
-    chosen: Sequence[int],
+    chosen: dict[str, list[int]],
+    keeper: Gatekeeper,
     request: ClaimRequest,
     *,
     now: datetime,
 ) -> tuple[Leased, ...]:
-    ids = json_text(chosen)
-    moment = micros(now)
+    moment, until = micros(now), micros(now + request.lease)
+    everything: list[int] = []
+    for name, numbers in chosen.items():
+        if numbers:
+            generation = keeper.gate(name).breaker.generation
+            connection.execute(
+                _LEASE, (request.worker, until, request.alone, generation, json_text(numbers))
+            )
+            everything += numbers
+    if not everything:
+        return ()
     see_worker(connection, request.worker, moment)
-    until = micros(now + request.lease)
-    connection.execute(_LEASE, (request.worker, until, request.alone, ids))
     instant = f"{moment // 1_000_000}.{moment % 1_000_000:06}"
-    alone = json_text(request.alone)
-    found = connection.execute(_LEASED, {"ids": ids, "now": instant, "alone": alone}).get
+    found = connection.execute(
+        _LEASED,
+        {"ids": json_text(everything), "now": instant, "alone": json_text(request.alone)},
+    ).get
     return _leased.decode(found)
 
 

@@ -10,7 +10,7 @@ import apsw
 
 from redrive.model.delivery import Delivery, Status
 from redrive.model.settlement import FailureReason
-from redrive.store import DestinationFigures, Figures, Page, Query, WorkerFigures
+from redrive.store import DestinationFigures, Figures, LaneFigures, Page, Query, WorkerFigures
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
@@ -25,7 +25,7 @@ from redrive.stores.codec import (
 from redrive.stores.sqlite.claiming import KINDS
 from redrive.stores.sqlite.log import count, read_routes
 
-__all__ = ["STATUSES", "figures", "find", "find_deliveries"]
+__all__ = ["STATUSES", "figures", "find", "find_deliveries", "lanes"]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
@@ -93,6 +93,20 @@ SELECT destination,
        min(CASE WHEN status = 0 AND NOT is_behind AND due <= :now THEN due END)
 FROM redrive_deliveries GROUP BY destination
 """
+_STOPPED_LANES = """
+SELECT t.name, d.lane, d.id, d.settled_at, d.reason, (
+    SELECT count(*) FROM redrive_deliveries AS next
+    WHERE next.destination = d.destination AND next.lane = d.lane AND next.is_behind
+      AND next.status <> 2 AND next.resolution IS NULL AND next.status = 0
+)
+FROM redrive_deliveries d JOIN redrive_destinations t ON t.id = d.destination
+WHERE d.status = 3 AND d.resolution IS NULL AND d.lane IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM redrive_deliveries AS head
+    WHERE head.destination = d.destination AND head.lane = d.lane AND head.id < d.id
+      AND head.status <> 2 AND head.resolution IS NULL
+)
+ORDER BY d.settled_at, d.id LIMIT ?
+"""
 _WORKERS = """
 SELECT w.id, w.seen_at, (
     SELECT count(*) FROM redrive_deliveries d WHERE d.status = 1 AND d.worker = w.id
@@ -147,6 +161,23 @@ def find_deliveries(
 ) -> list[Delivery]:
     """Return the deliveries of a condition of ours, whole."""
     return [_delivery(row) for row in connection.execute(_DELIVERIES + where, values)]
+
+
+def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:
+    """Carry out `Inspection.lanes`."""
+    return [
+        LaneFigures(
+            destination=destination,
+            key=key,
+            head=head,
+            since=from_micros(since),
+            reason=FailureReason(reason),
+            waiting=waiting,
+        )
+        for destination, key, head, since, reason, waiting in connection.execute(
+            _STOPPED_LANES, (limit,)
+        )
+    ]
 
 
 def figures(connection: apsw.Connection, *, now: datetime) -> Figures:

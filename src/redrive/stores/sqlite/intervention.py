@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import apsw
-import msgspec
 
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Resolution
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
-from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.codec import json_text, micros
+from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.log import grow
-from redrive.stores.sqlite.settling import free_lanes
+from redrive.stores.sqlite.settling import free_lanes, lanes_of, pass_by
 
 __all__ = [
     "cancel",
@@ -23,7 +23,6 @@ __all__ = [
     "expire",
     "has_expired",
     "prioritise",
-    "read_audit",
     "replay",
     "reschedule",
     "resolve",
@@ -38,7 +37,6 @@ SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, cra
     deadline = CASE WHEN deadline > ?1 THEN deadline END
 WHERE id = ?4
 """
-_ids = msgspec.json.Decoder(tuple[int, ...])
 
 
 def replay(
@@ -60,7 +58,8 @@ def replay(
         cycles = (*delivery.cycles, _cycle(delivery, actor, now=now))[-history:]
         connection.execute(_REPLAY, (micros(now), json_text(cycles), generation, delivery.id))
     changed = [delivery.id for delivery in dead]
-    _record(connection, "replay", changed, actor, now=now, detail=generation or "")
+    if changed:
+        record(connection, "replay", changed, actor, now=now, detail=generation or "")
     return changed
 
 
@@ -70,24 +69,11 @@ def delete(
     """Carry out `Intervention.delete`."""
     changed = _in_status(connection, ids, "status = 3")
     if changed:
-        lanes = [
-            (destination, lane)
-            for destination, lane in connection.execute(
-                "SELECT destination, lane FROM redrive_deliveries "
-                f"WHERE {_OF} AND lane IS NOT NULL",
-                (json_text(changed),),
-            )
-        ]
+        lanes = lanes_of(connection, changed)
         connection.execute(f"DELETE FROM redrive_deliveries WHERE {_OF}", (json_text(changed),))
         grow(connection, "deleted", len(changed))
-        for destination, lane in lanes:
-            connection.execute(
-                "UPDATE redrive_deliveries SET is_behind = 0 WHERE id = ("
-                "SELECT min(id) FROM redrive_deliveries "
-                "WHERE destination = ? AND lane = ? AND status <> 2 AND resolution IS NULL)",
-                (destination, lane),
-            )
-    _record(connection, "delete", changed, actor, now=now)
+        free_lanes(connection, lanes)
+        record(connection, "delete", changed, actor, now=now)
     return changed
 
 
@@ -101,8 +87,8 @@ def resolve(
             f"UPDATE redrive_deliveries SET resolution = ? WHERE {_OF}",
             (json_text(Resolution(by=actor.by, at=now, why=actor.why)), json_text(changed)),
         )
-        free_lanes(connection, changed)
-    _record(connection, "resolve", changed, actor, now=now)
+        free_lanes(connection, lanes_of(connection, changed))
+        record(connection, "resolve", changed, actor, now=now)
     return changed
 
 
@@ -117,7 +103,8 @@ def cancel(
         rule="operator",
     )
     _fail_pending(connection, changed, FailureReason.CANCELLED, fault, now=now)
-    _record(connection, "cancel", changed, actor, now=now)
+    if changed:
+        record(connection, "cancel", changed, actor, now=now)
     return changed
 
 
@@ -165,7 +152,8 @@ def reschedule(
         f"UPDATE redrive_deliveries SET due = ?, is_ready = ? WHERE {_OF}",
         (micros(due), due <= now, json_text(changed)),
     )
-    _record(connection, "reschedule", changed, actor, now=now, detail=due.isoformat())
+    if changed:
+        record(connection, "reschedule", changed, actor, now=now, detail=due.isoformat())
     return changed
 
 
@@ -182,31 +170,9 @@ def prioritise(
     connection.execute(
         f"UPDATE redrive_deliveries SET priority = ? WHERE {_OF}", (priority, json_text(changed))
     )
-    _record(connection, "prioritise", changed, actor, now=now, detail=str(priority))
+    if changed:
+        record(connection, "prioritise", changed, actor, now=now, detail=str(priority))
     return changed
-
-
-def read_audit(
-    connection: apsw.Connection, *, before: int | None, limit: int
-) -> Sequence[AuditEntry]:
-    """Carry out `Audit.audit`."""
-    return tuple(
-        AuditEntry(
-            id=number,
-            at=from_micros(at),
-            by=by,
-            why=why,
-            action=action,
-            count=count,
-            deliveries=_ids.decode(deliveries),
-            detail=detail,
-        )
-        for number, at, by, why, action, count, deliveries, detail in connection.execute(
-            "SELECT id, at, by, why, action, count, deliveries, detail FROM redrive_audit "
-            "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2",
-            (before, limit),
-        )
-    )
 
 
 def _cycle(delivery: Delivery, actor: Actor, *, now: datetime) -> Cycle:
@@ -248,20 +214,4 @@ def _fail_pending(
         "WHERE id IN (SELECT value FROM json_each(?4))",
         (reason, json_text(fault), micros(now), json_text(ids)),
     )
-
-
-def _record(
-    connection: apsw.Connection,
-    action: str,
-    ids: Sequence[DeliveryId],
-    actor: Actor,
-    *,
-    now: datetime,
-    detail: str = "",
-) -> None:
-    if ids:
-        connection.execute(
-            "INSERT INTO redrive_audit (at, by, why, action, count, deliveries, detail) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (micros(now), actor.by, actor.why, action, len(ids), json_text(ids), detail),
-        )
+    pass_by(connection, ids)

@@ -16,7 +16,16 @@ from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, mic
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.log import grow
 
-__all__ = ["free_lanes", "heartbeat", "overdue", "release", "rescue", "settle"]
+__all__ = [
+    "free_lanes",
+    "heartbeat",
+    "lanes_of",
+    "overdue",
+    "pass_by",
+    "release",
+    "rescue",
+    "settle",
+]
 
 _CURRENT = """
 SELECT json_group_array(json_array(d.id, d.token)), count(d.lane)
@@ -33,15 +42,24 @@ LEFT JOIN redrive_workers w ON w.id = d.worker
 WHERE d.status = 1 AND d.lease_until <= ?
 ORDER BY d.lease_until LIMIT ?
 """
+_LANES = """
+SELECT DISTINCT d.destination, d.lane
+FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+WHERE d.lane IS NOT NULL
+"""
+_LEAVE_LANES = """
+UPDATE redrive_deliveries SET lane = NULL WHERE id IN (SELECT value FROM json_each(?))
+  AND lane IS NOT NULL
+  AND destination IN (SELECT id FROM redrive_destinations WHERE document ->> 'order' = 'skip')
+"""
 _FREE_LANES = """
 UPDATE redrive_deliveries SET is_behind = 0 WHERE id IN (
     SELECT (
         SELECT min(next.id) FROM redrive_deliveries AS next
-        WHERE next.destination = d.destination AND next.lane = d.lane
+        WHERE next.destination = value ->> 0 AND next.lane = value ->> 1
           AND next.status <> 2 AND next.resolution IS NULL
     )
-    FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
-    WHERE d.lane IS NOT NULL
+    FROM json_each(?)
 )
 """
 _LOG = """CASE WHEN ?1 IS NULL THEN log
@@ -99,42 +117,69 @@ def settle(
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.settle`."""
     current, has_lanes = _current(connection, [one.lease for one in batch], now=now)
-    moment = micros(now)
     refused: list[Lease] = []
     delivered: list[int] = []
+    failed: list[int] = []
     for one in batch:
         if one.lease not in current:
             refused.append(one.lease)
             continue
         current.remove(one.lease)
-        number, attempt = one.lease.delivery_id, one.attempt and json_text(one.attempt)
-        match one.settlement:
-            case Delivered():
-                delivered.append(number)
-            case RetryAt(when=when, fault=fault):
-                connection.execute(
-                    _RETRY, (attempt, history, micros(when), moment, json_text(fault), number)
-                )
-            case Snoozed(until=until):
-                connection.execute(_SNOOZE, (attempt, history, micros(until), moment, number))
-            case Failed(reason=reason, fault=fault):
-                connection.execute(
-                    _FAIL, (attempt, history, reason, moment, json_text(fault), number)
-                )
-            case never:
-                assert_never(never)
+        if isinstance(one.settlement, Delivered):
+            delivered.append(one.lease.delivery_id)
+        else:
+            _put_back(connection, one, one.settlement, moment=micros(now), history=history)
+            if isinstance(one.settlement, Failed):
+                failed.append(one.lease.delivery_id)
     if refused:
         grow(connection, "refused_settlements", len(refused))
+    if failed and has_lanes:
+        pass_by(connection, failed)
     if delivered:
-        connection.execute(_DELIVER, (moment, json_text(delivered)))
+        connection.execute(_DELIVER, (micros(now), json_text(delivered)))
         if has_lanes:
-            free_lanes(connection, delivered)
+            free_lanes(connection, lanes_of(connection, delivered))
     return refused
 
 
-def free_lanes(connection: apsw.Connection, ids: Sequence[int]) -> None:
-    """Let the next delivery go in each lane where one of these no longer stands in front."""
-    connection.execute(_FREE_LANES, (json_text(ids),))
+def _put_back(
+    connection: apsw.Connection,
+    settled: Settled,
+    settlement: RetryAt | Snoozed | Failed,
+    *,
+    moment: int,
+    history: int,
+) -> None:
+    number, attempt = settled.lease.delivery_id, settled.attempt and json_text(settled.attempt)
+    match settlement:
+        case RetryAt(when=when, fault=fault):
+            connection.execute(
+                _RETRY, (attempt, history, micros(when), moment, json_text(fault), number)
+            )
+        case Snoozed(until=until):
+            connection.execute(_SNOOZE, (attempt, history, micros(until), moment, number))
+        case Failed(reason=reason, fault=fault):
+            connection.execute(_FAIL, (attempt, history, reason, moment, json_text(fault), number))
+        case never:
+            assert_never(never)
+
+
+def lanes_of(connection: apsw.Connection, ids: Sequence[int]) -> list[tuple[int, str]]:
+    """Return the lanes these deliveries are in."""
+    return list(connection.execute(_LANES, (json_text(ids),)))
+
+
+def free_lanes(connection: apsw.Connection, lanes: Sequence[tuple[int, str]]) -> None:
+    """Let the next delivery go in each of the lanes, if nothing stands in front of it."""
+    connection.execute(_FREE_LANES, (json_text(lanes),))
+
+
+def pass_by(connection: apsw.Connection, ids: Sequence[int]) -> None:
+    """Let dead letters leave their lanes where that is how order is kept."""
+    lanes = lanes_of(connection, ids)
+    if lanes:
+        connection.execute(_LEAVE_LANES, (json_text(ids),))
+        free_lanes(connection, lanes)
 
 
 def release(
@@ -223,6 +268,7 @@ def rescue(
                 )
             case Failed(reason=reason, fault=fault):
                 connection.execute(_CONDEMN, (moment, reason, json_text(fault), number))
+                pass_by(connection, [number])
             case never:
                 assert_never(never)
     return refused

@@ -18,6 +18,7 @@ from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Lease
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
+from redrive.model.gate import BreakerChange, GateFigures
 from redrive.store import (
     Append,
     Capabilities,
@@ -26,15 +27,25 @@ from redrive.store import (
     Entry,
     Figures,
     Finding,
+    LaneFigures,
     LoggedEvent,
     Overdue,
     Page,
     Query,
+    Report,
     Rescue,
     RoutesChanged,
     Settled,
 )
-from redrive.stores.sqlite import claiming, inspection, intervention, log, settling
+from redrive.stores.sqlite import (
+    auditing,
+    claiming,
+    gating,
+    inspection,
+    intervention,
+    log,
+    settling,
+)
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.schema import migrate
@@ -182,6 +193,33 @@ class SqliteStore:
             lambda c, now: settling.settle(c, batch, now=now, history=self._history)
         )
 
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+        return await self._write(lambda c, now: gating.report(c, batch, chance=chance, now=now))
+
+    async def gates(self) -> Sequence[GateFigures]:
+        now = self._clock.now()
+        return await self._reader.call(lambda c: gating.figures(c, now=now))
+
+    async def pause(self, destination: str, *, actor: Actor) -> bool:
+        return await self._write(lambda c, now: gating.pause(c, destination, actor=actor, now=now))
+
+    async def resume(self, destination: str, *, actor: Actor) -> bool:
+        return await self._write(
+            lambda c, now: gating.resume(c, destination, actor=actor, now=now), rings=True
+        )
+
+    async def open_breaker(
+        self, destination: str, *, until: datetime | None, actor: Actor
+    ) -> BreakerChange:
+        return await self._write(
+            lambda c, now: gating.open_breaker(c, destination, until=until, actor=actor, now=now)
+        )
+
+    async def reset_breaker(self, destination: str, *, actor: Actor) -> BreakerChange:
+        return await self._write(
+            lambda c, now: gating.reset_breaker(c, destination, actor=actor, now=now), rings=True
+        )
+
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._write(lambda c, now: settling.release(c, leases, now=now), rings=True)
 
@@ -234,6 +272,9 @@ class SqliteStore:
         )
         return found[0] if found else None
 
+    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
+        return await self._reader.call(lambda c: inspection.lanes(c, limit=limit))
+
     async def figures(self) -> Figures:
         now = self._clock.now()
         return await self._reader.call(lambda c: inspection.figures(c, now=now))
@@ -277,9 +318,7 @@ class SqliteStore:
         )
 
     async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        return await self._reader.call(
-            lambda c: intervention.read_audit(c, before=before, limit=limit)
-        )
+        return await self._reader.call(lambda c: auditing.read_audit(c, before=before, limit=limit))
 
     async def _write(
         self, job: Callable[[apsw.Connection, datetime], T], *, rings: bool = False

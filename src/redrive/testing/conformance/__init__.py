@@ -9,6 +9,11 @@ import pytest_asyncio
 
 from redrive.testing.conformance.claiming import ClaimingConformance, KindConformance
 from redrive.testing.conformance.fencing import FencingConformance
+from redrive.testing.conformance.gating import (
+    BreakerConformance,
+    PauseConformance,
+    RateConformance,
+)
 from redrive.testing.conformance.inspecting import (
     FigureConformance,
     FindingConformance,
@@ -21,6 +26,7 @@ from redrive.testing.conformance.intervening import (
 )
 from redrive.testing.conformance.lanes import LaneConformance
 from redrive.testing.conformance.lasting import DurabilityConformance, WaitingConformance
+from redrive.testing.conformance.ordering import OrderConformance
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
 from redrive.testing.conformance.rescuing import (
     DeadlineConformance,
@@ -52,6 +58,10 @@ class StoreConformance(
     SuspectConformance,
     DeadlineConformance,
     LaneConformance,
+    OrderConformance,
+    BreakerConformance,
+    RateConformance,
+    PauseConformance,
     FindingConformance,
     PagingConformance,
     FigureConformance,

@@ -12,6 +12,12 @@ CREATE TABLE redrive_destinations (
     document TEXT NOT NULL
 );
 
+-- What all workers share of a destination: its breaker, its buckets, its pause.
+CREATE TABLE redrive_gates (
+    destination INTEGER PRIMARY KEY REFERENCES redrive_destinations (id),
+    document    TEXT NOT NULL
+);
+
 -- The log. The document is the whole event; the columns beside it are there to be searched.
 CREATE TABLE redrive_events (
     position     INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -52,6 +58,7 @@ CREATE TABLE redrive_deliveries (
     snoozes         INTEGER NOT NULL DEFAULT 0,
     crashes         INTEGER NOT NULL DEFAULT 0,
     is_alone        INTEGER NOT NULL DEFAULT 0,
+    breaker_generation INTEGER NOT NULL DEFAULT 0,
     worker          TEXT,
     lease_until     INTEGER,
     settled_at      INTEGER,

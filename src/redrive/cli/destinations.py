@@ -1,0 +1,180 @@
+"""The commands about destinations: what holds them, pauses, and breakers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli.options import By, Json, Reason, Store, Why
+from redrive.cli.printing import print_json, print_result
+from redrive.cli.session import current_user, in_session
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+    from redrive.model.gate import BreakerChange, GateFigures
+    from redrive.store import Figures
+
+__all__ = [
+    "list_breakers",
+    "list_destinations",
+    "open_breaker",
+    "pause",
+    "reset_breaker",
+    "resume",
+    "survey",
+]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The destination's name.")]
+
+
+async def survey(app: Redrive) -> tuple[Figures, Sequence[GateFigures]]:
+    """Return the figures, and the gates of the destinations in them."""
+    return await app.operations.status(), await app.operations.gates()
+
+
+def list_destinations(*, store: Store = None, json: Json = False) -> None:
+    """List destinations: their limits, and what holds them now."""
+    figures, gates = in_session(survey, store=store)
+    if json:
+        patterns = {one.name: one.patterns for one in figures.destinations}
+        print_json(
+            {
+                "destinations": [
+                    {
+                        "name": one.destination,
+                        "patterns": patterns.get(one.destination, ()),
+                        "limits": one.limits,
+                        "gate": one.gate,
+                        "hold": one.hold,
+                        "until": one.until,
+                    }
+                    for one in gates
+                ]
+            }
+        )
+    else:
+        from redrive.cli.show.destinations import destinations
+
+        print_result(*destinations(figures, gates))
+
+
+def pause(
+    name: Name, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Stop a destination; its deliveries wait, and no attempt is spent."""
+    _check_reason(why, "pause a destination")
+    is_new = in_session(
+        lambda app: app.operations.pause(name, by=by or current_user(), why=why), store=store
+    )
+    _tell(
+        name,
+        f"Paused {name}." if is_new else f"{name} was paused already.",
+        is_new=is_new,
+        json=json,
+    )
+
+
+def resume(
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Let a paused destination go on."""
+    is_new = in_session(
+        lambda app: app.operations.resume(name, by=by or current_user(), why=why), store=store
+    )
+    _tell(
+        name,
+        f"Resumed {name}; what has waited goes out at the pace of retries."
+        if is_new
+        else f"{name} was not paused.",
+        is_new=is_new,
+        json=json,
+    )
+
+
+def list_breakers(*, store: Store = None, json: Json = False) -> None:
+    """List breakers: their states, and what happens next."""
+    figures, gates = in_session(survey, store=store)
+    if json:
+        print_json(
+            {
+                "breakers": [
+                    {
+                        "destination": one.destination,
+                        "state": one.gate.breaker,
+                        "breaker": one.limits.breaker,
+                    }
+                    for one in gates
+                ]
+            }
+        )
+    else:
+        from redrive.cli.show.destinations import breakers
+
+        print_result(*breakers(gates, now=figures.now))
+
+
+def open_breaker(
+    name: Name,
+    *,
+    why: Reason,
+    span: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="For 5m, say; until it is reset if left out."),
+    ] = None,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Open a breaker by hand: nothing is sent, and no attempt spent."""
+    from redrive.cli.reading import maybe_moment
+
+    _check_reason(why, "open a breaker")
+    until = maybe_moment(span, name="for")
+    change = in_session(
+        lambda app: app.operations.open_breaker(
+            name, by=by or current_user(), why=why, until=until
+        ),
+        store=store,
+    )
+    _tell_change(change, json=json)
+
+
+def reset_breaker(
+    name: Name, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Close a breaker by hand, and forget what it has counted."""
+    _check_reason(why, "reset a breaker")
+    change = in_session(
+        lambda app: app.operations.reset_breaker(name, by=by or current_user(), why=why),
+        store=store,
+    )
+    _tell_change(change, json=json)
+
+
+def _check_reason(why: str, act: str) -> None:
+    from redrive.errors import UsageError
+
+    if not why:
+        raise UsageError(f"A reason is needed to {act}; say why.")
+
+
+def _tell(name: str, sentence: str, *, is_new: bool, json: bool) -> None:
+    if json:
+        changed, unchanged = ([name], []) if is_new else ([], [name])
+        print_json({"changed": changed, "unchanged": unchanged})
+    else:
+        print_result(sentence)
+    if not is_new:
+        raise typer.Exit(1)
+
+
+def _tell_change(change: BreakerChange, *, json: bool) -> None:
+    if json:
+        print_json(change)
+    else:
+        from redrive.cli.show.destinations import changed
+        from redrive.clock import SystemClock
+
+        print_result(changed(change, now=SystemClock().now()))

@@ -1,0 +1,173 @@
+"""Destinations: what limits them, what holds them now, and their breakers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import assert_never
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redrive.cli.show.words import ago, counted, pace, safe
+from redrive.model.duration import rough_duration, spell_duration
+from redrive.model.gate import (
+    BreakerChange,
+    BreakerState,
+    Closed,
+    GateFigures,
+    HalfOpen,
+    Hold,
+    Open,
+)
+from redrive.model.limits import Breaker, Limits
+from redrive.store import DestinationFigures, Figures
+
+__all__ = ["breakers", "changed", "destinations", "held"]
+
+_NONE = "No destination yet; a worker registers those of its app when it starts."
+_SHUT = (Hold.PAUSED, Hold.BLOCKED, Hold.BREAKER_OPEN, Hold.PROBING, Hold.SLOWED)
+
+
+def destinations(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[RenderableType]:
+    """Show each destination with its breaker, what holds it and what limits it."""
+    if not gates:
+        yield Text(_NONE)
+        return
+    known = {one.name: one for one in figures.destinations}
+    table = _table("Destination", "Breaker", "Held", last="Limits")
+    for one in gates:
+        table.add_row(
+            _name(one, known.get(one.destination)),
+            _state(one),
+            _hold(one, known.get(one.destination), now=figures.now),
+            _limits(one, now=figures.now),
+        )
+    yield table
+
+
+def breakers(gates: Sequence[GateFigures], *, now: datetime) -> Iterator[RenderableType]:
+    """Show the state of each breaker, and what happens next."""
+    if not gates:
+        yield Text(_NONE)
+        return
+    table = _table("Destination", "State", "Since", last="Next")
+    for one in gates:
+        since = one.gate.breaker.since
+        table.add_row(
+            safe(one.destination),
+            _state(one),
+            Text("-", style="dim") if since is None else ago(since, now),
+            _next(one.gate.breaker, one.limits.breaker, now=now),
+        )
+    yield table
+
+
+def changed(change: BreakerChange, *, now: datetime) -> Text:
+    """Say what became of a breaker."""
+    name = safe(change.destination)
+    match change.after:
+        case Open(until=until):
+            end = "until it is reset" if until is None else f"and tried again {ago(until, now)}"
+            return Text(f"The breaker of {name} is open, {end}.")
+        case Closed() | HalfOpen():
+            return Text(f"The breaker of {name} is {_word(change.after)}.")
+        case never:
+            assert_never(never)
+
+
+def held(gate: GateFigures | None, destination: DestinationFigures | None) -> str:
+    """Say in a word what holds a destination; a limit holds only what is due."""
+    if gate is None or gate.hold is None:
+        return ""
+    has_due = destination is not None and destination.oldest_due is not None
+    return gate.hold.label if has_due or gate.hold in _SHUT else ""
+
+
+def _table(*columns: str, last: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    for column in columns:
+        table.add_column(column, overflow="ellipsis", max_width=30)
+    table.add_column(last, ratio=1, overflow="fold")
+    return table
+
+
+def _name(gate: GateFigures, destination: DestinationFigures | None) -> Text:
+    text = Text(safe(gate.destination))
+    if destination is not None:
+        text.append(f"\n{safe(', '.join(destination.patterns))}", style="dim")
+    return text
+
+
+def _state(gate: GateFigures) -> Text:
+    state = gate.gate.breaker
+    if gate.limits.breaker is None and isinstance(state, Closed):
+        return Text("-", style="dim")
+    return Text(_word(state), style="" if isinstance(state, Closed) else "red")
+
+
+def _hold(gate: GateFigures, destination: DestinationFigures | None, *, now: datetime) -> Text:
+    word = held(gate, destination)
+    if not word:
+        return Text("-", style="dim")
+    text = Text(word, style="yellow")
+    if gate.until is not None and gate.until > now:
+        text.append(f"\nfor {rough_duration(gate.until - now)}", style="dim")
+    return text
+
+
+def _limits(gate: GateFigures, *, now: datetime) -> Text:
+    text = Text(" · ".join(_spelled(gate.limits)) or "none")
+    pause = gate.gate.pause
+    if pause is not None:
+        why = f": {safe(pause.why)}" if pause.why else ""
+        text.append(f"\npaused by {safe(pause.by)}, {ago(pause.at, now)}{why}", style="yellow")
+    return text
+
+
+def _spelled(limits: Limits) -> Iterator[str]:
+    for name, rate in (
+        ("rate", limits.rate),
+        ("retries", limits.retry_rate),
+        ("replays", limits.replay_rate),
+    ):
+        if rate is not None:
+            yield f"{name} {pace(rate)}"
+    if limits.retry_budget is not None:
+        yield f"budget {limits.retry_budget:.0%}"
+    if limits.concurrency is not None:
+        yield f"{limits.concurrency} at once"
+
+
+def _word(state: BreakerState) -> str:
+    match state:
+        case Closed():
+            return "closed"
+        case Open():
+            return "open"
+        case HalfOpen():
+            return "half-open"
+        case never:
+            assert_never(never)
+
+
+def _next(state: BreakerState, breaker: Breaker | None, *, now: datetime) -> str:
+    match state:
+        case Open(until=until):
+            return "open until it is reset" if until is None else f"tried again {ago(until, now)}"
+        case Closed() | HalfOpen() if breaker is None:
+            return "no breaker"
+        case HalfOpen(successes=successes):
+            return f"closes after {breaker.successes} successes, {successes} so far"
+        case Closed(in_a_row=in_a_row):
+            so_far = f", {in_a_row} so far" if in_a_row else ""
+            share = (
+                f", or when {breaker.rate:.0%} of at least "
+                f"{counted(breaker.least_calls, 'call')} in {spell_duration(breaker.window)} fail"
+                if breaker.rate is not None
+                else ""
+            )
+            return f"opens after {counted(breaker.failures, 'failure')} in a row{so_far}{share}"
+        case never:
+            assert_never(never)

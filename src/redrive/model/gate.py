@@ -1,0 +1,125 @@
+"""Gates: what stands between a destination's deliveries and its workers, shared by all of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from redrive.model.limits import Limits
+
+__all__ = [
+    "BreakerChange",
+    "BreakerState",
+    "Bucket",
+    "Closed",
+    "Gate",
+    "GateFigures",
+    "HalfOpen",
+    "Hold",
+    "Open",
+    "Pause",
+]
+
+
+class Hold(StrEnum):
+    """Why a gate lets nothing, or not everything, through."""
+
+    PAUSED = "paused"
+    BLOCKED = "blocked"
+    BREAKER_OPEN = "breaker_open"
+    PROBING = "probing"
+    SLOWED = "slowed"
+    RATE = "rate"
+    RETRY_RATE = "retry_rate"
+    REPLAY_RATE = "replay_rate"
+    RETRY_BUDGET = "retry_budget"
+    CONCURRENCY = "concurrency"
+
+    @property
+    def label(self) -> str:
+        """The hold in words."""
+        return "rate limit" if self is Hold.RATE else self.replace("_", " ")
+
+
+class Closed(msgspec.Struct, frozen=True, kw_only=True, tag="closed", omit_defaults=True):
+    """The breaker lets everything through and counts failures."""
+
+    generation: int = 0
+    since: datetime | None = None
+    in_a_row: int = 0
+    window_began: datetime | None = None
+    calls: int = 0
+    failed: int = 0
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open", omit_defaults=True):
+    """The breaker lets nothing through before `until`; for ever if a person gave no end."""
+
+    generation: int
+    since: datetime
+    until: datetime | None = None
+    times: int = 1
+
+
+class HalfOpen(msgspec.Struct, frozen=True, kw_only=True, tag="half_open", omit_defaults=True):
+    """The breaker lets a few probes through: enough successes close it, a failure opens it."""
+
+    generation: int
+    since: datetime
+    times: int
+    successes: int = 0
+
+
+BreakerState = Closed | Open | HalfOpen
+
+
+class Bucket(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tokens there were at an instant; before its first use a bucket is full."""
+
+    tokens: float = 0.0
+    at: datetime | None = None
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A person stopped the destination."""
+
+    by: str
+    why: str
+    at: datetime
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of one destination that all workers share.
+
+    What came due before `reopened_at` waited behind a closed gate: it is let through at the pace
+    of retries.
+    """
+
+    breaker: BreakerState = Closed()
+    first: Bucket = Bucket()
+    retry: Bucket = Bucket()
+    replay: Bucket = Bucket()
+    budget: Bucket = Bucket()
+    pause: Pause | None = None
+    slow_until: datetime | None = None
+    reopened_at: datetime | None = None
+
+
+class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A breaker went from one state to another."""
+
+    destination: str
+    before: BreakerState
+    after: BreakerState
+
+
+class GateFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination's gate as people see it: what holds it now, and until when if that is known."""
+
+    destination: str
+    gate: Gate
+    limits: Limits
+    hold: Hold | None = None
+    until: datetime | None = None

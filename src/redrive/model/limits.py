@@ -1,0 +1,135 @@
+"""Limits: how hard a destination may be pressed, and when it counts as down."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.errors import ConfigurationError
+from redrive.model.duration import Duration, duration
+
+__all__ = ["Breaker", "Limits", "Rate", "read_rate"]
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BURST_SHARE = 10
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """So many per second, and as many at once as `burst` allows.
+
+    Over any stretch of `w` seconds at most `per_second * w + burst` get through.
+    """
+
+    per_second: float
+    burst: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.per_second > 0 or not self.burst >= 1:
+            raise ConfigurationError(
+                f"A rate of {self.per_second!r} a second with a burst of {self.burst!r} lets "
+                'nothing through; write a rate above 0, such as "100/s", and a burst from 1.'
+            )
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """When a destination counts as down, and how to find out that it is not.
+
+    It opens after `failures` transient failures in a row or, with `rate`, when that share of the
+    calls within `window` failed (of at least `least_calls`). It stays open for `open_for`, and
+    longer each time it opens again without having closed. `successes` of probes, at most `probes`
+    at once over all workers, close it.
+    """
+
+    failures: int = 5
+    rate: float | None = None
+    window: timedelta = timedelta(seconds=60)
+    least_calls: int = 20
+    open_for: timedelta = timedelta(seconds=60)
+    successes: int = 3
+    probes: int = 1
+
+    if TYPE_CHECKING:
+        # Durations may be given as text; once here they are a timedelta.
+        def __init__(
+            self,
+            *,
+            failures: int = 5,
+            rate: float | None = None,
+            window: Duration = "60s",
+            least_calls: int = 20,
+            open_for: Duration = "60s",
+            successes: int = 3,
+            probes: int = 1,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name in ("window", "open_for"):
+            read = duration(getattr(self, name), name=name)
+            msgspec.structs.force_setattr(self, name, read)
+            if not read:
+                raise ConfigurationError(f'{name} is 0s; write how long, such as "60s".')
+        for name in ("failures", "least_calls", "successes", "probes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(f"{name} is {value!r}; it is a whole number from 1.")
+        if self.rate is not None and not 0 < self.rate <= 1:
+            raise ConfigurationError(
+                f"rate is {self.rate!r}; it is the share of failed calls that opens the breaker, "
+                "such as 0.5 for half of them."
+            )
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all workers together keep to; `None` is no limit.
+
+    First attempts, retries and replays are counted apart. `retry_budget` is the share of recent
+    first attempts that retries may add, beyond a few each second.
+    """
+
+    breaker: Breaker | None = None
+    rate: Rate | None = None
+    retry_rate: Rate | None = None
+    replay_rate: Rate | None = None
+    retry_budget: float | None = None
+    concurrency: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.retry_budget is not None and not 0 <= self.retry_budget <= 1:
+            raise ConfigurationError(
+                f"retry_budget is {self.retry_budget!r}; it is a share of the first attempts, "
+                "such as 0.1 for one retry to ten of them."
+            )
+        if self.concurrency is not None and (
+            not isinstance(self.concurrency, int)
+            or isinstance(self.concurrency, bool)
+            or self.concurrency < 1
+        ):
+            raise ConfigurationError(
+                f"concurrency is {self.concurrency!r}; it is how many attempts may run at one "
+                "time, so write 1 or more, or leave it out for no limit of its own."
+            )
+
+
+def read_rate(value: object, *, name: str) -> Rate | None:
+    """Read a rate such as `"100/s"` or `"30/m"`; the burst is a tenth of a second's worth.
+
+    >>> read_rate("30/m", name="rate")
+    Rate(per_second=0.5, burst=1.0)
+    """
+    if value is None or isinstance(value, Rate):
+        return value
+    per_second = 0.0
+    if isinstance(value, str):
+        number, slash, unit = value.replace(" ", "").partition("/")
+        try:
+            per_second = float(number) / _SECONDS[unit] if slash else 0.0
+        except (ValueError, KeyError):
+            per_second = 0.0
+    if not 0 < per_second < float("inf"):
+        raise ConfigurationError(
+            f'{name} is {value!r}; write how many in how long, such as "100/s" or "30/m", '
+            "a Rate, or None for no limit."
+        )
+    return Rate(per_second=per_second, burst=max(1.0, per_second / _BURST_SHARE))

@@ -1,0 +1,127 @@
+"""The circuit breaker: holds back from a destination that is down, and finds out when it is not.
+
+Every change of state begins a new generation; what was sent in an older one no longer counts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
+from redrive.model.limits import Breaker
+
+__all__ = ["forced_open", "permitted", "reported", "reset"]
+
+_MOST_DOUBLINGS = 6
+_SPREAD = 0.2
+
+
+def permitted(
+    state: BreakerState, breaker: Breaker | None, *, now: datetime
+) -> tuple[BreakerState, int | None]:
+    """Return the state as of now, and how many calls may be under way; `None` is no limit.
+
+    Where there is no breaker, one that a person opened closes when its time is over: nothing
+    would count the probes.
+    """
+    match state:
+        case Closed():
+            return state, None
+        case Open(until=until) if until is None or now < until:
+            return state, 0
+        case Open() | HalfOpen():
+            if breaker is None:
+                return reset(state, now=now), None
+            if isinstance(state, Open):
+                state = HalfOpen(generation=state.generation + 1, since=now, times=state.times)
+            return state, breaker.probes
+        case never:
+            assert_never(never)
+
+
+def reported(
+    state: BreakerState,
+    breaker: Breaker | None,
+    *,
+    is_success: bool,
+    generation: int,
+    now: datetime,
+    chance: float,
+) -> BreakerState:
+    """Return the state after a call that began in `generation`; `chance` is from 0 to 1."""
+    if breaker is None or generation != state.generation:
+        return state
+    match state:
+        case Open():
+            return state
+        case HalfOpen() if is_success:
+            return _probed(state, breaker, now=now)
+        case HalfOpen():
+            return _opened(state, breaker, times=state.times + 1, now=now, chance=chance)
+        case Closed():
+            counted = _counted(state, breaker, is_success=is_success, now=now)
+            is_down = _is_down(counted, breaker)
+            return (
+                _opened(counted, breaker, times=1, now=now, chance=chance) if is_down else counted
+            )
+        case never:
+            assert_never(never)
+
+
+def _probed(state: HalfOpen, breaker: Breaker, *, now: datetime) -> BreakerState:
+    if state.successes + 1 >= breaker.successes:
+        return reset(state, now=now)
+    return msgspec.structs.replace(state, successes=state.successes + 1)
+
+
+def reset(state: BreakerState, *, now: datetime) -> Closed:
+    """Return the breaker closed, with nothing counted."""
+    return Closed(generation=state.generation + 1, since=now)
+
+
+def forced_open(state: BreakerState, *, until: datetime | None, now: datetime) -> Open:
+    """Return the breaker as a person opened it."""
+    return Open(generation=state.generation + 1, since=now, until=until)
+
+
+def _counted(state: Closed, breaker: Breaker, *, is_success: bool, now: datetime) -> Closed:
+    in_a_row = 0 if is_success else state.in_a_row + 1
+    if breaker.rate is None:
+        if in_a_row == state.in_a_row:
+            return state
+        return msgspec.structs.replace(state, in_a_row=in_a_row)
+    is_new_window = state.window_began is None or now >= state.window_began + breaker.window
+    return msgspec.structs.replace(
+        state,
+        in_a_row=in_a_row,
+        window_began=now if is_new_window else state.window_began,
+        calls=1 if is_new_window else state.calls + 1,
+        failed=(0 if is_new_window else state.failed) + (not is_success),
+    )
+
+
+def _is_down(state: Closed, breaker: Breaker) -> bool:
+    if state.in_a_row >= breaker.failures:
+        return True
+    return (
+        breaker.rate is not None
+        and state.calls >= breaker.least_calls
+        and state.failed >= breaker.rate * state.calls
+    )
+
+
+def _opened(
+    state: Closed | HalfOpen, breaker: Breaker, *, times: int, now: datetime, chance: float
+) -> Open:
+    growth = 2 ** min(times - 1, _MOST_DOUBLINGS)
+    # The first wait is the one people set; later ones spread, so that nothing beats in time.
+    spread = 1.0 if times == 1 else 1.0 + _SPREAD * chance
+    return Open(
+        generation=state.generation + 1,
+        since=now,
+        until=now + breaker.open_for * (growth * spread),
+        times=times,
+    )

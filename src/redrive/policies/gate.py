@@ -1,0 +1,301 @@
+"""The gate of a destination: how much may pass now, what it costs, and what the results say.
+
+Pure functions of the shared state. A store calls them within its own transaction, so that tokens
+and probes are taken once, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from redrive.model.delivery import Kind
+from redrive.model.gate import BreakerState, Bucket, Closed, Gate, Hold, Open, Pause
+from redrive.model.limits import Limits, Rate
+from redrive.policies import breaker as breakers
+
+__all__ = [
+    "Passage",
+    "Turnstile",
+    "charged",
+    "passage",
+    "paused",
+    "refilled",
+    "reported",
+    "resumed",
+    "slowed",
+    "with_breaker",
+]
+
+_PLENTY = 1_000_000
+_BUDGET = Rate(per_second=10.0, burst=100.0)
+"""What retries may always have; first attempts add their share to it."""
+
+
+class Passage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate lets through now.
+
+    `held_first` are the first attempts that waited behind a closed gate and pay as retries do.
+    `holds` say what limits it; `again_at` is when the gate may let through more.
+    """
+
+    total: int
+    first: int
+    held_first: int
+    retries: int
+    replays: int
+    holds: tuple[Hold, ...] = ()
+    again_at: datetime | None = None
+
+
+class Turnstile:
+    """Counts what passes a gate during one claim, within the allowance of the one who claims."""
+
+    def __init__(
+        self, gate: Gate, allowed: Passage, *, total: int, of_kind: Callable[[Kind], int]
+    ) -> None:
+        self.gate = gate
+        self.left = min(total, allowed.total)
+        self.again_at = allowed.again_at
+        self._allowed = allowed
+        self._of_kind = of_kind
+        self._passed: Counter[Kind] = Counter()
+        self._held_first = 0
+
+    def lets(self, kind: Kind, *, was_held: bool) -> bool:
+        """Let one delivery pass, if there is room for it.
+
+        `was_held` says that it came due before the gate reopened.
+        """
+        is_held = was_held and kind is Kind.FIRST
+        if self.left <= 0 or self._passed[kind] >= self._of_kind(kind):
+            return False
+        if not self._has_token(kind, is_held=is_held):
+            return False
+        self.left -= 1
+        self._passed[kind] += 1
+        self._held_first += is_held
+        return True
+
+    def lets_first(self, count: int) -> int:
+        """Let so many fresh first attempts pass, and return how many did."""
+        passed = max(
+            0,
+            min(
+                count,
+                self.left,
+                self._of_kind(Kind.FIRST) - self._passed[Kind.FIRST],
+                self._allowed.first - self._passed[Kind.FIRST] + self._held_first,
+            ),
+        )
+        self.left -= passed
+        self._passed[Kind.FIRST] += passed
+        return passed
+
+    def charged(self, limits: Limits, *, now: datetime) -> Gate:
+        """Return the gate after all that has passed."""
+        if not self._passed:
+            return self.gate
+        return charged(self.gate, limits, self._passed, held_first=self._held_first, now=now)
+
+    def _has_token(self, kind: Kind, *, is_held: bool) -> bool:
+        as_retries = self._passed[Kind.RETRY] + self._held_first
+        match kind:
+            case Kind.FIRST if is_held:
+                return as_retries < self._allowed.held_first
+            case Kind.FIRST:
+                return self._passed[Kind.FIRST] - self._held_first < self._allowed.first
+            case Kind.RETRY:
+                return (
+                    as_retries < self._allowed.held_first
+                    and self._passed[Kind.RETRY] < self._allowed.retries
+                )
+            case Kind.REPLAY:
+                return self._passed[Kind.REPLAY] < self._allowed.replays
+            case never:
+                assert_never(never)
+
+
+def passage(
+    gate: Gate,
+    limits: Limits,
+    *,
+    in_flight: int,
+    probing: int,
+    now: datetime,
+    is_blocked: bool = False,
+) -> tuple[Gate, Passage]:
+    """Return the gate as of now, and what it lets through.
+
+    `in_flight` counts the destination's attempts under way over all workers, `probing` those of
+    them that began in the breaker's present generation. `is_blocked` says that a dead letter stops
+    a destination that keeps order that way.
+    """
+    state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
+    if state is not gate.breaker:
+        gate = with_breaker(gate, state, now=now)
+    shut = (Hold.BLOCKED, None) if is_blocked else _shut(gate, now=now)
+    if shut is not None:
+        hold, until = shut
+        return gate, Passage(
+            total=0, first=0, held_first=0, retries=0, replays=0, holds=(hold,), again_at=until
+        )
+    return gate, _open_passage(
+        gate, limits, calls=calls, in_flight=in_flight, probing=probing, now=now
+    )
+
+
+def _open_passage(
+    gate: Gate,
+    limits: Limits,
+    *,
+    calls: int | None,
+    in_flight: int,
+    probing: int,
+    now: datetime,
+) -> Passage:
+    holds: list[Hold] = []
+    again: list[datetime] = []
+    total = _PLENTY
+    if limits.concurrency is not None:
+        total = max(0, limits.concurrency - in_flight)
+        if not total:
+            holds.append(Hold.CONCURRENCY)
+    if calls is not None:
+        total = min(total, max(0, calls - probing))
+        holds.append(Hold.PROBING)
+    first = _available(gate.first, limits.rate, Hold.RATE, holds, again, now=now)
+    retries = _available(gate.retry, limits.retry_rate, Hold.RETRY_RATE, holds, again, now=now)
+    replays = _available(gate.replay, limits.replay_rate, Hold.REPLAY_RATE, holds, again, now=now)
+    held_first = retries
+    if limits.retry_budget is not None:
+        budget = _available(gate.budget, _BUDGET, Hold.RETRY_BUDGET, holds, again, now=now)
+        retries = min(retries, budget)
+    return Passage(
+        total=total,
+        first=first,
+        held_first=held_first,
+        retries=retries,
+        replays=replays,
+        holds=tuple(holds),
+        again_at=min(again, default=None),
+    )
+
+
+def charged(
+    gate: Gate, limits: Limits, passed: Mapping[Kind, int], *, held_first: int, now: datetime
+) -> Gate:
+    """Return the gate after these passed; `held_first` of the first attempts pay as retries."""
+    fresh = passed.get(Kind.FIRST, 0) - held_first
+    retries = passed.get(Kind.RETRY, 0)
+    budget = gate.budget
+    if limits.retry_budget is not None:
+        earned = limits.retry_budget * passed.get(Kind.FIRST, 0)
+        budget = _taken(budget, _BUDGET, retries - earned, now=now)
+    return msgspec.structs.replace(
+        gate,
+        first=_taken(gate.first, limits.rate, fresh, now=now),
+        retry=_taken(gate.retry, limits.retry_rate, retries + held_first, now=now),
+        replay=_taken(gate.replay, limits.replay_rate, passed.get(Kind.REPLAY, 0), now=now),
+        budget=budget,
+    )
+
+
+def reported(
+    gate: Gate,
+    limits: Limits,
+    *,
+    is_success: bool,
+    times: int,
+    generation: int,
+    now: datetime,
+    chance: float,
+) -> Gate:
+    """Return the gate after attempts of one result that began in the breaker's `generation`."""
+    state = gate.breaker
+    for _ in range(times):
+        after = breakers.reported(
+            state,
+            limits.breaker,
+            is_success=is_success,
+            generation=generation,
+            now=now,
+            chance=chance,
+        )
+        if after is state:
+            break
+        state = after
+    return gate if state is gate.breaker else with_breaker(gate, state, now=now)
+
+
+def with_breaker(gate: Gate, state: BreakerState, *, now: datetime) -> Gate:
+    """Return the gate with its breaker in another state."""
+    closes = isinstance(state, Closed) and not isinstance(gate.breaker, Closed)
+    return msgspec.structs.replace(
+        gate, breaker=state, reopened_at=now if closes else gate.reopened_at
+    )
+
+
+def slowed(gate: Gate, *, until: datetime) -> Gate:
+    """Return the gate shut until an instant that the destination asked for."""
+    if gate.slow_until is not None and gate.slow_until >= until:
+        return gate
+    return msgspec.structs.replace(gate, slow_until=until)
+
+
+def paused(gate: Gate, pause: Pause) -> Gate:
+    """Return the gate shut by a person."""
+    return msgspec.structs.replace(gate, pause=pause)
+
+
+def resumed(gate: Gate, *, now: datetime) -> Gate:
+    """Return the gate no longer shut by a person; what waited goes on at the pace of retries."""
+    return msgspec.structs.replace(gate, pause=None, reopened_at=now)
+
+
+def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
+    """Return the tokens there are now."""
+    if bucket.at is None:
+        return rate.burst
+    elapsed = max(0.0, (now - bucket.at).total_seconds())
+    return min(rate.burst, bucket.tokens + elapsed * rate.per_second)
+
+
+def _shut(gate: Gate, *, now: datetime) -> tuple[Hold, datetime | None] | None:
+    if gate.pause is not None:
+        return Hold.PAUSED, None
+    if isinstance(gate.breaker, Open):
+        return Hold.BREAKER_OPEN, gate.breaker.until
+    if gate.slow_until is not None and now < gate.slow_until:
+        return Hold.SLOWED, gate.slow_until
+    return None
+
+
+def _available(
+    bucket: Bucket,
+    rate: Rate | None,
+    hold: Hold,
+    holds: list[Hold],
+    again: list[datetime],
+    *,
+    now: datetime,
+) -> int:
+    if rate is None:
+        return _PLENTY
+    tokens = refilled(bucket, rate, now=now)
+    # Rounding in the refill must not cost the token that the wait was computed for.
+    whole = int(tokens + 1e-6)
+    if not whole:
+        holds.append(hold)
+        again.append(now + timedelta(seconds=(1.0 - tokens) / rate.per_second))
+    return whole
+
+
+def _taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> Bucket:
+    if rate is None or not count:
+        return bucket
+    return Bucket(min(rate.burst, refilled(bucket, rate, now=now) - count), now)

@@ -1,0 +1,169 @@
+"""The gates of destinations in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from redrive.errors import not_found
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import Status
+from redrive.model.destination import Order
+from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause
+from redrive.policies import gate as policy
+from redrive.policies.breaker import forced_open, reset
+from redrive.store import Allowance, Report
+from redrive.stores.memory.tables import Tables
+
+__all__ = ["MemoryGates"]
+
+
+class MemoryGates(Tables):
+    """`Gates` over the tables."""
+
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+        with self._lock:
+            now = self._clock.now()
+            changes = []
+            for one in batch:
+                before = self._gate(one.destination)
+                after = before
+                if one.is_success is not None:
+                    after = policy.reported(
+                        before,
+                        self._destinations[one.destination].limits,
+                        is_success=one.is_success,
+                        times=one.times,
+                        generation=one.generation,
+                        now=now,
+                        chance=chance,
+                    )
+                if one.slow_for is not None:
+                    after = policy.slowed(after, until=now + one.slow_for)
+                self._gates[one.destination] = after
+                changes += _changes(one.destination, before.breaker, after.breaker)
+            return changes
+
+    async def gates(self) -> Sequence[GateFigures]:
+        with self._lock:
+            now = self._clock.now()
+            figures = []
+            for name in sorted(self._destinations):
+                gate, passage = self._passage(name, now)
+                figures.append(
+                    GateFigures(
+                        destination=name,
+                        gate=gate,
+                        limits=self._destinations[name].limits,
+                        hold=passage.holds[0] if passage.holds else None,
+                        until=passage.again_at,
+                    )
+                )
+            return figures
+
+    async def pause(self, destination: str, *, actor: Actor) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            gate = self._gate(destination)
+            if gate.pause is not None:
+                return False
+            pause = Pause(by=actor.by, why=actor.why, at=now)
+            self._gates[destination] = policy.paused(gate, pause)
+            self._note(destination, "pause", actor, now=now)
+            return True
+
+    async def resume(self, destination: str, *, actor: Actor) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            gate = self._gate(destination)
+            if gate.pause is None:
+                return False
+            self._gates[destination] = policy.resumed(gate, now=now)
+            self._note(destination, "resume", actor, now=now)
+            return True
+
+    async def open_breaker(
+        self, destination: str, *, until: datetime | None, actor: Actor
+    ) -> BreakerChange:
+        with self._lock:
+            now = self._clock.now()
+            state = forced_open(self._gate(destination).breaker, until=until, now=now)
+            return self._force(destination, state, "open_breaker", actor, now=now)
+
+    async def reset_breaker(self, destination: str, *, actor: Actor) -> BreakerChange:
+        with self._lock:
+            now = self._clock.now()
+            state = reset(self._gate(destination).breaker, now=now)
+            return self._force(destination, state, "reset_breaker", actor, now=now)
+
+    def _force(
+        self, destination: str, state: BreakerState, action: str, actor: Actor, *, now: datetime
+    ) -> BreakerChange:
+        before = self._gate(destination)
+        self._gates[destination] = policy.with_breaker(before, state, now=now)
+        self._note(destination, action, actor, now=now)
+        return BreakerChange(destination=destination, before=before.breaker, after=state)
+
+    def _note(self, destination: str, action: str, actor: Actor, *, now: datetime) -> None:
+        self._audit.append(
+            AuditEntry(
+                id=len(self._audit) + 1,
+                at=now,
+                by=actor.by,
+                why=actor.why,
+                action=action,
+                count=1,
+                deliveries=(),
+                detail=destination,
+            )
+        )
+        self._tell()
+
+    def _gate(self, destination: str) -> Gate:
+        if destination not in self._destinations:
+            raise not_found(destination, sorted(self._destinations), what="destination")
+        return self._gates.get(destination, Gate())
+
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, policy.Passage]:
+        gate = self._gate(destination)
+        leased = [
+            row
+            for row in self._rows.values()
+            if row.destination == destination
+            and row.status is Status.IN_FLIGHT
+            and row.is_leased(now)
+        ]
+        return policy.passage(
+            gate,
+            self._destinations[destination].limits,
+            in_flight=len(leased),
+            probing=sum(row.breaker_generation == gate.breaker.generation for row in leased),
+            now=now,
+            is_blocked=self._is_blocked(destination),
+        )
+
+    def _is_blocked(self, destination: str) -> bool:
+        return self._destinations[destination].order is Order.BLOCK and any(
+            row.is_dead_letter and row.destination == destination and self._lane(row) is not None
+            for row in self._rows.values()
+        )
+
+    def _enter(self, allowance: Allowance, now: datetime) -> policy.Turnstile:
+        """Return the turnstile of a destination's gate, which is as of now."""
+        before = self._gate(allowance.destination)
+        gate, passage = self._passage(allowance.destination, now)
+        self._gates[allowance.destination] = gate
+        self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
+        if passage.again_at is not None:
+            self._gates_open_at.append(passage.again_at)
+        return policy.Turnstile(gate, passage, total=allowance.total, of_kind=allowance.of)
+
+    def _leave(self, destination: str, turnstile: policy.Turnstile, now: datetime) -> None:
+        limits = self._destinations[destination].limits
+        self._gates[destination] = turnstile.charged(limits, now=now)
+
+
+def _changes(destination: str, before: BreakerState, after: BreakerState) -> list[BreakerChange]:
+    if before.generation == after.generation:
+        return []
+    return [BreakerChange(destination=destination, before=before, after=after)]

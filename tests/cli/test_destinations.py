@@ -1,0 +1,273 @@
+"""Destinations: what holds them, pauses, and breakers by hand."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import Breaker, Redrive, Transient
+from redrive.cli.session import current_user
+from tests.cli.shell import Shell, Shop
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def declare_gateway(shop: Shop) -> None:
+    """Add a destination with every limit there is, which is down."""
+
+    async def work(app: Redrive) -> None:
+        @app.handler(
+            "parcel.*",
+            name="gateway",
+            breaker=Breaker(failures=1, rate=0.5, open_for="1h"),
+            rate="30/m",
+            retry_budget=0.1,
+            concurrency=2,
+        )
+        async def send(event: object) -> None:
+            raise Transient("no route to host")
+
+        await app.close()
+        await app.publish("parcel.sent", 1)
+
+    shop.do(work)
+
+
+def break_gateway(shop: Shop) -> None:
+    async def work(app: Redrive) -> None:
+        @app.handler("parcel.*", name="gateway", breaker=Breaker(failures=1, open_for="1h"))
+        async def send(event: object) -> None:
+            raise Transient("no route to host")
+
+        await app.close()
+        await app.publish("parcel.sent", 1)
+        await app.drain()
+
+    shop.do(work)
+
+
+def test_destinations_are_listed_with_their_limits(shell: Shell, shop: Shop) -> None:
+    declare_gateway(shop)
+
+    said = lines(shell("destination", "list").out)
+
+    assert said[0] == "Destination Breaker Held Limits"
+    assert said[1] == "billing - - retries 100/s · replays 100/s"
+    assert said[2] == "order.*"
+    assert said[3] == "gateway closed - rate 30/m · retries 100/s · replays 100/s · budget"
+    assert said[4] == "parcel.* 10% · 2 at once"
+
+
+def test_a_paused_destination_is_listed_with_who_and_why(shell: Shell, shop: Shop) -> None:
+    shell("destination", "pause", "billing", "--why", "they migrate", "--by", "ann")
+
+    said = " ".join(lines(shell("destination", "list").out))
+
+    assert "billing - paused" in said
+    assert re.search("paused by ann, (just now|. s ago): they migrate", said)
+
+
+def test_destinations_are_json_for_programs(shell: Shell, shop: Shop) -> None:
+    declare_gateway(shop)
+    shell("destination", "pause", "gateway", "--why", "they migrate", "--by", "ann")
+
+    _, gateway, _ = shell("destination", "list", "--json").json["destinations"]
+
+    assert (gateway["name"], gateway["patterns"]) == ("gateway", ["parcel.*"])
+    assert gateway["limits"]["rate"] == {"per_second": 0.5, "burst": 1.0}
+    assert (gateway["hold"], gateway["until"]) == ("paused", None)
+    assert gateway["gate"]["pause"]["by"] == "ann"
+
+
+def test_a_store_without_destinations_says_so(shell: Shell) -> None:
+    shell("init", "--store", "sqlite:///new.db")
+
+    for group in ("destination", "breaker"):
+        answer = shell(group, "list", "--store", "sqlite:///new.db")
+        assert answer.out.startswith("No destination yet;")
+
+
+def test_a_paused_destination_delivers_nothing_until_it_is_resumed(
+    shell: Shell, shop: Shop
+) -> None:
+    paused = shell("destination", "pause", "billing", "--why", "they migrate")
+    shop.deliver({"order": 1})
+    held = shell("delivery", "show", "1", "--json").json["delivery"]
+
+    resumed = shell("destination", "resume", "billing")
+    shop.deliver()
+
+    assert (paused.code, paused.out) == (0, "Paused billing.\n")
+    assert (held["status"], held["attempts"]) == ("pending", 0)
+    assert resumed.code == 0
+    assert resumed.out == "Resumed billing; what has waited goes out at the pace of retries.\n"
+    assert shell("delivery", "show", "1", "--json").json["delivery"]["status"] == "delivered"
+
+
+def test_what_is_paused_already_is_left_as_it_is(shell: Shell, shop: Shop) -> None:
+    shell("destination", "pause", "billing", "--why", "they migrate", "--by", "ann")
+
+    again = shell("destination", "pause", "billing", "--why", "me too", "--by", "bob")
+    as_json = shell("destination", "pause", "billing", "--why", "me too", "--json")
+
+    assert (again.code, again.out) == (1, "billing was paused already.\n")
+    assert (as_json.code, as_json.json) == (1, {"changed": [], "unchanged": ["billing"]})
+    assert "paused by ann" in shell("destination", "list").out
+
+
+def test_what_is_not_paused_cannot_be_resumed(shell: Shell, shop: Shop) -> None:
+    answer = shell("destination", "resume", "billing")
+
+    assert (answer.code, answer.out) == (1, "billing was not paused.\n")
+
+
+def test_breakers_are_listed_with_what_happens_next(shell: Shell, shop: Shop) -> None:
+    declare_gateway(shop)
+
+    said = lines(shell("breaker", "list").out)
+
+    assert said[0] == "Destination State Since Next"
+    assert said[1] == "billing - - no breaker"
+    assert said[2].startswith("gateway closed - opens after 1 failure in a row, or when 50% of")
+
+
+def test_an_open_breaker_is_listed_until_it_is_tried_again(shell: Shell, shop: Shop) -> None:
+    break_gateway(shop)
+
+    said = lines(shell("breaker", "list").out)
+    gateway = shell("breaker", "list", "--json").json["breakers"][1]
+
+    assert any(line.startswith("gateway open ") for line in said)
+    assert any(line.endswith("tried again in 59 min") for line in said)
+    assert (gateway["destination"], gateway["state"]["type"]) == ("gateway", "open")
+    assert gateway["breaker"]["failures"] == 1
+
+
+def test_a_breaker_is_opened_by_hand_for_a_while(shell: Shell, shop: Shop) -> None:
+    answer = shell("breaker", "open", "billing", "--for", "5m", "--why", "their deploy")
+
+    assert (answer.code, answer.out) == (
+        0,
+        "The breaker of billing is open, and tried again in 4 min.\n",
+    )
+    assert "tried again in 4 min" in shell("breaker", "list").out
+
+
+def test_a_breaker_is_opened_by_hand_until_it_is_reset(shell: Shell, shop: Shop) -> None:
+    opened = shell("breaker", "open", "billing", "--why", "their deploy")
+    listed = shell("breaker", "list").out
+    reset = shell("breaker", "reset", "billing", "--why", "they are done")
+
+    assert opened.out == "The breaker of billing is open, until it is reset.\n"
+    assert "open until it is reset" in listed
+    assert (reset.code, reset.out) == (0, "The breaker of billing is closed.\n")
+
+
+def test_a_change_of_a_breaker_is_json_for_programs(shell: Shell, shop: Shop) -> None:
+    change = shell(
+        "breaker", "open", "billing", "--why", "their deploy", "--for", "2100-01-01", "--json"
+    ).json
+
+    assert (change["destination"], change["before"]["type"]) == ("billing", "closed")
+    assert change["after"]["until"] == "2100-01-01T00:00:00Z"
+
+
+def test_the_audit_log_tells_what_was_done_to_destinations(shell: Shell, shop: Shop) -> None:
+    shell("destination", "pause", "billing", "--why", "they migrate", "--by", "ann")
+    shell("destination", "resume", "billing")
+    shell("breaker", "open", "mail", "--why", "their deploy", "--by", "ann")
+    shell("breaker", "reset", "mail", "--why", "they are done", "--by", "ann")
+
+    said = [re.sub(r"^\d+ (just now|\d+ s ago) ", "", line) for line in lines(shell("audit").out)]
+
+    assert said[1:] == [
+        "ann reset breaker mail",
+        "they are done",
+        "ann open breaker mail",
+        "their deploy",
+        f"{current_user()} resume billing",
+        "ann pause billing",
+        "they migrate",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("act", "word"),
+    [
+        (["destination", "pause", "billing", "--why", "they migrate"], "paused"),
+        (["breaker", "open", "billing", "--why", "their deploy"], "breaker open"),
+    ],
+)
+def test_the_status_says_in_a_word_why_a_destination_is_held(
+    act: Sequence[str], word: str, shell: Shell, shop: Shop
+) -> None:
+    shop.publish({"order": 1})
+    shell(*act)
+
+    said = lines(shell("status").out)
+
+    [billing] = [number for number, line in enumerate(said) if line.startswith("billing ")]
+    assert said[billing + 1] == word
+    assert said[billing + 2].startswith("mail ")
+
+
+def test_the_status_names_a_limit_only_when_something_waits_for_it(
+    shell: Shell, shop: Shop
+) -> None:
+    async def work(app: Redrive) -> None:
+        app.handler("parcel.*", name="gateway", rate="1/d")(print)
+        await app.close()
+        await app.publish("parcel.sent", 1)
+        await app.drain()
+
+    shop.do(work)
+    calm = lines(shell("status").out)
+    shell("publish", "parcel.sent", "2")
+
+    assert "rate limit" not in calm
+    assert "rate limit" in lines(shell("status").out)
+
+
+def test_the_status_has_the_gates_for_programs(shell: Shell, shop: Shop) -> None:
+    shell("destination", "pause", "billing", "--why", "they migrate")
+
+    gates = shell("status", "--json").json["gates"]
+
+    assert [(one["destination"], one["hold"]) for one in gates] == [
+        ("billing", "paused"),
+        ("mail", None),
+    ]
+
+
+def test_pauses_and_open_breakers_need_attention(shell: Shell, shop: Shop) -> None:
+    shop.publish({"order": 1}, due=datetime.now(UTC) - timedelta(minutes=5))
+    shell("destination", "pause", "billing", "--why", "they migrate", "--by", "ann")
+    shell("breaker", "open", "mail", "--why", "their deploy")
+
+    said = " ".join(lines(shell("doctor").out))
+
+    assert "billing was paused by ann" in said
+    assert "because: they migrate. 1 delivery waits." in said
+    assert "Let it go on with: redrive destination resume billing" in said
+    assert "The breaker of mail is open, until somebody resets it. 0 deliveries wait." in said
+    assert "Close it now with: redrive breaker reset mail --why …" in said
+
+
+def test_lists_of_destinations_fit_eighty_columns(shell: Shell, shop: Shop) -> None:
+    declare_gateway(shop)
+    shell("destination", "pause", "gateway", "--why", "because " * 30, "--by", "ann")
+    shell("breaker", "open", "billing", "--why", "because " * 30)
+
+    for arguments in (
+        ("destination", "list"),
+        ("breaker", "list"),
+        ("status",),
+        ("audit",),
+        ("destination", "--help"),
+        ("breaker", "open", "--help"),
+    ):
+        said = shell(*arguments).out.splitlines()
+        assert [line for line in said if len(line) > 80] == []
