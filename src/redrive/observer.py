@@ -55,6 +55,8 @@ class Settlements(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: str
     settled: tuple[tuple[Leased, Settlement], ...]
+    took: tuple[float, ...] = ()
+    """How many seconds each try took, in the order of `settled`."""
 
 
 class SettlementsRefused(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,7 +56,10 @@ def test_importing_redrive_imports_no_command_line_and_no_store() -> None:
 
     loaded = python("-c", script).stdout.split()
 
-    unwanted = ("apsw", "pydantic", "rich", "starlette", "structlog", "typer", "redrive.cli")
+    unwanted = (
+        *("apsw", "prometheus_client", "pydantic", "rich", "starlette", "structlog", "typer"),
+        *("redrive.cli", "redrive.health"),
+    )
     assert "redrive.app" in loaded
     assert [name for name in unwanted if name in loaded] == []
 
@@ -160,12 +163,22 @@ def test_the_worker_gets_its_options(shell: Shell, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("redrive.cli.worker.worker", worker)
 
-    answer = shell("worker", "shop:app", "--processes", "2", "--concurrency", "9", "--store", "s:")
+    answer = shell(
+        *("worker", "shop:app", "--processes", "2", "--concurrency", "9", "--store", "s:"),
+        *("--port", "9090", "--host", "::1"),
+    )
 
     assert answer.code == 70
     assert given == [
         "shop:app",
-        {"store": "s:", "processes": 2, "concurrency": 9, "log_level": "info"},
+        {
+            "store": "s:",
+            "processes": 2,
+            "concurrency": 9,
+            "log_level": "info",
+            "port": 9090,
+            "host": "::1",
+        },
     ]
 
 

@@ -52,10 +52,11 @@ class Tally(msgspec.Struct):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A settlement and the delivery it is about."""
+    """A settlement, the delivery it is about, and how many seconds the try took."""
 
     leased: Leased
     settled: Settled
+    took: float
 
 
 class Settler(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +75,12 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         Times are counted from the claim's instant, so they are of the store's clock.
         """
         if isinstance(outcome, Succeeded):
-            return Decision(leased, Settled(lease=leased.lease, settlement=_DELIVERED))
+            return Decision(leased, Settled(lease=leased.lease, settlement=_DELIVERED), took)
         now = leased.claimed_at + timedelta(seconds=waited)
         settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
         attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
-        return Decision(leased, Settled(lease=leased.lease, settlement=settlement, attempt=attempt))
+        settled = Settled(lease=leased.lease, settlement=settlement, attempt=attempt)
+        return Decision(leased, settled, took)
 
     def _record(
         self, leased: Leased, settlement: Settlement, *, now: datetime, took: timedelta
@@ -113,6 +115,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             Settlements(
                 worker=self.worker,
                 settled=tuple((one.leased, one.settled.settlement) for one in decisions),
+                took=tuple(one.took for one in decisions),
             )
         )
         for one in decisions:
