@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from typer.main import get_command
 
-from redrive.declaration import HandlerOptions
 from redrive.cli import main as cli
 from redrive.config import Settings
+from redrive.declaration import HandlerOptions
 from redrive.model.event import EventAttributes, NewEvent
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
