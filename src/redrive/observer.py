@@ -92,6 +92,11 @@ class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault
     attempts: int
 
+    @property
+    def group(self) -> str:
+        """The id of the group of dead letters that failed in the same way."""
+        return self.fault.group
+
     @classmethod
     def of(cls, delivery: Delivery, reason: FailureReason, fault: Fault) -> DeadLettered:
         """Return the fact about a stored delivery."""

@@ -129,6 +129,7 @@ app.command()(inspect.audit)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)
+dlq.command("groups")(inspect.groups)
 dlq.command("show")(inspect.show)
 dlq.command("replay")(admin.replay)
 dlq.command("resolve")(admin.resolve)

@@ -13,6 +13,7 @@ from redrive.model.delivery import Attempt, Leased
 from redrive.model.outcome import Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
 from redrive.observer import DeadLettered, Observer, Settlements, SettlementsRefused
+from redrive.policies.fingerprint import grouped
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
 from redrive.store import DeliveryQueue, Settled
@@ -79,6 +80,9 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         now = leased.claimed_at + timedelta(seconds=waited)
         settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
         attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
+        if isinstance(settlement, Failed):
+            fault = grouped(settlement.fault, leased.destination)
+            settlement = Failed(reason=settlement.reason, fault=fault)
         settled = Settled(lease=leased.lease, settlement=settlement, attempt=attempt)
         return Decision(leased, settled, took)
 

@@ -10,7 +10,6 @@ from typing import assert_never
 
 from redrive.clock import wait_at_most
 from redrive.model.delivery import Delivery, Kind, Lease, Status
-from redrive.model.outcome import Fault
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -19,7 +18,16 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
-from redrive.store import FORGOTTEN_AFTER, Allowance, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.store import (
+    FORGOTTEN_AFTER,
+    Allowance,
+    Blame,
+    Claim,
+    ClaimRequest,
+    Overdue,
+    Rescue,
+    Settled,
+)
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Tables, Waiter
 
@@ -125,7 +133,7 @@ class MemoryQueue(Tables):
                 self._tell()
             return refused
 
-    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         with self._lock:
             now = self._clock.now()
             expired = [
@@ -135,12 +143,7 @@ class MemoryQueue(Tables):
             ]
             del expired[limit:]
             for row in expired:
-                fault = Fault(
-                    error_class="DeadlinePassed",
-                    message=f"It was not delivered before its deadline, {row.deadline}.",
-                    rule="deadline",
-                )
-                row.fail(FailureReason.EXPIRED, fault, now=now)
+                row.fail(FailureReason.EXPIRED, blame(row.destination), now=now)
             return tuple(row.delivery(behind=None) for row in expired)
 
     async def wait(self, *, at_most: timedelta) -> None:

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from redrive.testing.conformance.claiming import ClaimingConformance, KindConformance
 from redrive.testing.conformance.fencing import FencingConformance
+from redrive.testing.conformance.grouping import GroupConformance
 from redrive.testing.conformance.inspecting import (
     FigureConformance,
     FindingConformance,
@@ -54,6 +55,7 @@ class StoreConformance(
     LaneConformance,
     FindingConformance,
     PagingConformance,
+    GroupConformance,
     FigureConformance,
     ReplayConformance,
     InterventionConformance,
