@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import apsw
@@ -47,14 +48,18 @@ class Saboteur(Lines):
         super().scene(scene)
         if scene.act == self._in_act:
             self._in_act = 0
-            connection = apsw.Connection(str(parse_store(self._store).path))
-            connection.set_busy_timeout(5_000)
-            connection.execute(
-                "DELETE FROM redrive_deliveries WHERE id = "
-                "(SELECT min(id) FROM redrive_deliveries WHERE status = ?)",
-                (self._status,),
-            )
-            connection.close()
+            # In a thread: the shop may hold the write lock, and needs its event loop to let go.
+            threading.Thread(target=self._delete).start()
+
+    def _delete(self) -> None:
+        connection = apsw.Connection(str(parse_store(self._store).path))
+        connection.set_busy_timeout(5_000)
+        connection.execute(
+            "DELETE FROM redrive_deliveries WHERE id = "
+            "(SELECT min(id) FROM redrive_deliveries WHERE status = ?)",
+            (self._status,),
+        )
+        connection.close()
 
 
 def test_the_demo_ends_with_nothing_lost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,13 +106,6 @@ def test_any_fault_has_a_group_and_a_bounded_line(
     assert found.title.isprintable()
 
 
-@given(text=st.text("'\"`ab1 -@/.:,\n", max_size=200))
-def test_normalising_twice_changes_nothing_more(text: str) -> None:
-    once = normalised(text, keeps_quoted=True)
-
-    assert normalised(once, keeps_quoted=True) == once
-
-
 def test_half_a_character_does_no_harm() -> None:
     assert fingerprint(a_fault("\ud800 \x00"), "\udfff").id
 
