@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -25,6 +26,7 @@ from redrive.declaration import (
     declare_handler,
 )
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks
@@ -36,6 +38,7 @@ from redrive.transports.function import Handler
 from redrive.worker import Tally, Worker, WorkerSettings
 
 if TYPE_CHECKING:
+    from redrive.health import HealthEndpoint
     from redrive.stores.sqlite import SqliteTransaction
     from redrive.sync import SyncDoor
 
@@ -205,6 +208,39 @@ class Redrive:
             executor=self._ports.executor,
             observer=self._observers,
             on_wedged=self._ports.end_process,
+        )
+
+    def make_health(
+        self,
+        worker: Worker,
+        *,
+        port: int,
+        host: str = "127.0.0.1",
+        longest_silence: Duration = "60s",
+    ) -> HealthEndpoint:
+        """Return the port on which a worker that is still to be run tells of its health.
+
+        It answers while its `async with` block lasts. `/metrics` needs `redrive[metrics]`.
+        """
+        from redrive.health import HealthEndpoint, Vitals  # noqa: PLC0415 - only who uses it pays
+
+        silence = duration(longest_silence, name="longest_silence")
+        vitals = Vitals(worker=worker.id, clock=self._ports.clock, longest_silence=silence)
+        self.observe(vitals)
+        metrics = None
+        if find_spec("prometheus_client") is not None:
+            from redrive.observers.prometheus import PrometheusObserver  # noqa: PLC0415 - as above
+
+            metrics = PrometheusObserver()
+            self.observe(metrics)
+        return HealthEndpoint(
+            vitals=vitals,
+            metrics=metrics,
+            open_store=self._open_store,
+            clock=self._ports.clock,
+            executor=self._ports.executor,
+            host=host,
+            port=port,
         )
 
     async def open(self) -> None:

@@ -14,7 +14,7 @@ from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.model.settlement import Failed, FailureReason
 from redrive.observer import DeadLettered, Observer, Rescued
-from redrive.policies.recovery import recover
+from redrive.policies.recovery import deadline_passed, recover
 from redrive.store import DeliveryQueue, Inspection, Rescue
 
 __all__ = ["Caretaker", "expire", "rescue"]
@@ -124,7 +124,7 @@ async def rescue(store: _Queue, observer: Observer, *, rescuer: str) -> int:
 
 async def expire(store: _Queue, observer: Observer) -> int:
     """Fail what is past its deadline; returns how many."""
-    expired = await store.expire(limit=_MOST_AT_ONCE)
+    expired = await store.expire(blame=deadline_passed, limit=_MOST_AT_ONCE)
     for delivery in expired:
         if delivery.fault is not None:
             observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))

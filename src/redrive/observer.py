@@ -57,6 +57,8 @@ class Settlements(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: str
     settled: tuple[tuple[Leased, Settlement], ...]
+    took: tuple[float, ...] = ()
+    """How many seconds each try took, in the order of `settled`."""
 
 
 class SettlementsRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,11 @@ class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
     reason: FailureReason
     fault: Fault
     attempts: int
+
+    @property
+    def group(self) -> str:
+        """The id of the group of dead letters that failed in the same way."""
+        return self.fault.group
 
     @classmethod
     def of(cls, delivery: Delivery, reason: FailureReason, fault: Fault) -> DeadLettered:

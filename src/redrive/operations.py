@@ -12,9 +12,21 @@ from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import BreakerChange, GateFigures
+from redrive.model.outcome import Fault
 from redrive.observer import BreakerChanged, Observer, Operated
+from redrive.policies.capture import bounded_message
 from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
-from redrive.store import Figures, Finding, LaneFigures, LoggedEvent, Page, Query, Store
+from redrive.policies.fingerprint import grouped
+from redrive.store import (
+    Figures,
+    Finding,
+    Group,
+    LaneFigures,
+    LoggedEvent,
+    Page,
+    Query,
+    Store,
+)
 
 __all__ = ["Operations", "Story"]
 
@@ -23,10 +35,14 @@ _PRIORITIES = range(-100, 101)
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery with everything known of it: its event, its tries, its earlier cycles."""
+    """One delivery with everything known of it: its event, its tries, its earlier cycles.
+
+    `group` is what a dead letter shares with others that failed in the same way.
+    """
 
     delivery: Delivery
     event: Event[msgspec.Raw]
+    group: Group | None = None
 
     @property
     def payload(self) -> object:
@@ -72,8 +88,7 @@ class Operations:
         self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> Page:
         """Return the deliveries a query finds, latest change first; dead letters by default."""
-        if not 1 <= limit <= _MOST_PER_PAGE:
-            raise UsageError(f"limit is {limit}; it is a number from 1 to {_MOST_PER_PAGE}.")
+        _check_limit(limit)
         return await (await self._store()).find(query or Query(), cursor=cursor, limit=limit)
 
     async def dead_letters(
@@ -82,6 +97,29 @@ class Operations:
         """Return the dead letters a query finds, the latest first."""
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
         return await self.deliveries(chosen, cursor=cursor, limit=limit)
+
+    async def groups(self, query: Query | None = None, *, limit: int = 50) -> Sequence[Group]:
+        """Return the dead letters a query finds by what they failed of, the largest group first.
+
+        `Query(group=...)` with the id of one finds its letters; `select` takes them all.
+        """
+        _check_limit(limit)
+        chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
+        return await (await self._store()).groups(chosen, limit=limit)
+
+    async def select(self, query: Query | None = None) -> Sequence[DeliveryId]:
+        """Return the ids of all dead letters a query finds now, to act on exactly those.
+
+        What fails later is not among them, and what changes meanwhile is left alone by the act.
+        """
+        selected: list[DeliveryId] = []
+        cursor = None
+        while True:
+            page = await self.dead_letters(query, cursor=cursor, limit=_MOST_PER_PAGE)
+            selected += [one.id for one in page.deliveries]
+            cursor = page.next_cursor
+            if cursor is None:
+                return selected
 
     async def show(self, delivery_id: int) -> Story:
         """Return one delivery with its whole story."""
@@ -96,7 +134,7 @@ class Operations:
             raise NotFoundError(
                 f"The event {delivery.event_id} of delivery {delivery_id} is no longer in the log."
             )
-        return Story(delivery=delivery, event=event)
+        return Story(delivery=delivery, event=event, group=await self._group_of(delivery))
 
     async def events(self, *, after: int = 0, limit: int = 50) -> Sequence[LoggedEvent]:
         """Return published events in commit order; `after` is the position to go on from."""
@@ -127,9 +165,14 @@ class Operations:
     async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> Sequence[DeliveryId]:
         """Fail pending deliveries as cancelled."""
         actor = Actor(by, why)
-        return self._done(
-            "cancel", await (await self._store()).cancel(_ids(ids), actor=actor), actor
-        )
+
+        def blame(destination: str) -> Fault:
+            message = bounded_message(why or "cancelled by an operator")
+            fault = Fault(error_class="Cancelled", message=message, rule="operator")
+            return grouped(fault, destination)
+
+        changed = await (await self._store()).cancel(_ids(ids), blame=blame, actor=actor)
+        return self._done("cancel", changed, actor)
 
     async def reschedule(
         self, ids: Sequence[int], *, due: datetime, by: str, why: str = ""
@@ -200,6 +243,12 @@ class Operations:
             )
         return is_new
 
+    async def _group_of(self, delivery: Delivery) -> Group | None:
+        if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:
+            return None
+        found = await (await self._store()).groups(Query(group=delivery.fault.group), limit=1)
+        return found[0] if found else None
+
     def _done(
         self, action: str, changed: Sequence[DeliveryId], actor: Actor
     ) -> Sequence[DeliveryId]:
@@ -208,6 +257,11 @@ class Operations:
                 Operated(action=action, by=actor.by, why=actor.why, deliveries=tuple(changed))
             )
         return changed
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= _MOST_PER_PAGE:
+        raise UsageError(f"limit is {limit}; it is a number from 1 to {_MOST_PER_PAGE}.")
 
 
 def _ids(ids: Sequence[int]) -> list[DeliveryId]:

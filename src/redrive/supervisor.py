@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from redrive.clock import Clock, wait_at_most
@@ -30,14 +30,17 @@ _log = logging.getLogger("redrive")
 class Supervisor:
     """Runs a command in several processes, and starts again those that end unasked.
 
+    `command` makes the command of each process from its number, from 1 on, for ever the same.
     Each process has a lifeline, a socket it shares with the supervisor: it writes one byte there
     when it has taken up its work, and reads the end of it when the supervisor is gone, so that
     none goes on unsupervised. The first process proves the command: the others wait for that
     byte, and if the command is wrong (exit code 2 or 3) all ends with its code.
     """
 
-    def __init__(self, command: Sequence[str], *, processes: int, clock: Clock) -> None:
-        self._command = tuple(command)
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], *, processes: int, clock: Clock
+    ) -> None:
+        self._command = command
         self._count = processes
         self._clock = clock
         self._processes: dict[int, asyncio.subprocess.Process] = {}
@@ -108,7 +111,7 @@ class Supervisor:
         listening: asyncio.Task[None] | None = None
         try:
             with theirs:
-                process = await self._start(theirs)
+                process = await self._start(number, theirs)
             if process is None:
                 return WEDGED
             _log.info("Worker process %d started (pid %d).", number, process.pid)
@@ -123,11 +126,13 @@ class Supervisor:
                 listening.cancel()
             lifeline.close()
 
-    async def _start(self, lifeline: socket.socket) -> asyncio.subprocess.Process | None:
+    async def _start(
+        self, number: int, lifeline: socket.socket
+    ) -> asyncio.subprocess.Process | None:
         descriptor = lifeline.fileno()
         try:
             return await asyncio.create_subprocess_exec(
-                *self._command,
+                *self._command(number),
                 LIFELINE,
                 str(descriptor),
                 pass_fds=[descriptor],

@@ -13,6 +13,7 @@ import pytest
 from redrive import Event, Proportional, Query, Redrive, Retry, Snooze, Terminal, Transient
 from redrive.declaration import Ports
 from redrive.model.delivery import Delivery, Status
+from redrive.store import Blame
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
@@ -196,8 +197,8 @@ async def test_a_worker_that_stops_still_tells_of_what_it_has_expired() -> None:
     """The store has failed it by then: dropped now, no hook would ever hear of it."""
 
     class SlowStore(MemoryStore):
-        async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
-            expired = await super().expire(limit=limit)
+        async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
+            expired = await super().expire(blame=blame, limit=limit)
             for _ in range(100):
                 await clock.sleep(0)
             return expired

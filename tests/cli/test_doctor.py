@@ -23,7 +23,7 @@ def test_warnings_do_not_fail_the_examination(shell: Shell, shop: Shop) -> None:
 
     assert answer.code == 0
     assert "warning  1 dead letter waits for a person (billing 1)." in answer.out
-    assert "Look at them with: redrive dlq list" in answer.out
+    assert "Look at them with: redrive dlq groups" in answer.out
     assert answer.out.endswith("\n0 errors, 1 warning.\n")
 
 

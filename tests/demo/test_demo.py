@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import apsw
@@ -20,7 +21,6 @@ from typer.main import get_command
 from redrive.cli.main import app
 from redrive.config import parse_store
 from redrive.demo import perform, run_demo
-from redrive.demo.causes import normalised
 from redrive.demo.count import Count
 from redrive.demo.narrator import Scene
 from redrive.demo.narrators.lines import Lines
@@ -48,14 +48,18 @@ class Saboteur(Lines):
         super().scene(scene)
         if scene.act == self._in_act:
             self._in_act = 0
-            connection = apsw.Connection(str(parse_store(self._store).path))
-            connection.set_busy_timeout(5_000)
-            connection.execute(
-                "DELETE FROM redrive_deliveries WHERE id = "
-                "(SELECT min(id) FROM redrive_deliveries WHERE status = ?)",
-                (self._status,),
-            )
-            connection.close()
+            # In a thread: the shop may hold the write lock, and needs its event loop to let go.
+            threading.Thread(target=self._delete).start()
+
+    def _delete(self) -> None:
+        connection = apsw.Connection(str(parse_store(self._store).path))
+        connection.set_busy_timeout(5_000)
+        connection.execute(
+            "DELETE FROM redrive_deliveries WHERE id = "
+            "(SELECT min(id) FROM redrive_deliveries WHERE status = ?)",
+            (self._status,),
+        )
+        connection.close()
 
 
 def test_the_demo_ends_with_nothing_lost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,19 +188,6 @@ def test_a_speed_that_makes_no_sense_is_refused() -> None:
     """Zero would never end."""
     with pytest.raises(ConfigurationError, match="speed is 0"):
         run_demo(plain=True, speed=0)
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("could not convert string to float: '19,90'", "could not convert string to float: '#'"),
-        ("no user 0192f3c4-7d1e-7b2a-9c3d-5e6f7a8b9c0d", "no user #"),
-        ("'category'", "'category'"),
-    ],
-)
-def test_messages_that_differ_only_in_numbers_are_one_cause(message: str, expected: str) -> None:
-    """Otherwise every dead letter is a group of its own."""
-    assert normalised(message) == expected
 
 
 def test_a_service_that_missed_an_event_does_not_add_up() -> None:

@@ -175,6 +175,14 @@ def test_every_line_of_the_log_is_listed_with_its_level() -> None:
     assert {(cells[0], line) for line, cells in listed.items()} == set(written)
 
 
+def test_every_metric_is_listed() -> None:
+    source = (ENGINE / "observers" / "prometheus.py").read_text(encoding="utf-8")
+
+    assert set(table_of(GUIDES / "operations.md", "Metrics")) == set(
+        re.findall(r'"(redrive_\w+)"', source)
+    )
+
+
 def test_every_exit_code_of_the_command_line_is_listed() -> None:
     told = re.findall(r"^ +(\d+) ", str(cli.app.info.epilog), flags=re.MULTILINE)
 

@@ -18,10 +18,12 @@ from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.store import (
     Allowance,
     Append,
+    Blame,
     Claim,
     ClaimRequest,
     Conflict,
     Entry,
+    Group,
     Overdue,
     Page,
     Query,
@@ -107,11 +109,11 @@ class IgnoresTheDeadline(Mutant):
 
 
 class ExpiresWhatIsInFlight(Mutant):
-    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         for row in self._rows.values():
             if row.status is Status.IN_FLIGHT and row.is_past_deadline(self._clock.now()):
                 row.release(now=self._clock.now())
-        return await super().expire(limit=limit)
+        return await super().expire(blame=blame, limit=limit)
 
 
 class ClaimsTwice(Mutant):
@@ -448,6 +450,32 @@ class SharesOneGate(Mutant):
 class OffersSuspectsBehindAClosedGate(Mutant):
     def _would_pass(self, row: Row, allowance: Allowance) -> bool:
         return True
+
+
+class GroupsIgnoreFilters(Mutant):
+    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        return await super().groups(Query(with_resolved=query.with_resolved), limit=limit)
+
+
+class GroupsCutBeforeTheySort(Mutant):
+    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        groups = await super().groups(query, limit=1000)
+        earliest = sorted(groups, key=lambda one: one.first_seen)[:limit]
+        return [one for one in groups if one in earliest]
+
+
+class GroupsCountEveryTenant(Mutant):
+    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        groups = await super().groups(query, limit=limit)
+        everywhere = tuple(tenant for one in groups for tenant in one.top_tenants)
+        return [msgspec.structs.replace(one, top_tenants=everywhere) for one in groups]
+
+
+class BlamesOneDestinationForAll(Mutant):
+    async def cancel(
+        self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        return await super().cancel(ids, blame=lambda _: blame("billing"), actor=actor)
 
 
 class NeverWaits(Mutant):

@@ -14,6 +14,7 @@ from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import Delivery, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
+from redrive.store import Blame
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 
@@ -23,7 +24,7 @@ class Broken(MemoryStore):
 
     beats = 0
 
-    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         raise ZeroDivisionError
 
     async def heartbeat(

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redrive.cli.options import (
+    AllMatching,
     By,
     Filters,
     Generation,
     Ids,
     Json,
+    Letters,
     Reason,
     Store,
     Why,
+    Yes,
     with_filters,
 )
 from redrive.cli.printing import print_json, print_result, print_warning, progress
@@ -25,7 +28,6 @@ from redrive.cli.session import current_user, in_session
 if TYPE_CHECKING:
     from redrive.app import Redrive
     from redrive.operations import Operations
-    from redrive.store import Query
 
 __all__ = ["cancel", "delete", "init", "prioritise", "publish", "replay", "reschedule", "resolve"]
 
@@ -117,49 +119,41 @@ def publish(
 @with_filters
 def replay(
     filters: Filters,
-    ids: Annotated[
-        list[int] | None,
-        typer.Argument(metavar="ID", help="The dead letters' numbers."),
-    ] = None,
+    ids: Letters = None,
     *,
-    all_matching: Annotated[
-        bool, typer.Option("--all-matching", help="All that the filters find, or simply all.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    all_matching: AllMatching = False,
+    yes: Yes = False,
     generation: Generation = None,
     by: By = None,
     why: Why = "",
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Send dead letters again: the ones named, or all that match."""
-    from redrive.cli.reading import read_query
-    from redrive.errors import UsageError
-
-    is_filtered = filters != Filters()
-    if bool(ids) == all_matching or (ids and is_filtered):
-        raise UsageError(
-            "Name the dead letters to replay by their ids, or replay all that match filters "
-            "with --all-matching."
-        )
-    if not ids:
-        ids = _find(read_query(filters), store=store)
-        if ids and not yes:
-            _confirm(f"Replay {len(ids):,} dead letter{'' if len(ids) == 1 else 's'}?")
+    """Send dead letters again: the ones named, a group, or all that match."""
+    chosen = _choose("replay", ids, filters, all_matching=all_matching, yes=yes, store=store)
 
     def act(operations: Operations, some: Sequence[int]) -> Awaitable[Sequence[int]]:
         return operations.replay(some, by=by or current_user(), why=why, generation=generation)
 
-    _change(act, ids, done="Replayed", needs="a dead letter", store=store, json=json)
+    _change(act, chosen, done="Replayed", needs="a dead letter", store=store, json=json)
 
 
+@with_filters
 def delete(
-    ids: Ids, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+    filters: Filters,
+    ids: Letters = None,
+    *,
+    why: Reason,
+    all_matching: AllMatching = False,
+    yes: Yes = False,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
 ) -> None:
     """Remove dead letters for good; the reason stays in the audit log."""
     _change(
         lambda operations, some: operations.delete(some, by=by or current_user(), why=why),
-        ids,
+        _choose("delete", ids, filters, all_matching=all_matching, yes=yes, store=store),
         done="Deleted",
         needs="a dead letter",
         store=store,
@@ -167,13 +161,22 @@ def delete(
     )
 
 
+@with_filters
 def resolve(
-    ids: Ids, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+    filters: Filters,
+    ids: Letters = None,
+    *,
+    why: Reason,
+    all_matching: AllMatching = False,
+    yes: Yes = False,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
 ) -> None:
     """Mark dead letters as handled elsewhere; they stay, out of the way."""
     _change(
         lambda operations, some: operations.resolve(some, by=by or current_user(), why=why),
-        ids,
+        _choose("resolve", ids, filters, all_matching=all_matching, yes=yes, store=store),
         done="Resolved",
         needs="an unresolved dead letter",
         store=store,
@@ -244,20 +247,32 @@ def prioritise(
     )
 
 
-def _find(query: Query, *, store: str | None) -> list[int]:
-    """Return the ids of all that match now; what fails later is not meant."""
+def _choose(
+    verb: str,
+    ids: Sequence[int] | None,
+    filters: Filters,
+    *,
+    all_matching: bool,
+    yes: bool,
+    store: str | None,
+) -> Sequence[int]:
+    """Return the ids that were named, or those of all that match now; these are asked about."""
+    from redrive.cli.reading import read_query
+    from redrive.errors import UsageError
 
-    async def find(app: Redrive) -> list[int]:
-        found: list[int] = []
-        cursor = None
-        while True:
-            page = await app.operations.dead_letters(query, cursor=cursor, limit=_PAGE)
-            found += [one.id for one in page.deliveries if one.is_dead_letter]
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
-
-    return in_session(find, store=store)
+    is_search = all_matching or filters.group is not None
+    if bool(ids) == is_search or (ids and filters != Filters()):
+        raise UsageError(
+            f"Name the dead letters to {verb} by their ids, or {verb} a group with --group, or "
+            "all that match filters with --all-matching."
+        )
+    if ids:
+        return ids
+    query = read_query(filters if verb == "delete" else filters._replace(resolved=False))
+    found = in_session(lambda app: app.operations.select(query), store=store)
+    if found and not yes:
+        _confirm(f"{verb.capitalize()} {len(found):,} dead letter{'' if len(found) == 1 else 's'}?")
+    return found
 
 
 def _confirm(question: str) -> None:

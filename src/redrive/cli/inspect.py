@@ -14,7 +14,7 @@ from redrive.cli.session import in_session
 if TYPE_CHECKING:
     from redrive.model.delivery import Status
 
-__all__ = ["audit", "doctor", "list_dead_letters", "list_deliveries", "show", "status"]
+__all__ = ["audit", "doctor", "groups", "list_dead_letters", "list_deliveries", "show", "status"]
 
 
 def status(*, store: Store = None, json: Json = False) -> None:
@@ -43,6 +43,23 @@ def list_dead_letters(
     from redrive.model.delivery import Status
 
     _list(filters, Status.FAILED, limit=limit, cursor=cursor, store=store, json=json)
+
+
+@with_filters
+def groups(filters: Filters, *, limit: Limit = 20, store: Store = None, json: Json = False) -> None:
+    """Show dead letters by what they failed of, the largest group first."""
+    from redrive.cli.reading import read_query
+
+    query = read_query(filters)
+    found = in_session(lambda app: app.operations.groups(query, limit=limit), store=store)
+    if json:
+        print_json({"groups": found})
+    else:
+        from redrive.cli.show.groups import groups as shown
+        from redrive.clock import SystemClock
+
+        is_filtered = filters != Filters()
+        print_result(*shown(found, now=SystemClock().now(), limit=limit, is_filtered=is_filtered))
 
 
 @with_filters

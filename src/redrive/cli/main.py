@@ -99,6 +99,13 @@ def worker(
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
     ] = "info",
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Tell health and metrics here."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address that port is on.")
+    ] = "127.0.0.1",
     store: Store = None,
 ) -> None:
     """Deliver what is due, until told to stop."""
@@ -106,7 +113,13 @@ def worker(
 
     raise typer.Exit(
         run_worker(
-            target, store=store, processes=processes, concurrency=concurrency, log_level=log_level
+            target,
+            store=store,
+            processes=processes,
+            concurrency=concurrency,
+            log_level=log_level,
+            port=port,
+            host=host,
         )
     )
 
@@ -122,6 +135,7 @@ app.command()(inspect.audit)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)
+dlq.command("groups")(inspect.groups)
 dlq.command("show")(inspect.show)
 dlq.command("replay")(admin.replay)
 dlq.command("resolve")(admin.resolve)

@@ -10,16 +10,19 @@ from typing import Annotated, Any, Concatenate, NamedTuple, get_type_hints
 import typer
 
 __all__ = [
+    "AllMatching",
     "By",
     "Cursor",
     "Filters",
     "Generation",
     "Ids",
     "Json",
+    "Letters",
     "Limit",
     "Reason",
     "Store",
     "Why",
+    "Yes",
     "with_filters",
 ]
 
@@ -40,6 +43,13 @@ Reason = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, 
 Generation = Annotated[
     str | None, typer.Option(metavar="NAME", help="The generation that delivers it; as it was.")
 ]
+Letters = Annotated[
+    list[int] | None, typer.Argument(metavar="ID", help="The dead letters' numbers.")
+]
+AllMatching = Annotated[
+    bool, typer.Option("--all-matching", help="All that the filters find, or simply all.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to show.")]
 Cursor = Annotated[
     str | None, typer.Option(metavar="CURSOR", help="Where the page before said to go on.")
@@ -66,6 +76,9 @@ class Filters(NamedTuple):
     ] = None
     error: Annotated[
         str | None, typer.Option(metavar="CLASS", help="Failed with this class of error.")
+    ] = None
+    group: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of this group of dead letters.")
     ] = None
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="From 2h ago on, or from 2026-01-31.")

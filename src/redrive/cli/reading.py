@@ -102,6 +102,7 @@ def read_query(filters: Filters, *, status: Status = Status.FAILED) -> Query:
         tenant=filters.tenant,
         reason=None if why is None else read_choice(FailureReason, why, name="reason"),
         error_class=filters.error,
+        group=filters.group,
         since=maybe_moment(filters.since, name="since", is_past=True),
         until=maybe_moment(filters.until, name="until", is_past=True),
         text=filters.text,

@@ -12,8 +12,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from redrive.errors import ConfigurationError, RedriveError, StoreError
 from redrive.executor import WEDGED, end_process
 from redrive.observer import Fact, WorkerStarted
 from redrive.supervisor import LIFELINE, Supervisor
+from redrive.worker import Worker
 
 __all__ = ["worker"]
 
@@ -34,6 +36,20 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _QUIT_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 _BROKEN = 1
+_LAST_PORT = 65535
+
+
+class _Address(msgspec.Struct, frozen=True):
+    """Where a process tells of its health; without a port, nowhere."""
+
+    host: str
+    port: int | None
+
+    def of_process(self, number: int) -> _Address:
+        """Return the address of one of several processes, counted from 1."""
+        if not self.port:  # nowhere, or at any port that is free
+            return self
+        return _Address(self.host, self.port + number - 1)
 
 
 def worker(
@@ -43,31 +59,48 @@ def worker(
     processes: int | None,
     concurrency: int | None,
     log_level: str,
+    port: int | None = None,
+    host: str = "127.0.0.1",
 ) -> int:
     """Run the worker of the app `module:name` until a signal ends it; returns the exit code.
 
     The first SIGTERM or SIGINT lets handlers finish within the grace time and gives back the
     rest, the second ends at once. With `processes`, that many are run and started again when
-    they die; otherwise the worker runs in this very process. The code is 0 after a stop, and 70
-    when the process had to end because of handlers that would not.
+    they die; otherwise the worker runs in this very process. With `port`, it tells of its health
+    there, and each further process one port on. The code is 0 after a stop, and 70 when the
+    process had to end because of handlers that would not.
     """
     from redrive.observers.logging import configure_logging
 
     configure_logging(log_level)
+    address = _Address(host, port)
     if processes is None:
-        return _work(load_app(target), store=store, concurrency=concurrency)
+        return _work(load_app(target), store=store, concurrency=concurrency, address=address)
     if processes < 1:
         raise ConfigurationError(
             f"processes is {processes}; write how many worker processes to run, 1 or more."
         )
-    command = [sys.executable, "-m", "redrive.cli.worker", target, "--log-level", log_level]
-    for option, value in (("--store", store), ("--concurrency", concurrency)):
-        if value is not None:
-            command += [option, str(value)]
+    if (address.of_process(processes).port or 0) > _LAST_PORT:
+        raise ConfigurationError(
+            f"port is {port}, and each of {processes} processes takes one more; "
+            f"the last would be beyond {_LAST_PORT}."
+        )
+
+    def command(number: int) -> list[str]:
+        given = {
+            "--log-level": log_level,
+            "--store": store,
+            "--concurrency": concurrency,
+            "--host": host,
+            "--port": address.of_process(number).port,
+        }
+        options = [[name, str(value)] for name, value in given.items() if value is not None]
+        return [sys.executable, "-m", "redrive.cli.worker", target, *chain(*options)]
+
     return asyncio.run(_supervise(command, processes=processes))
 
 
-async def _supervise(command: list[str], *, processes: int) -> int:
+async def _supervise(command: Callable[[int], list[str]], *, processes: int) -> int:
     supervisor = Supervisor(command, processes=processes, clock=SystemClock())
     words = iter([supervisor.stop])
 
@@ -84,6 +117,7 @@ def _work(
     *,
     store: str | None,
     concurrency: int | None,
+    address: _Address,
     lifeline: socket.socket | None = None,
 ) -> int:
     from redrive.observers.logging import LoggingObserver
@@ -96,27 +130,47 @@ def _work(
     if lifeline is not None:
         app.observe(_Herald(lifeline))
     with _Ending() as ending, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(app, ending, lifeline))
+        return runner.run(_serve(app, ending, address, lifeline))
 
 
-async def _serve(app: Redrive, ending: _Ending, lifeline: socket.socket | None) -> int:
+async def _serve(
+    app: Redrive, ending: _Ending, address: _Address, lifeline: socket.socket | None
+) -> int:
     async with app:
         running = await app.make_worker()
-        ending.expect(stop=running.stop, end=running.quit)
-        if lifeline is not None:
-            threading.Thread(target=ending.come_with, args=[lifeline], daemon=True).start()
-        code = _BROKEN
-        try:
-            await running.run()
-            code = WEDGED if running.is_wedged else 0
-        except RedriveError:
-            raise
-        except Exception:
-            logging.getLogger("redrive").exception("The worker broke; this is a bug in Redrive.")
-        ending.force_after(_CLOSE_SECONDS, code=code)
+        async with _health(app, running, ending, address):
+            ending.expect(stop=running.stop, end=running.quit)
+            if lifeline is not None:
+                threading.Thread(target=ending.come_with, args=[lifeline], daemon=True).start()
+            code = await _run(running)
+            ending.force_after(_CLOSE_SECONDS, code=code)
     if running.leaves_handlers:
         end_process(code)
     return code
+
+
+async def _run(worker: Worker) -> int:
+    try:
+        await worker.run()
+    except RedriveError:
+        raise
+    except Exception:
+        logging.getLogger("redrive").exception("The worker broke; this is a bug in Redrive.")
+        return _BROKEN
+    return WEDGED if worker.is_wedged else 0
+
+
+@asynccontextmanager
+async def _health(
+    app: Redrive, worker: Worker, ending: _Ending, address: _Address
+) -> AsyncIterator[None]:
+    """Tell of the worker's health while the block lasts, if there is a port for it."""
+    if address.port is None:
+        yield
+        return
+    async with app.make_health(worker, host=address.host, port=address.port) as health:
+        ending.announce(health.vitals.leave)
+        yield
 
 
 class _Ending:
@@ -129,6 +183,7 @@ class _Ending:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._words: list[Callable[[], None]] = []
+        self._announce: Callable[[], None] = lambda: None
         self._heard = 0
         self._is_over = threading.Event()
         self._before: dict[int, Any] = {}
@@ -147,6 +202,12 @@ class _Ending:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def announce(self, announce: Callable[[], None]) -> None:
+        """Name what a signal means at once, even while a handler blocks the event loop."""
+        self._announce = announce
+        if self._heard:
+            announce()
+
     def expect(self, *, stop: Callable[[], None], end: Callable[[], None]) -> None:
         """Name what the first and the second signal mean, and do what was heard before."""
         self._loop = asyncio.get_running_loop()
@@ -158,6 +219,7 @@ class _Ending:
         """Wait for the end of the lifeline, then stop: nobody supervises this process any more."""
         with suppress(OSError):
             lifeline.recv(1)
+        self._announce()
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: it has ended by itself
                 self._loop.call_soon_threadsafe(self._words[0])
@@ -173,6 +235,7 @@ class _Ending:
 
     def _hear(self, _number: int, _frame: FrameType | None) -> None:
         self._heard += 1
+        self._announce()
         if self._heard > 1:
             self.force_after(_QUIT_SECONDS, code=WEDGED)
         if self._loop is not None and self._heard <= len(self._words):
@@ -207,6 +270,8 @@ def _main() -> int:
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--store")
     parser.add_argument("--concurrency", type=int)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int)
     parser.add_argument(LIFELINE, type=int, required=True)
     given = parser.parse_args()
     lifeline = socket.socket(fileno=given.lifeline)
@@ -217,6 +282,7 @@ def _main() -> int:
             load_app(given.target),
             store=given.store,
             concurrency=given.concurrency,
+            address=_Address(given.host, given.port),
             lifeline=lifeline,
         )
     except RedriveError as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from redrive.demo.causes import Cause, find_causes
 from redrive.demo.narrator import Narrator, View
 from redrive.demo.pace import Pace
 from redrive.operations import Operations
+from redrive.store import Group
 
 __all__ = ["Camera"]
 
@@ -26,7 +26,7 @@ class Camera:
         self._flows: dict[str, deque[float]] = {}
         self._delivered: dict[str, int] = {}
         self._bucket_began = 0.0
-        self._causes: tuple[Cause, ...] = ()
+        self._causes: tuple[Group, ...] = ()
         self._failed = 0
 
     async def roll(self) -> None:
@@ -40,7 +40,7 @@ class Camera:
         figures = await self._operations.status()
         failed = sum(one.failed for one in figures.destinations)
         if failed != self._failed:
-            self._causes, self._failed = await find_causes(self._operations), failed
+            self._causes, self._failed = tuple(await self._operations.groups()), failed
         now = self._pace.elapsed
         span = now - self._bucket_began
         if span >= _BUCKET_SECONDS:

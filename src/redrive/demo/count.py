@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from redrive.app import Redrive
-from redrive.demo.causes import find_deliveries
 from redrive.demo.shop import Shop
-from redrive.model.delivery import Status
+from redrive.model.delivery import Delivery, Status
+from redrive.operations import Operations
 from redrive.store import Query
 
 __all__ = ["Count", "count_up"]
@@ -103,7 +103,7 @@ async def count_up(shop: Shop) -> Count:
     async with Redrive(shop.app.settings.store) as app:
         status: dict[_Pair, Status] = {}
         for each in Status:
-            for one in await find_deliveries(app.operations, Query(status=each)):
+            for one in await _find_deliveries(app.operations, Query(status=each)):
                 status[one.event_id, one.destination] = each
         figures = await app.operations.status()
         async with app.transaction() as tx:
@@ -125,6 +125,17 @@ async def count_up(shop: Shop) -> Count:
         lost=_sorted(expected - effects - waits),
         unexpected=_sorted((effects | status.keys()) - expected),
     )
+
+
+async def _find_deliveries(operations: Operations, query: Query) -> list[Delivery]:
+    found: list[Delivery] = []
+    cursor: str | None = None
+    while True:
+        page = await operations.deliveries(query, cursor=cursor, limit=1_000)
+        found += page.deliveries
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
 
 
 def _sorted(pairs: Iterable[_Pair]) -> tuple[_Pair, ...]:

@@ -7,9 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from redrive.demo.causes import Cause
 from redrive.demo.count import Count
-from redrive.store import DestinationFigures
+from redrive.store import DestinationFigures, Group
 
 __all__ = ["ACTS", "Narrator", "Scene", "View"]
 
@@ -31,7 +30,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     destinations: tuple[DestinationFigures, ...]
     flows: dict[str, tuple[float, ...]]
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Group, ...] = ()
 
 
 class Narrator(Protocol):

@@ -6,12 +6,11 @@ import asyncio
 
 from redrive.clock import SystemClock
 from redrive.demo.camera import Camera
-from redrive.demo.causes import find_causes
 from redrive.demo.count import Count, count_up
 from redrive.demo.narrator import Narrator, Scene
 from redrive.demo.pace import Pace
 from redrive.demo.shop import Shop
-from redrive.store import DestinationFigures
+from redrive.store import DestinationFigures, Query
 
 __all__ = ["tell"]
 
@@ -103,14 +102,14 @@ class _Story:
             "redrive dlq list",
         )
         await self._pace.wait_until(self._is_imported, patience=_PATIENCE_SECONDS)
-        causes = await find_causes(self._operations)
-        letters = [number for cause in causes for number in cause.deliveries]
+        causes = await self._operations.groups()
+        letters = sum(cause.count for cause in causes)
         self._scene(
             3,
-            f"{len(letters)} dead letters, {len(causes)} causes. Nothing else was held up: orders "
+            f"{letters} dead letters, {len(causes)} causes. Nothing else was held up: orders "
             "are billed and confirmed as before, and the other products are found.",
-            "redrive dlq list",
-            *(f"redrive dlq show {number}" for number in letters[:1]),
+            "redrive dlq groups",
+            *(f"redrive dlq show {cause.example}" for cause in causes[:1]),
         )
         await self._pace.sleep(4)
 
@@ -123,15 +122,16 @@ class _Story:
             "redrive dlq replay --all-matching --why fixed",
         )
         await self._pace.sleep(3)
-        for cause in await find_causes(self._operations):
+        for cause in await self._operations.groups():
             self._scene(
                 4,
-                f"Replay of {len(cause.deliveries)} dead letters, {cause.what}. Same events, same "
+                f"Replay of {cause.count} dead letters, {cause.title}. Same events, same "
                 "ids; the audit log says who did it and why.",
-                f"redrive dlq replay --all-matching --error {cause.error_class} --why fixed",
+                f"redrive dlq replay --group {cause.id} --why fixed",
                 "redrive audit",
             )
-            await self._operations.replay(cause.deliveries, by="demo", why="fixed")
+            letters = await self._operations.select(Query(group=cause.id))
+            await self._operations.replay(letters, by="demo", why="fixed")
             await self._pace.sleep(3)
 
     async def _close(self) -> None:

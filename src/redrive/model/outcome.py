@@ -22,13 +22,18 @@ class Nature(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One failure, captured: bounded text, safe to store. `rule` says what classified it."""
+    """One failure, captured: bounded text, safe to store. `rule` says what classified it.
+
+    That of a dead letter has the id of its `group`, and the `title` all of its group share.
+    """
 
     error_class: str
     message: str
     rule: str
     code: str = ""
     stack: str = ""
+    group: str = ""
+    title: str = ""
 
 
 class Succeeded(msgspec.Struct, frozen=True):

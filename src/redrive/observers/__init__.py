@@ -1,1 +1,1 @@
-"""Those who watch: logs and hooks."""
+"""Those who watch: logs, hooks and metrics."""

@@ -271,6 +271,7 @@ def _dead_lettered(log: FilteringBoundLogger, fact: DeadLettered) -> None:
         delivery=fact.delivery_id,
         attempts=fact.attempts,
         reason=str(fact.reason),
+        group=fact.group,
         **_fault(fact.fault),
         event_id=fact.event_id,
         **({} if fact.tenant is None else {"tenant": fact.tenant}),

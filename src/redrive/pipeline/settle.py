@@ -13,6 +13,7 @@ from redrive.model.delivery import Attempt, Leased
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
 from redrive.observer import BreakerChanged, DeadLettered, Observer, Settlements, SettlementsRefused
+from redrive.policies.fingerprint import grouped
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
 from redrive.store import DeliveryQueue, Gates, Report, Settled
@@ -52,10 +53,15 @@ class Tally(msgspec.Struct):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A settlement, the delivery it is about, and what the attempt says of the destination."""
+    """A settlement, the delivery it is about, and how many seconds the try took.
+
+    `is_success` is whether the destination answered, `None` when the try does not tell;
+    `slow_for` is a wait it asked of everybody.
+    """
 
     leased: Leased
     settled: Settled
+    took: float
     is_success: bool | None = None
     slow_for: timedelta | None = None
 
@@ -82,20 +88,22 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         Times are counted from the claim's instant, so they are of the store's clock.
         """
         if isinstance(outcome, Succeeded):
-            return Decision(
-                leased, Settled(lease=leased.lease, settlement=_DELIVERED), is_success=True
-            )
+            settled = Settled(lease=leased.lease, settlement=_DELIVERED)
+            return Decision(leased, settled, took, is_success=True)
         now = leased.claimed_at + timedelta(seconds=waited)
         settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
         attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
+        if isinstance(settlement, Failed):
+            fault = grouped(settlement.fault, leased.destination)
+            settlement = Failed(reason=settlement.reason, fault=fault)
         settled = Settled(lease=leased.lease, settlement=settlement, attempt=attempt)
         match outcome:
             case Faulted(nature=Nature.TRANSIENT):
-                return Decision(leased, settled, is_success=False)
+                return Decision(leased, settled, took, is_success=False)
             case Faulted(nature=Nature.THROTTLED) if isinstance(settlement, Snoozed):
-                return Decision(leased, settled, slow_for=settlement.until - now)
+                return Decision(leased, settled, took, slow_for=settlement.until - now)
             case _:
-                return Decision(leased, settled)
+                return Decision(leased, settled, took)
 
     def _record(
         self, leased: Leased, settlement: Settlement, *, now: datetime, took: timedelta
@@ -130,6 +138,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             Settlements(
                 worker=self.worker,
                 settled=tuple((one.leased, one.settled.settlement) for one in decisions),
+                took=tuple(one.took for one in decisions),
             )
         )
         for one in decisions:

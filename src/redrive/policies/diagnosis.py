@@ -147,7 +147,7 @@ def _dead_letters(figures: Figures, *, is_neglected: bool) -> Iterator[Finding]:
         level=Level.WARNING,
         what=f"{_counted(failed, 'dead letter waits', 'dead letters wait')} for a person "
         f"({places}){age}.",
-        advice="Look at them with: redrive dlq list",
+        advice="Look at them with: redrive dlq groups",
     )
 
 

@@ -1,4 +1,4 @@
-"""Recovery: what becomes of a delivery whose lease ran out."""
+"""Recovery: what becomes of a delivery whose lease, or whose time, ran out."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 
 from redrive.model.outcome import Fault
 from redrive.model.settlement import Failed, FailureReason, Recovery, Requeued
+from redrive.policies.fingerprint import grouped
 from redrive.store import Overdue
 
-__all__ = ["recover"]
+__all__ = ["deadline_passed", "recover"]
 
 _MEMORY = timedelta(hours=72)
 _WAITS = tuple(timedelta(seconds=seconds) for seconds in (1, 5, 25, 125, 300))
@@ -30,6 +31,16 @@ def recover(overdue: Overdue, *, now: datetime) -> Recovery:
     return Requeued(when=now + wait, crashes=crashes, last_crash_at=now)
 
 
+def deadline_passed(destination: str) -> Fault:
+    """Return the fault of a delivery that was still pending at its deadline."""
+    fault = Fault(
+        error_class="DeadlinePassed",
+        message="Its deadline passed before it could be delivered.",
+        rule="deadline",
+    )
+    return grouped(fault, destination)
+
+
 def _remembered(overdue: Overdue, now: datetime) -> int:
     last = overdue.last_crash_at
     return 0 if last is not None and now - last > _MEMORY else overdue.crashes
@@ -37,12 +48,13 @@ def _remembered(overdue: Overdue, now: datetime) -> int:
 
 def _crash_loop(overdue: Overdue, crashes: int) -> Fault:
     times = "once" if crashes == 1 else f"{crashes} times"
-    return Fault(
+    fault = Fault(
         error_class="WorkerCrash",
         message=(
-            f"Its worker crashed {times} while running it, the last time ({overdue.worker}) with "
+            f"Its worker crashed {times} while running it, the last time ('{overdue.worker}') with "
             "nothing else beside it, so this delivery is what brings workers down. "
             "Look for a memory or native fault in the handler, then replay it."
         ),
         rule="crashed alone",
     )
+    return grouped(fault, overdue.destination)

@@ -11,11 +11,13 @@ import msgspec
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
+from redrive.store.queue import Blame
 
 __all__ = [
     "Audit",
     "DestinationFigures",
     "Figures",
+    "Group",
     "Inspection",
     "Intervention",
     "LaneFigures",
@@ -40,6 +42,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     reason: FailureReason | None = None
     error_class: str | None = None
+    group: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     text: str | None = None
@@ -51,6 +54,25 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     deliveries: tuple[Delivery, ...]
     next_cursor: str | None = None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters whose faults name the same group.
+
+    Seen is when one failed for good. `example` is the latest, and title, destination, error class
+    and reason are its; `top_tenants` are the three with the most letters, with how many.
+    """
+
+    id: str
+    title: str
+    destination: str
+    error_class: str
+    reason: FailureReason
+    count: int
+    first_seen: datetime
+    last_seen: datetime
+    example: DeliveryId
+    top_tenants: tuple[tuple[str, int], ...] = ()
 
 
 class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +137,12 @@ class Inspection(Protocol):
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         """Return the lanes that wait behind a dead letter, the longest first."""
 
+    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        """Return the groups of the dead letters that match, the largest first.
+
+        Only those letters count. Of equally large groups the one seen last comes first.
+        """
+
     async def figures(self) -> Figures:
         """Count everything."""
 
@@ -142,7 +170,9 @@ class Intervention(Protocol):
     async def resolve(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
         """Mark unresolved dead letters as handled elsewhere; the next of their lanes is freed."""
 
-    async def cancel(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+    async def cancel(
+        self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+    ) -> Sequence[DeliveryId]:
         """Fail pending deliveries as `cancelled`."""
 
     async def reschedule(

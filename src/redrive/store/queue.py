@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -11,11 +11,13 @@ import msgspec
 from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange
+from redrive.model.outcome import Fault
 from redrive.model.settlement import Recovery, Settlement
 
 __all__ = [
     "FORGOTTEN_AFTER",
     "Allowance",
+    "Blame",
     "Claim",
     "ClaimRequest",
     "DeliveryQueue",
@@ -27,6 +29,10 @@ __all__ = [
 
 FORGOTTEN_AFTER = timedelta(days=1)
 """How long a worker that was never heard of again stays in the figures."""
+
+
+Blame = Callable[[str], Fault]
+"""Says what a delivery to this destination has failed of; pure, and called on any thread."""
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +165,7 @@ class DeliveryQueue(Protocol):
         the crash.
         """
 
-    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         """Fail pending deliveries past their deadline as `expired`; return them."""
 
     async def wait(self, *, at_most: timedelta) -> None:

@@ -57,6 +57,16 @@ LEASE = Lease(DeliveryId(7), 1)
 FAULT = Fault(
     error_class="ConnectionError", message="refused " * 100, rule="network", stack="at shop.py"
 )
+DEAD_LETTER = DeadLettered(
+    delivery_id=DeliveryId(7),
+    event_id=EVENT.id,
+    event_type="order.paid",
+    destination="billing",
+    tenant="acme",
+    reason=FailureReason.EXHAUSTED,
+    fault=msgspec.structs.replace(FAULT, group="5dcaa1da3e2c"),
+    attempts=5,
+)
 LEASED = Leased(
     lease=LEASE,
     destination="billing",
@@ -152,6 +162,7 @@ FACTS: list[tuple[Fact, str, str]] = [
         "info",
         "breaker closed",
     ),
+    (DEAD_LETTER, "error", "dead letter"),
     (
         HandlerStuck(worker="w1", destination="billing", deliveries=(DeliveryId(7),)),
         "error",
@@ -257,6 +268,12 @@ def test_an_act_on_a_destination_names_it() -> None:
 
     assert line["destination"] == "billing"
     assert "deliveries" not in line
+
+
+def test_a_dead_letter_names_its_group() -> None:
+    (line,) = observe(DEAD_LETTER)
+
+    assert line["group"] == "5dcaa1da3e2c"
 
 
 def test_many_ids_are_counted_and_cut() -> None:

@@ -112,3 +112,14 @@ def test_a_poison_pill_is_found_with_its_third_crash() -> None:
     assert recovery.reason is FailureReason.CRASH_LOOP
     assert "crashed 3 times" in recovery.fault.message
     assert "w7" in recovery.fault.message
+
+
+def test_crash_loops_of_one_destination_are_one_group_whichever_workers_died() -> None:
+    recoveries = [
+        recover(overdue(crashes=crashes, was_alone=True, worker=worker), now=NOON)
+        for crashes, worker in ((2, "blue-host-17"), (3, "green"))
+    ]
+
+    groups = {one.fault.group for one in recoveries if isinstance(one, Failed)}
+    assert len(groups) == 1
+    assert groups != {""}

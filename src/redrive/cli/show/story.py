@@ -38,7 +38,7 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
     if delivery.fault is not None and delivery.fault.stack:
         yield from _section("Stack", Text(safe(delivery.fault.stack)))
     yield from _section("Payload", _payload(told))
-    steps = list(_next_steps(delivery))
+    steps = list(_next_steps(told))
     if steps:
         yield from _section("What to do", _steps(steps))
 
@@ -72,6 +72,9 @@ def _facts(told: Story, now: datetime) -> Table:
     if delivery.fault is not None:
         table.add_row("Error", Text(verdict(delivery.fault), style="red"))
         table.add_row("Decided by", safe(delivery.fault.rule))
+    if told.group is not None:
+        count = counted(told.group.count, "dead letter")
+        table.add_row("Group", f"{safe(told.group.id)}, {count} in all")
     for name, value in (
         ("Event", event.id),
         ("Tenant", event.tenant),
@@ -149,13 +152,16 @@ def _payload(told: Story) -> Text:
     return text
 
 
-def _next_steps(delivery: Delivery) -> Iterator[tuple[str, str]]:
+def _next_steps(told: Story) -> Iterator[tuple[str, str]]:
+    delivery, group = told.delivery, told.group
     number = delivery.id
     match delivery.status:
         case Status.FAILED if delivery.resolution is not None:
             yield "Throw it away", f'redrive dlq delete {number} --why "…"'
         case Status.FAILED:
             yield "Send it again", f"redrive dlq replay {number}"
+            if group is not None and group.count > 1:
+                yield "Send its group again", f"redrive dlq replay --group {group.id}"
             yield "It was handled elsewhere", f'redrive dlq resolve {number} --why "…"'
             yield "Throw it away", f'redrive dlq delete {number} --why "…"'
         case Status.PENDING if delivery.behind is not None:

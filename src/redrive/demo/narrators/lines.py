@@ -6,10 +6,9 @@ import textwrap
 from types import TracebackType
 from typing import Self, TextIO
 
-from redrive.demo.causes import Cause
 from redrive.demo.count import Count
 from redrive.demo.narrator import ACTS, Scene, View
-from redrive.store import DestinationFigures
+from redrive.store import DestinationFigures, Group
 
 __all__ = ["Lines"]
 
@@ -23,7 +22,7 @@ class Lines:
         self._out = out
         self._act = 0
         self._second = 0
-        self._causes: tuple[Cause, ...] = ()
+        self._causes: tuple[Group, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +66,7 @@ class Lines:
                 if view.causes
                 else "         no dead letters left",
                 *(
-                    f"         {len(cause.deliveries):5d}  {cause.destination}: {cause.what}"
+                    f"         {cause.count:5d}  {cause.destination}: {cause.title}"
                     for cause in view.causes
                 ),
             )

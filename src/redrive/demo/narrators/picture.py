@@ -187,9 +187,9 @@ def _figure(value: int, style: str) -> Text:
 def _causes(view: View) -> Panel:
     lines = [
         Text.assemble(
-            (f"{len(cause.deliveries):4d}  ", "red"),
+            (f"{cause.count:4d}  ", "red"),
             (f"{cause.destination}  ", "bold"),
-            cause.what,
+            cause.title,
             no_wrap=True,
             overflow="ellipsis",
         )

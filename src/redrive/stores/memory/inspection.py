@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,7 +10,15 @@ from redrive.errors import UsageError
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
-from redrive.store import DestinationFigures, Figures, LaneFigures, Page, Query, WorkerFigures
+from redrive.store import (
+    DestinationFigures,
+    Figures,
+    Group,
+    LaneFigures,
+    Page,
+    Query,
+    WorkerFigures,
+)
 from redrive.stores.codec import from_micros, micros
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Tables
@@ -17,6 +26,7 @@ from redrive.stores.memory.tables import Heads, Tables
 __all__ = ["MemoryInspection"]
 
 Place = tuple[datetime, int]
+_TOP_TENANTS = 3
 
 
 class MemoryInspection(Tables):
@@ -56,6 +66,16 @@ class MemoryInspection(Tables):
                 if row.is_dead_letter and row.reason is not None
             ]
             return sorted(found, key=lambda one: (one.since, one.head))[:limit]
+
+    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        with self._lock:
+            members: dict[str, list[Row]] = {}
+            for row in self._rows.values():
+                if row.group is not None and _fits(row, query):
+                    members.setdefault(row.group, []).append(row)
+            groups = sorted((_group(rows) for rows in members.values()), key=lambda one: one.id)
+            groups.sort(key=lambda one: (one.count, one.last_seen), reverse=True)
+            return tuple(groups[:limit])
 
     async def figures(self) -> Figures:
         with self._lock:
@@ -125,11 +145,36 @@ def _fits(row: Row, query: Query) -> bool:
         and query.tenant in (None, event.tenant)
         and query.reason in (None, row.reason)
         and query.error_class in (None, fault and fault.error_class)
+        and query.group in (None, row.group)
         and (query.since is None or row.changed_at >= query.since)
         and (query.until is None or row.changed_at < query.until)
         and (query.text is None or query.text.lower() in _searchable(row))
         and (query.with_resolved or row.resolution is None)
     )
+
+
+def _group(rows: Sequence[Row]) -> Group:
+    latest = max(rows, key=_place)
+    if latest.fault is None or latest.reason is None:
+        raise AssertionError(f"Delivery {latest.id} has not failed, so it is in no group.")
+    tenants = Counter(row.event.tenant for row in rows if row.event.tenant is not None)
+    return Group(
+        id=latest.fault.group,
+        title=latest.fault.title,
+        destination=latest.destination,
+        error_class=latest.fault.error_class,
+        reason=latest.reason,
+        count=len(rows),
+        first_seen=min(row.changed_at for row in rows),
+        last_seen=latest.changed_at,
+        example=latest.id,
+        top_tenants=tuple(sorted(tenants.items(), key=_most_first)[:_TOP_TENANTS]),
+    )
+
+
+def _most_first(tenant: tuple[str, int]) -> tuple[int, str]:
+    name, count = tenant
+    return -count, name
 
 
 def _searchable(row: Row) -> str:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Resolution, Status
-from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
+from redrive.store import Blame
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Tables
 
@@ -45,17 +45,14 @@ class MemoryIntervention(Tables):
                 row.resolution = Resolution(by=actor.by, at=now, why=actor.why)
             return self._conclude("resolve", rows, actor, now=now)
 
-    async def cancel(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+    async def cancel(
+        self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+    ) -> Sequence[DeliveryId]:
         with self._lock:
             now = self._clock.now()
-            fault = Fault(
-                error_class="Cancelled",
-                message=actor.why or "cancelled by an operator",
-                rule="operator",
-            )
             rows = self._pending(ids)
             for row in rows:
-                row.fail(FailureReason.CANCELLED, fault, now=now)
+                row.fail(FailureReason.CANCELLED, blame(row.destination), now=now)
             return self._conclude("cancel", rows, actor, now=now)
 
     async def reschedule(

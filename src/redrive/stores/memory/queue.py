@@ -12,7 +12,6 @@ import msgspec
 from redrive.clock import wait_at_most
 from redrive.model.delivery import Delivery, Lease, Status
 from redrive.model.gate import Gate
-from redrive.model.outcome import Fault
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -22,7 +21,16 @@ from redrive.model.settlement import (
     Snoozed,
 )
 from redrive.policies.gate import Turnstile
-from redrive.store import FORGOTTEN_AFTER, Allowance, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.store import (
+    FORGOTTEN_AFTER,
+    Allowance,
+    Blame,
+    Claim,
+    ClaimRequest,
+    Overdue,
+    Rescue,
+    Settled,
+)
 from redrive.stores.memory.gates import MemoryGates
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
@@ -144,7 +152,7 @@ class MemoryQueue(MemoryGates):
                 self._tell()
             return refused
 
-    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         with self._lock:
             now = self._clock.now()
             expired = [
@@ -154,12 +162,7 @@ class MemoryQueue(MemoryGates):
             ]
             del expired[limit:]
             for row in expired:
-                fault = Fault(
-                    error_class="DeadlinePassed",
-                    message=f"It was not delivered before its deadline, {row.deadline}.",
-                    rule="deadline",
-                )
-                row.fail(FailureReason.EXPIRED, fault, now=now)
+                row.fail(FailureReason.EXPIRED, blame(row.destination), now=now)
             return tuple(row.delivery(behind=None) for row in expired)
 
     async def wait(self, *, at_most: timedelta) -> None:

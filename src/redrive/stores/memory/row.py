@@ -68,6 +68,12 @@ class Row:
         return self.status is Status.FAILED and self.resolution is None
 
     @property
+    def group(self) -> str | None:
+        if self.status is not Status.FAILED or self.fault is None:
+            return None
+        return self.fault.group or None
+
+    @property
     def blocks_its_lane(self) -> bool:
         return self.status in (Status.PENDING, Status.IN_FLIGHT) or self.is_dead_letter
 

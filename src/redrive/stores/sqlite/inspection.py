@@ -7,10 +7,19 @@ from datetime import datetime
 from typing import Any
 
 import apsw
+import msgspec
 
 from redrive.model.delivery import Delivery, Status
 from redrive.model.settlement import FailureReason
-from redrive.store import DestinationFigures, Figures, LaneFigures, Page, Query, WorkerFigures
+from redrive.store import (
+    DestinationFigures,
+    Figures,
+    Group,
+    LaneFigures,
+    Page,
+    Query,
+    WorkerFigures,
+)
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
@@ -25,7 +34,7 @@ from redrive.stores.codec import (
 from redrive.stores.sqlite.claiming import KINDS
 from redrive.stores.sqlite.log import count, read_routes
 
-__all__ = ["STATUSES", "figures", "find", "find_deliveries", "lanes"]
+__all__ = ["STATUSES", "figures", "find", "find_deliveries", "groups", "lanes"]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
@@ -79,12 +88,43 @@ _FILTERS = {
     "tenant": "d.tenant = ?",
     "reason": "d.reason = ?",
     "error_class": "d.fault ->> 'error_class' = ?",
+    "group": "d.group_id = ?",
 }
 _TEXT = """(
     instr(lower(d.fault ->> 'message'), lower(?))
     OR instr(lower(d.fault ->> 'error_class'), lower(?))
     OR instr(lower(e.document -> 'payload'), lower(?))
 )"""
+_GROUPS = """
+WITH found AS MATERIALIZED (
+    SELECT d.id, d.group_id, d.settled_at, d.tenant,
+           row_number() OVER (
+               PARTITION BY d.group_id ORDER BY d.settled_at DESC, d.id DESC
+           ) AS place
+    FROM redrive_deliveries d
+    JOIN redrive_events e ON e.position = d.position
+    JOIN redrive_destinations t ON t.id = d.destination
+    WHERE {where}
+), largest AS MATERIALIZED (
+    SELECT group_id, count(*) AS letters, min(settled_at) AS first_seen,
+           max(settled_at) AS last_seen, max(CASE place WHEN 1 THEN id END) AS example
+    FROM found GROUP BY group_id ORDER BY letters DESC, last_seen DESC, group_id LIMIT ?
+), tenants AS (
+    SELECT group_id, tenant, count(*) AS letters,
+           row_number() OVER (PARTITION BY group_id ORDER BY count(*) DESC, tenant) AS place
+    FROM found WHERE tenant IS NOT NULL GROUP BY group_id, tenant
+), top AS MATERIALIZED (
+    SELECT group_id, json_group_array(json_array(tenant, letters) ORDER BY place) AS tenants
+    FROM tenants WHERE place <= 3 GROUP BY group_id
+)
+SELECT g.group_id, g.letters, g.first_seen, g.last_seen, g.example, d.fault ->> 'title',
+       d.fault ->> 'error_class', d.reason, t.name, top.tenants
+FROM largest g
+JOIN redrive_deliveries d ON d.id = g.example
+JOIN redrive_destinations t ON t.id = d.destination
+LEFT JOIN top ON top.group_id = g.group_id
+ORDER BY g.letters DESC, g.last_seen DESC, g.group_id
+"""
 _COUNT = """
 SELECT destination,
        sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND is_behind),
@@ -115,10 +155,67 @@ FROM redrive_workers w ORDER BY w.id
 """
 
 
+_tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
+
+
 def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit: int) -> Page:
     """Carry out `Inspection.find`."""
     is_settled = query.status in {Status.DELIVERED, Status.FAILED}
     time = "d.settled_at" if is_settled else "d.enqueued_at"
+    conditions, values = _conditions(query, time)
+    if cursor is not None:
+        conditions.append(f"({time}, d.id) < (?, ?)")
+        values += read_cursor(cursor)
+    found = find_deliveries(
+        connection,
+        f"WHERE {' AND '.join(conditions)} ORDER BY {time} DESC, d.id DESC LIMIT ?",
+        (*values, limit + 1),
+    )
+    page = found[:limit]
+    if len(found) <= limit or not page:
+        return Page(deliveries=tuple(page))
+    last = page[-1]
+    changed_at = last.settled_at if is_settled else last.enqueued_at
+    return Page(
+        deliveries=tuple(page),
+        next_cursor=write_cursor(changed_at or last.enqueued_at, last.id),
+    )
+
+
+def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence[Group]:
+    """Carry out `Inspection.groups`."""
+    conditions, values = _conditions(query, "d.settled_at")
+    statement = _GROUPS.format(where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]))
+    return tuple(
+        Group(
+            id=group,
+            title=title or "",
+            destination=destination,
+            error_class=error_class,
+            reason=FailureReason(reason),
+            count=letters,
+            first_seen=from_micros(first_seen),
+            last_seen=from_micros(last_seen),
+            example=example,
+            top_tenants=_tenants.decode(tenants or "[]"),
+        )
+        for (
+            group,
+            letters,
+            first_seen,
+            last_seen,
+            example,
+            title,
+            error_class,
+            reason,
+            destination,
+            tenants,
+        ) in connection.execute(statement, (*values, limit))
+    )
+
+
+def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
+    """Return a query as conditions with their values; `time` is the column its times are about."""
     # The status is written out, not bound: only so does SQLite use the partial indexes.
     conditions = [f"d.status = {STATUSES.index(query.status)}"]
     values: list[object] = []
@@ -137,23 +234,7 @@ def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit
         values.append(micros(query.until))
     if not query.with_resolved:
         conditions.append("d.resolution IS NULL")
-    if cursor is not None:
-        conditions.append(f"({time}, d.id) < (?, ?)")
-        values += read_cursor(cursor)
-    found = find_deliveries(
-        connection,
-        f"WHERE {' AND '.join(conditions)} ORDER BY {time} DESC, d.id DESC LIMIT ?",
-        (*values, limit + 1),
-    )
-    page = found[:limit]
-    if len(found) <= limit or not page:
-        return Page(deliveries=tuple(page))
-    last = page[-1]
-    changed_at = last.settled_at if is_settled else last.enqueued_at
-    return Page(
-        deliveries=tuple(page),
-        next_cursor=write_cursor(changed_at or last.enqueued_at, last.id),
-    )
+    return conditions, values
 
 
 def find_deliveries(

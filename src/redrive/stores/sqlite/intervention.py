@@ -11,6 +11,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Resolution
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
+from redrive.store import Blame
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.inspection import find_deliveries
@@ -33,9 +34,20 @@ _REPLAY = """
 UPDATE redrive_deliveries
 SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, crashes = 0,
     last_crash_at = NULL, settled_at = NULL, first_failed_at = NULL, last_failed_at = NULL,
-    reason = NULL, fault = NULL, log = NULL, cycles = ?2, generation = ifnull(?3, generation),
+    reason = NULL, group_id = NULL, fault = NULL, log = NULL, cycles = ?2,
+    generation = ifnull(?3, generation),
     deadline = CASE WHEN deadline > ?1 THEN deadline END
 WHERE id = ?4
+"""
+_DESTINATIONS = f"""
+SELECT id, name FROM redrive_destinations
+WHERE id IN (SELECT destination FROM redrive_deliveries WHERE {_OF})
+"""
+_FAIL_PENDING = f"""
+UPDATE redrive_deliveries
+SET status = 3, reason = ?1, fault = ?2, group_id = ?2 ->> 'group', settled_at = ?3,
+    first_failed_at = ifnull(first_failed_at, ?3), last_failed_at = ?3
+WHERE destination = ?4 AND {_OF}
 """
 
 
@@ -93,22 +105,24 @@ def resolve(
 
 
 def cancel(
-    connection: apsw.Connection, ids: Sequence[DeliveryId], *, actor: Actor, now: datetime
+    connection: apsw.Connection,
+    ids: Sequence[DeliveryId],
+    *,
+    blame: Blame,
+    actor: Actor,
+    now: datetime,
 ) -> Sequence[DeliveryId]:
     """Carry out `Intervention.cancel`."""
     changed = _in_status(connection, ids, "status = 0")
-    fault = Fault(
-        error_class="Cancelled",
-        message=actor.why or "cancelled by an operator",
-        rule="operator",
-    )
-    _fail_pending(connection, changed, FailureReason.CANCELLED, fault, now=now)
+    _fail_pending(connection, changed, FailureReason.CANCELLED, blame, now=now)
     if changed:
         record(connection, "cancel", changed, actor, now=now)
     return changed
 
 
-def expire(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Delivery]:
+def expire(
+    connection: apsw.Connection, *, blame: Blame, now: datetime, limit: int
+) -> Sequence[Delivery]:
     """Carry out `DeliveryQueue.expire`."""
     changed = [
         DeliveryId(number)
@@ -120,12 +134,7 @@ def expire(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequenc
     ]
     if not changed:
         return ()
-    fault = Fault(
-        error_class="DeadlinePassed",
-        message="the deadline passed before it could be delivered",
-        rule="deadline",
-    )
-    _fail_pending(connection, changed, FailureReason.EXPIRED, fault, now=now)
+    _fail_pending(connection, changed, FailureReason.EXPIRED, blame, now=now)
     return find_deliveries(connection, f"WHERE d.{_OF} ORDER BY d.id", (json_text(changed),))
 
 
@@ -204,14 +213,13 @@ def _fail_pending(
     connection: apsw.Connection,
     ids: Sequence[DeliveryId],
     reason: FailureReason,
-    fault: Fault,
+    blame: Blame,
     *,
     now: datetime,
 ) -> None:
-    connection.execute(
-        "UPDATE redrive_deliveries SET status = 3, reason = ?1, fault = ?2, settled_at = ?3, "
-        "first_failed_at = ifnull(first_failed_at, ?3), last_failed_at = ?3 "
-        "WHERE id IN (SELECT value FROM json_each(?4))",
-        (reason, json_text(fault), micros(now), json_text(ids)),
-    )
+    numbers = json_text(ids)
+    destinations = connection.execute(_DESTINATIONS, (numbers,)).fetchall()
+    for destination, name in destinations:
+        values = (reason, json_text(blame(str(name))), micros(now), destination, numbers)
+        connection.execute(_FAIL_PENDING, values)
     pass_by(connection, ids)

@@ -87,7 +87,8 @@ WHERE id = ?5
 _FAIL = f"""
 UPDATE redrive_deliveries
 SET status = 3, worker = NULL, lease_until = NULL, is_alone = 0, log = {_LOG}, reason = ?3,
-    settled_at = ?4, fault = ?5, first_failed_at = ifnull(first_failed_at, ?4), last_failed_at = ?4
+    settled_at = ?4, fault = ?5, group_id = ?5 ->> 'group',
+    first_failed_at = ifnull(first_failed_at, ?4), last_failed_at = ?4
 WHERE id = ?6
 """
 _RELEASE = f"""
@@ -104,7 +105,8 @@ WHERE id = ?5
 _CONDEMN = """
 UPDATE redrive_deliveries
 SET status = 3, worker = NULL, lease_until = NULL, is_alone = 0, attempts = attempts - 1,
-    crashes = crashes + 1, last_crash_at = ?1, reason = ?2, fault = ?3, settled_at = ?1,
+    crashes = crashes + 1, last_crash_at = ?1, reason = ?2, fault = ?3,
+    group_id = ?3 ->> 'group', settled_at = ?1,
     first_failed_at = ifnull(first_failed_at, ?1), last_failed_at = ?1
 WHERE id = ?4
 """

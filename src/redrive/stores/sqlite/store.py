@@ -21,12 +21,14 @@ from redrive.model.event import Event, EventId
 from redrive.model.gate import BreakerChange, GateFigures
 from redrive.store import (
     Append,
+    Blame,
     Capabilities,
     Claim,
     ClaimRequest,
     Entry,
     Figures,
     Finding,
+    Group,
     LaneFigures,
     LoggedEvent,
     Overdue,
@@ -242,11 +244,13 @@ class SqliteStore:
     async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:
         return await self._write(lambda c, now: settling.rescue(c, batch, now=now), rings=True)
 
-    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         now = self._clock.now()
         if not await self._reader.call(lambda c: intervention.has_expired(c, now=now)):
             return ()
-        return await self._write(lambda c, now: intervention.expire(c, now=now, limit=limit))
+        return await self._write(
+            lambda c, now: intervention.expire(c, blame=blame, now=now, limit=limit)
+        )
 
     async def wait(self, *, at_most: timedelta) -> None:
         event = asyncio.Event()
@@ -275,6 +279,9 @@ class SqliteStore:
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         return await self._reader.call(lambda c: inspection.lanes(c, limit=limit))
 
+    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        return await self._reader.call(lambda c: inspection.groups(c, query, limit=limit))
+
     async def figures(self) -> Figures:
         now = self._clock.now()
         return await self._reader.call(lambda c: inspection.figures(c, now=now))
@@ -299,8 +306,12 @@ class SqliteStore:
             lambda c, now: intervention.resolve(c, ids, actor=actor, now=now), rings=True
         )
 
-    async def cancel(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
-        return await self._write(lambda c, now: intervention.cancel(c, ids, actor=actor, now=now))
+    async def cancel(
+        self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        return await self._write(
+            lambda c, now: intervention.cancel(c, ids, blame=blame, actor=actor, now=now)
+        )
 
     async def reschedule(
         self, ids: Sequence[DeliveryId], *, due: datetime, actor: Actor

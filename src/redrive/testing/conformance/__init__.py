@@ -14,6 +14,7 @@ from redrive.testing.conformance.gating import (
     PauseConformance,
     RateConformance,
 )
+from redrive.testing.conformance.grouping import GroupConformance
 from redrive.testing.conformance.inspecting import (
     FigureConformance,
     FindingConformance,
@@ -64,6 +65,7 @@ class StoreConformance(
     PauseConformance,
     FindingConformance,
     PagingConformance,
+    GroupConformance,
     FigureConformance,
     ReplayConformance,
     InterventionConformance,

@@ -90,6 +90,13 @@ class FindingConformance:
         assert _ids(await world.found(error_class="TimeoutError")) == [exhausted]
         assert await world.found(error_class="Timeout") == ()
 
+    async def test_deliveries_are_found_by_group(self, world: World) -> None:
+        dead = await world.dead_letter(fault=a_fault(group="itches"))
+        await world.dead_letter(fault=a_fault(group="hurts"))
+
+        assert _ids(await world.found(group="itches")) == [dead]
+        assert await world.found(group="itch") == ()
+
     async def test_times_are_those_of_the_last_change_of_status(self, world: World) -> None:
         dead = []
         for _ in range(3):

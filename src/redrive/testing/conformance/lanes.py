@@ -161,7 +161,7 @@ class LaneConformance:
         world.clock.advance("1s")
 
         overdue = await world.claim("ledger")
-        await world.store.expire()
+        await world.expire()
         expired = await world.claim("ledger")
 
         assert (overdue.deliveries, expired.deliveries) == ((), ())
@@ -169,7 +169,7 @@ class LaneConformance:
     async def test_a_cancelled_head_parks_its_lane(self, world: World) -> None:
         first, _ = await _publish(world, "aa")
 
-        await world.store.cancel([first], actor=OPERATOR)
+        await world.cancel([first])
 
         assert (await world.claim("ledger")).deliveries == ()
 
@@ -212,7 +212,7 @@ class LaneConformance:
     async def test_several_of_a_lane_are_replayed_in_publish_order(self, world: World) -> None:
         ids = await _publish(world, "aaa")
         await world.fail(await world.claim_one("ledger"))
-        await world.store.cancel(ids[1:], actor=OPERATOR)
+        await world.cancel(ids[1:])
 
         replayed = await world.store.replay(list(reversed(ids)), actor=OPERATOR)
 
@@ -223,7 +223,7 @@ class LaneConformance:
         self, world: World
     ) -> None:
         first, middle, last = await _publish(world, "aaa")
-        await world.store.cancel([middle], actor=OPERATOR)
+        await world.cancel([middle])
         await world.store.delete([middle], actor=OPERATOR)
 
         while_first_waits = (await world.show(last)).behind
@@ -234,7 +234,7 @@ class LaneConformance:
 
     async def test_a_failure_in_the_middle_parks_what_is_behind_it(self, world: World) -> None:
         first, middle, last = await _publish(world, "aaa")
-        await world.store.cancel([middle], actor=OPERATOR)
+        await world.cancel([middle])
 
         delivered = await _deliver_one(world)
 

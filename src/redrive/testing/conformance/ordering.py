@@ -71,7 +71,7 @@ class OrderConformance:
 
     async def test_whatever_fails_it_a_head_is_passed_by(self, world: World) -> None:
         first, second, third = await _ordered(world, Order.SKIP, "aaa")
-        await world.store.cancel([first], actor=OPERATOR)
+        await world.cancel([first])
         leased = only((await _claim(world)).deliveries)
         assert leased.lease.delivery_id == second
         world.clock.advance("1h")

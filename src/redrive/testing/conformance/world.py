@@ -25,6 +25,7 @@ from redrive.store import (
     ClaimRequest,
     DestinationFigures,
     Entry,
+    Group,
     Query,
     Rescue,
     Settled,
@@ -42,6 +43,7 @@ __all__ = [
     "a_fault",
     "an_attempt",
     "an_event",
+    "blame",
     "entries",
     "ids_of",
     "only",
@@ -81,9 +83,24 @@ def entries(*events: Event[msgspec.Raw], to: Sequence[str] = ("billing",)) -> li
     return [Entry(event, tuple(to)) for event in events]
 
 
-def a_fault(message: str = "it hurts", error_class: str = "ConnectionError") -> Fault:
-    """Return a failure as a transport would capture it."""
-    return Fault(error_class=error_class, message=message, rule="default", code="503", stack="…")
+def a_fault(
+    message: str = "it hurts", error_class: str = "ConnectionError", *, group: str = "hurts"
+) -> Fault:
+    """Return a failure as a transport would capture it, with the group of a dead letter."""
+    return Fault(
+        error_class=error_class,
+        message=message,
+        rule="default",
+        code="503",
+        stack="…",
+        group=group,
+        title=f"all that {group}" if group else "",
+    )
+
+
+def blame(destination: str) -> Fault:
+    """Return what a delivery to this destination fails of when nobody has tried it."""
+    return a_fault(f"{destination} never got it", "Hopeless", group=f"hopeless {destination}")
 
 
 def an_attempt(leased: Leased, message: str = "it hurts") -> Attempt:
@@ -290,6 +307,19 @@ class World:
             crashed = await self.crash(to)
             assert crashed.lease.delivery_id == delivery_id
         return delivery_id
+
+    async def cancel(self, ids: Sequence[DeliveryId]) -> Sequence[DeliveryId]:
+        """Cancel deliveries in the name of the operator."""
+        return await self.store.cancel(ids, blame=blame, actor=OPERATOR)
+
+    async def expire(self, *, limit: int = 100) -> Sequence[Delivery]:
+        """Fail what is past its deadline."""
+        return await self.store.expire(blame=blame, limit=limit)
+
+    async def groups(self, *, limit: int = 50, **query: object) -> list[Group]:
+        """Return the groups of what a query finds."""
+        chosen = Query(**query)  # type: ignore[arg-type]
+        return list(await self.store.groups(chosen, limit=limit))
 
     async def figures_of(self, destination: str = "billing") -> DestinationFigures:
         """Return the figures of one destination."""

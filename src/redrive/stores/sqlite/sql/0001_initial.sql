@@ -66,6 +66,7 @@ CREATE TABLE redrive_deliveries (
     first_failed_at INTEGER,
     last_failed_at  INTEGER,
     reason          TEXT,
+    group_id        TEXT,
     fault           TEXT,
     log             TEXT,
     cycles          TEXT,
@@ -88,6 +89,8 @@ CREATE INDEX redrive_finished ON redrive_deliveries (settled_at, id)
     WHERE status = 2;
 CREATE INDEX redrive_dead_letters ON redrive_deliveries (settled_at, id)
     WHERE status = 3;
+CREATE INDEX redrive_groups ON redrive_deliveries (group_id, settled_at, id)
+    WHERE status = 3 AND resolution IS NULL;
 CREATE INDEX redrive_lanes ON redrive_deliveries (destination, lane, id)
     WHERE lane IS NOT NULL AND status <> 2 AND resolution IS NULL;
 CREATE INDEX redrive_of_event ON redrive_deliveries (position);

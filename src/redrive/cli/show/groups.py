@@ -1,0 +1,45 @@
+"""Groups: dead letters by what they failed of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redrive.cli.show.words import ago, safe, short
+from redrive.store import Group
+
+__all__ = ["groups"]
+
+
+def groups(
+    found: Sequence[Group], *, now: datetime, limit: int, is_filtered: bool
+) -> Iterator[RenderableType]:
+    """Show groups, each with what its letters share and whose they are."""
+    if not found:
+        yield Text(f"No dead letter{' fits' if is_filtered else ''}.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    table.add_column("Group", no_wrap=True)
+    table.add_column("Count", justify="right", no_wrap=True)
+    table.add_column("Last seen", no_wrap=True)
+    table.add_column("What", ratio=1, no_wrap=True, overflow="ellipsis")
+    for one in found:
+        table.add_row(safe(one.id), short(one.count), ago(one.last_seen, now), _lines(one, now))
+    yield table
+    if len(found) == limit:
+        yield ""
+        yield Text("These are the largest; a higher --limit shows more.", style="dim")
+
+
+def _lines(group: Group, now: datetime) -> Text:
+    text = Text(safe(group.title))
+    about = [safe(group.destination), f"first seen {ago(group.first_seen, now)}"]
+    if group.top_tenants:
+        names = ", ".join(f"{safe(name)} {short(count)}" for name, count in group.top_tenants)
+        about.append(f"tenants {names}")
+    text.append(f"\n{' · '.join(about)}", style="dim")
+    return text

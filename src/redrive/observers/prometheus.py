@@ -1,0 +1,326 @@
+"""Metrics: facts counted, and figures read, for Prometheus to collect."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import assert_never
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    Recovery,
+    Requeued,
+    RetryAt,
+    Settlement,
+    Snoozed,
+)
+from redrive.observer import (
+    BreakerChanged,
+    Claimed,
+    DeadLettered,
+    Fact,
+    HandlerStuck,
+    LeasesLost,
+    Operated,
+    Published,
+    Rescued,
+    Settlements,
+    SettlementsRefused,
+    StoreBack,
+    StoreLost,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+    WorkerWedged,
+)
+from redrive.store import DestinationFigures, Figures
+
+__all__ = ["OTHER", "PrometheusObserver"]
+
+OTHER = "(other)"
+"""The label of all destinations beyond the limit; no destination can have this name."""
+
+_MOST_ACTIONS = 50
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUCKET_NAMES = (*map(str, _BUCKETS), "+Inf")
+_STATES: dict[type[BreakerState], str] = {
+    Closed: "closed",
+    HalfOpen: "half_open",
+    Open: "open",
+}
+_RESULTS: dict[type[Settlement], str] = {
+    Delivered: "delivered",
+    RetryAt: "retry",
+    Snoozed: "snoozed",
+    Failed: "failed",
+}
+
+
+class PrometheusObserver:
+    """Counts facts in series whose number is bounded: no id, type, tenant or text is a label.
+
+    Render them with `render`, or register the observer as a collector with a registry of yours.
+    What one process did is counted; what `render` is given as figures is of the whole store.
+    """
+
+    content_type = CONTENT_TYPE_LATEST
+    """The media type of what `render` returns."""
+
+    def __init__(self, *, most_destinations: int = 1000) -> None:
+        self._lock = threading.Lock()
+        self._destinations = _Bounded(most_destinations)
+        self._actions = _Bounded(_MOST_ACTIONS)
+        self._published = _Counter(
+            "redrive_events_published_total", "Events stored, without repeated publishes."
+        )
+        self._duplicates = _Counter(
+            "redrive_events_duplicate_total", "Repeated publishes, which stored nothing."
+        )
+        self._unrouted = _Counter(
+            "redrive_events_unrouted_total", "Events stored that no destination wanted."
+        )
+        self._claimed = _Counter(
+            "redrive_deliveries_claimed_total", "Deliveries leased.", "destination"
+        )
+        self._attempts = _Counter(
+            "redrive_attempts_total",
+            "Tries settled, by what came of them.",
+            "destination",
+            "result",
+        )
+        self._seconds = _Histogram("redrive_attempt_seconds", "How long tries took.", "destination")
+        self._dead_letters = _Counter(
+            "redrive_dead_letters_total", "Deliveries failed for good.", "destination", "reason"
+        )
+        self._refused = _Counter(
+            "redrive_settlements_refused_total", "Settlements that came after the lease's end."
+        )
+        self._leases_lost = _Counter(
+            "redrive_leases_lost_total", "Leases that ran out while their deliveries ran."
+        )
+        self._rescues = _Counter(
+            "redrive_rescues_total",
+            "Deliveries taken back from workers that are gone.",
+            "destination",
+            "verdict",
+        )
+        self._stuck = _Counter(
+            "redrive_handlers_stuck_total", "Handlers past time-out and grace.", "destination"
+        )
+        self._store_lost = _Counter(
+            "redrive_store_lost_total", "Times the store stopped answering."
+        )
+        self._breakers = _Counter(
+            "redrive_breaker_changes_total",
+            "Breakers that went into a state.",
+            "destination",
+            "state",
+        )
+        self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
+
+    def notice(self, fact: Fact) -> None:
+        with self._lock:
+            self._count(fact)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the series as they are now, as a `CollectorRegistry` asks for them."""
+        with self._lock:
+            return [
+                value.family()
+                for value in vars(self).values()
+                if isinstance(value, _Counter | _Histogram)
+            ]
+
+    def render(self, figures: Figures | None = None) -> bytes:
+        """Return the series in Prometheus' text format, those of the store's figures included.
+
+        Without figures, `redrive_store_up` says that the store gave none.
+        """
+        with self._lock:
+            folded = () if figures is None else self._fold(figures)
+        return generate_latest(_Scrape([*self.collect(), *_gauges(figures, folded)]))
+
+    def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one branch per fact
+        match fact:
+            case Settlements():
+                self._count_settlements(fact)
+            case Claimed(deliveries=deliveries):
+                for one in deliveries:
+                    self._claimed.add(self._destinations.name(one.destination))
+            case Published(events=events):
+                for _, receipt in events:
+                    if receipt.is_duplicate:
+                        self._duplicates.add()
+                    else:
+                        self._published.add()
+                        self._unrouted.add(by=not receipt.is_routed)
+            case DeadLettered(destination=destination, reason=reason):
+                self._dead_letters.add(self._destinations.name(destination), str(reason))
+            case Rescued(overdue=overdue, recovery=recovery):
+                self._rescues.add(self._destinations.name(overdue.destination), _verdict(recovery))
+            case BreakerChanged(change=change):
+                name = self._destinations.name(change.destination)
+                self._breakers.add(name, _STATES[type(change.after)])
+            case HandlerStuck(destination=destination):
+                self._stuck.add(self._destinations.name(destination))
+            case SettlementsRefused(leases=leases):
+                self._refused.add(by=len(leases))
+            case LeasesLost(leases=leases):
+                self._leases_lost.add(by=len(leases))
+            case Operated(action=action):
+                self._operations.add(self._actions.name(action))
+            case StoreLost():
+                self._store_lost.add()
+            case WorkerStarted(destinations=destinations):
+                self._begin(destinations)
+            case WorkerStopping() | WorkerStopped() | WorkerWedged() | StoreBack():
+                pass
+            case never:
+                assert_never(never)
+
+    def _count_settlements(self, fact: Settlements) -> None:
+        name = self._destinations.name
+        for leased, settlement in fact.settled:
+            self._attempts.add(name(leased.destination), _RESULTS[type(settlement)])
+        for (leased, _), took in zip(fact.settled, fact.took, strict=False):
+            self._seconds.observe(name(leased.destination), took)
+
+    def _begin(self, destinations: Iterable[str]) -> None:
+        """Begin series at 0: Prometheus cannot see the first step of one that begins at 1."""
+        for destination in destinations:
+            name = self._destinations.name(destination)
+            self._claimed.add(name, by=0)
+            for result in _RESULTS.values():
+                self._attempts.add(name, result, by=0)
+
+    def _fold(self, figures: Figures) -> list[tuple[str, DestinationFigures]]:
+        return [(self._destinations.name(one.name), one) for one in figures.destinations]
+
+
+class _Bounded:
+    """Lets the first so many names through, and folds all others into one."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: dict[str, str] = {}
+
+    def name(self, name: str) -> str:
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= self._limit:
+                return OTHER
+            known = self._known[name] = name
+        return known
+
+
+class _Counter:
+    def __init__(self, name: str, meaning: str, *labels: str) -> None:
+        self._name = name
+        self._meaning = meaning
+        self._labels = labels
+        self._values: dict[tuple[str, ...], int] = {} if labels else {(): 0}
+
+    def add(self, *labels: str, by: int = 1) -> None:
+        self._values[labels] = self._values.get(labels, 0) + by
+
+    def family(self) -> Metric:
+        family = CounterMetricFamily(self._name, self._meaning, labels=self._labels)
+        for labels, value in self._values.items():
+            family.add_metric(labels, value)
+        return family
+
+
+class _Histogram:
+    def __init__(self, name: str, meaning: str, label: str) -> None:
+        self._name = name
+        self._meaning = meaning
+        self._label = label
+        self._counts: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+
+    def observe(self, label: str, value: float) -> None:
+        counts = self._counts.get(label)
+        if counts is None:
+            counts = self._counts[label] = [0] * len(_BUCKET_NAMES)
+            self._sums[label] = 0.0
+        counts[bisect_left(_BUCKETS, value)] += 1
+        self._sums[label] += value
+
+    def family(self) -> Metric:
+        family = HistogramMetricFamily(self._name, self._meaning, labels=[self._label])
+        for label, counts in self._counts.items():
+            buckets = list(zip(_BUCKET_NAMES, accumulate(counts), strict=True))
+            family.add_metric([label], buckets, self._sums[label])
+        return family
+
+
+class _Scrape:
+    """Families that were collected already, as a registry hands them out."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _verdict(recovery: Recovery) -> str:
+    match recovery:
+        case Requeued():
+            return "requeued"
+        case Failed():
+            return "failed"
+        case never:
+            assert_never(never)
+
+
+def _gauges(
+    figures: Figures | None, folded: Iterable[tuple[str, DestinationFigures]]
+) -> Iterator[Metric]:
+    up = "Whether the store gave its figures for this scrape."
+    yield GaugeMetricFamily("redrive_store_up", up, value=figures is not None)
+    if figures is None:
+        return
+    counts: dict[tuple[str, ...], float] = {}
+    ages: dict[tuple[str, ...], float] = {}
+    in_flight = 0
+    for name, one in folded:
+        for status in ("pending", "in_flight", "delivered", "failed", "resolved"):
+            counts[name, status] = counts.get((name, status), 0) + getattr(one, status)
+        age = 0.0 if one.oldest_due is None else (figures.now - one.oldest_due).total_seconds()
+        ages[name,] = max(ages.get((name,), 0.0), age)
+        in_flight += one.in_flight
+    yield _gauge(
+        "redrive_deliveries", "Deliveries in the store.", ("destination", "status"), counts
+    )
+    yield _gauge(
+        "redrive_oldest_due_seconds",
+        "For how long the oldest delivery that could run has been due.",
+        ("destination",),
+        ages,
+    )
+    yield GaugeMetricFamily(
+        "redrive_workers", "Workers the store has heard of.", value=len(figures.workers)
+    )
+    yield GaugeMetricFamily("redrive_in_flight", "Deliveries under way.", value=in_flight)
+
+
+def _gauge(
+    name: str, meaning: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    for given, value in values.items():
+        family.add_metric(given, value)
+    return family

@@ -1,0 +1,255 @@
+"""Health: a worker's own port, asked over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http.client import HTTPConnection
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from redrive import ConfigurationError, Event, Redrive, StoreUnavailableError
+from redrive.clock import SystemClock
+from redrive.declaration import Ports
+from redrive.health import HealthEndpoint
+from redrive.observer import StoreBack, StoreLost, WorkerStarted, WorkerStopped
+from redrive.store import Claim, ClaimRequest, Figures
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock
+from tests.app.recorder import Recorder
+
+
+class Answer(NamedTuple):
+    status: int
+    kind: str
+    body: bytes
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - whatever was sent
+        return json.loads(self.body)
+
+
+class Moody(MemoryStore):
+    """A store that can be out of reach."""
+
+    is_away = False
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        self._answer()
+        return await super().claim(request)
+
+    async def figures(self) -> Figures:
+        self._answer()
+        return await super().figures()
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise StoreUnavailableError("out of reach")
+
+
+class Watched:
+    """An app with a worker, its endpoint, and a recorder of its facts."""
+
+    def __init__(self, app: Redrive, recorder: Recorder, health: HealthEndpoint) -> None:
+        self.app = app
+        self.recorder = recorder
+        self.health = health
+
+    async def get(self, path: str) -> Answer:
+        return await asyncio.to_thread(get, self.health.url, path)
+
+
+def get(url: str, path: str) -> Answer:
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return Answer(response.status, response.headers["Content-Type"], response.read())
+    finally:
+        connection.close()
+
+
+def shop(store: str = "memory://") -> Redrive:
+    app = Redrive(store, poll="100ms")
+
+    @app.handler("order.*", name="billing")
+    async def bill(event: Event[Any]) -> None:
+        pass
+
+    return app
+
+
+@asynccontextmanager
+async def watched(app: Redrive) -> AsyncIterator[Watched]:
+    """Run a worker with an endpoint beside the block."""
+    recorder = Recorder()
+    app.observe(recorder)
+    async with app:
+        worker = await app.make_worker()
+        async with app.make_health(worker, port=0) as health:
+            running = asyncio.create_task(worker.run())
+            try:
+                await recorder.wait_for(WorkerStarted)
+                yield Watched(app, recorder, health)
+            finally:
+                worker.stop()
+                await running
+
+
+async def test_a_running_worker_is_alive_and_ready(store: str) -> None:
+    async with watched(shop(store)) as one:
+        live, ready = await one.get("/healthz"), await one.get("/readyz?verbose=1")
+
+    assert (live.status, live.json["alive"]) == (200, True)
+    assert (ready.status, ready.json) == (200, {"ready": True, "reasons": []})
+    assert ready.kind == "application/json"
+
+
+async def test_a_worker_is_not_ready_before_it_runs_and_after(store: str) -> None:
+    app, recorder = shop(store), Recorder()
+    app.observe(recorder)
+    async with app:
+        worker = await app.make_worker()
+        async with app.make_health(worker, port=0) as health:
+            before = await asyncio.to_thread(get, health.url, "/readyz")
+            await worker.run(until_idle=True)
+            await recorder.wait_for(WorkerStopped)
+            after = await asyncio.to_thread(get, health.url, "/readyz")
+
+    assert (before.status, after.status) == (503, 503)
+    assert before.json == {"ready": False, "reasons": ["the worker has not started yet"]}
+    assert after.json["reasons"] == ["the worker has stopped"]
+
+
+async def test_a_worker_without_its_store_is_alive_but_not_ready() -> None:
+    app, moody = shop(), Moody(SystemClock())
+    with app.rewired(Ports(), lambda: moody):
+        async with watched(app) as one:
+            moody.is_away = True
+            await one.recorder.wait_for(StoreLost)
+            live, ready, metrics = [
+                await one.get(path) for path in ("/healthz", "/readyz", "/metrics")
+            ]
+            moody.is_away = False
+            await one.recorder.wait_for(StoreBack)
+            again = await one.get("/readyz")
+
+    assert (live.status, ready.status, again.status) == (200, 503, 200)
+    assert ready.json["reasons"] == ["the store does not answer; the log says why"]
+    assert b"\nredrive_store_up 0.0\n" in metrics.body
+    assert b"\nredrive_store_lost_total 1.0\n" in metrics.body
+
+
+async def test_metrics_tell_of_the_worker_and_of_the_store(store: str) -> None:
+    async with watched(shop(store)) as one:
+        await one.app.publish("order.paid")
+        await one.app.publish("nobody.cares")
+        first, second = await asyncio.gather(one.get("/metrics"), one.get("/metrics"))
+
+    names = {family.name for family in text_string_to_metric_families(first.body.decode())}
+    assert (first.status, second.status) == (200, 200)
+    assert first.kind.startswith("text/plain; version=")
+    assert {"redrive_attempts", "redrive_deliveries", "redrive_workers"} <= names
+    assert b"\nredrive_events_published_total 2.0\n" in first.body
+    assert b"\nredrive_store_up 1.0\n" in first.body
+
+
+async def test_without_the_extra_metrics_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("redrive.app.find_spec", lambda name: None)
+
+    async with watched(shop()) as one:
+        answer = await one.get("/metrics")
+
+    assert answer.status == 404
+    assert "pip install 'redrive[metrics]'" in answer.json["error"]
+
+
+async def test_another_path_is_answered_with_those_there_are() -> None:
+    async with watched(shop()) as one:
+        answer = await one.get("/admin")
+
+    assert answer.status == 404
+    assert "/readyz" in answer.json["error"]
+
+
+async def test_a_loop_that_stood_still_for_too_long_is_not_alive() -> None:
+    app, clock = shop(), FakeClock()
+    with app.rewired(Ports(clock=clock), lambda: MemoryStore(clock)):
+        async with app:
+            worker = await app.make_worker()
+            async with app.make_health(worker, port=0, longest_silence="20s") as health:
+                await clock.sleep(0)
+                clock.advance("21s")
+                # This loop stands still here, and yet somebody answers.
+                answer = get(health.url, "/healthz")
+
+    assert answer.status == 503
+    assert answer.json == {"alive": False, "loop_silent_seconds": 21.0}
+
+
+async def test_a_port_that_is_taken_is_refused_with_advice() -> None:
+    app = shop()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with app:
+            worker = await app.make_worker()
+            with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}.*another port"):
+                await app.make_health(worker, port=port).__aenter__()
+
+
+async def test_a_request_without_end_is_cut_off() -> None:
+    async with watched(shop()) as one:
+        netloc = urlsplit(one.health.url)
+
+        def pour() -> int:
+            address = (str(netloc.hostname), netloc.port or 0)
+            with socket.create_connection(address, timeout=10) as caller:
+                caller.sendall(b"GET /healthz HTTP/1.0\r\n")
+                sent = 0
+                try:
+                    while True:
+                        sent += caller.send(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+                except OSError:
+                    return sent
+
+        sent = await asyncio.to_thread(pour)
+        answer = await one.get("/healthz")
+
+    assert sent < 10_000_000
+    assert answer.status == 200
+
+
+async def test_callers_who_say_nothing_take_no_more_than_their_places() -> None:
+    """Threads are bounded: one caller too many is hung up on, and a place that is free serves."""
+    async with watched(shop()) as one:
+        netloc = urlsplit(one.health.url)
+        address = (str(netloc.hostname), netloc.port or 0)
+
+        def crowd() -> bytes:
+            silent = [socket.create_connection(address, timeout=10) for _ in range(16)]
+            with socket.create_connection(address, timeout=10) as late:
+                try:
+                    answer = late.recv(1)
+                except ConnectionResetError:
+                    answer = b""
+            for caller in silent:
+                caller.close()
+            return answer
+
+        assert await asyncio.to_thread(crowd) == b""
+        while True:
+            try:
+                answer = await one.get("/healthz")
+            except OSError:  # the silent ones have not been noticed as gone yet
+                continue
+            break
+
+    assert answer.status == 200

@@ -1,0 +1,151 @@
+"""The apps that real worker processes run in these tests; each fault has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from redrive import Event, Redrive, Retry
+from redrive.clock import SystemClock
+
+App = Callable[[Path], Redrive]
+Payload = Event[dict[str, Any]]
+
+clock = SystemClock()
+quick_retry = Retry(max_attempts=2, base="50ms", jitter="none")
+never_again = Retry(max_attempts=1)
+
+
+def make_app(folder: Path, *, concurrency: int = 50, grace: str = "500ms") -> Redrive:
+    return Redrive(
+        f"sqlite:///{folder}/store.db",
+        lease="1s",
+        poll="100ms",
+        concurrency=concurrency,
+        grace=grace,
+    )
+
+
+def record(folder: Path, event: Payload, what: str) -> None:
+    """Append one line, whole even when many processes write: what, number, process."""
+    line = f"{what} {event.payload['number']} {os.getpid()}\n"
+    journal = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(journal, line.encode())
+    finally:
+        os.close(journal)
+
+
+def steady(folder: Path) -> Redrive:
+    """Takes 5 ms for each event."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="steady")
+    async def handle(event: Payload) -> None:
+        await clock.sleep(0.005)
+        record(folder, event, "done")
+
+    return app
+
+
+def slow(folder: Path, *, grace: str = "500ms") -> Redrive:
+    """Takes as long as the event says."""
+    app = make_app(folder, grace=grace)
+
+    @app.handler("thing.*", name="slow")
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        await clock.sleep(event.payload["seconds"])
+        record(folder, event, "done")
+
+    return app
+
+
+def patient(folder: Path) -> Redrive:
+    """Takes as long as the event says, and is given much time to end."""
+    return slow(folder, grace="60s")
+
+
+def deafened(folder: Path) -> Redrive:
+    """Stops listening to signals, and does not end."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="deafened")
+    async def handle(event: Payload) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        record(folder, event, "begun")
+        await asyncio.Event().wait()
+
+    return app
+
+
+def poisoned(folder: Path) -> Redrive:
+    """One event kills the process while all the others are running."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="poisoned")
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        await clock.sleep(0.05)
+        if event.payload.get("is_pill"):
+            os._exit(1)
+        await clock.sleep(0.1)
+        record(folder, event, "done")
+
+    return app
+
+
+def blocked(folder: Path, *, timeout: str = "500ms") -> Redrive:
+    """One event blocks the event loop for ever."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="blocked", timeout=timeout)
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        if event.payload.get("is_blocker"):
+            threading.Event().wait()
+        await clock.sleep(0.1)
+        record(folder, event, "done")
+
+    return app
+
+
+def obstinate(folder: Path) -> Redrive:
+    """One event blocks the event loop for ever, and may do so for long."""
+    return blocked(folder, timeout="10m")
+
+
+def stuck(folder: Path) -> Redrive:
+    """Events that never end, each in its own way, beside one that does."""
+    app = make_app(folder, concurrency=12)
+
+    @app.handler("thing.plain", name="plain")
+    async def plain(event: Payload) -> None:
+        record(folder, event, "done")
+
+    @app.handler("thing.endless", name="endless", timeout="200ms", retry=quick_retry)
+    async def endless(event: Payload) -> None:
+        record(folder, event, "begun")
+        await asyncio.Event().wait()
+
+    @app.handler("thing.deaf", name="deaf", timeout="200ms", retry=never_again)
+    async def deaf(event: Payload) -> None:
+        record(folder, event, "begun")
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                record(folder, event, "deaf")
+
+    @app.handler("thing.hung", name="hung", timeout="200ms", retry=never_again)
+    def hung(event: Payload) -> None:
+        record(folder, event, "begun")
+        threading.Event().wait()
+
+    return app

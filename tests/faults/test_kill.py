@@ -1,0 +1,83 @@
+"""`kill -9`: of workers in the middle of their work, and of publishers in the middle of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from redrive.model.delivery import Status
+from redrive.model.event import EventId
+from tests.faults.machine import Machine, until
+
+MachineOf = Callable[[str], Machine]
+LEASE_SECONDS = 1.0
+
+
+def test_no_event_is_lost_when_workers_are_killed_in_the_middle_of_their_work(
+    machine_of: MachineOf,
+) -> None:
+    machine = machine_of("steady")
+    receipts = machine.publish_numbers(1500)
+
+    for done in (300, 600, 900):
+        victim = machine.start_worker("--concurrency", "10")
+        machine.until_written("done", done, within=20)
+        victim.kill()
+    machine.start_worker()
+    machine.until_settled(within=30)
+
+    assert len(receipts) == machine.figures().events == 1500
+    assert machine.of("steady").delivered == 1500
+    assert sorted(machine.journal("done")) == list(range(1500))
+
+
+def test_what_a_killed_worker_carried_is_taken_back_within_the_lease(
+    machine_of: MachineOf,
+) -> None:
+    machine = machine_of("slow")
+    machine.publish([{"number": number, "seconds": 60} for number in range(20)])
+    victim = machine.start_worker()
+    machine.until_written("begun", 20, within=10)
+    machine.start_worker("--concurrency", "1")
+    machine.until_workers(2, within=10)
+
+    victim.kill()
+    taken_back = until(
+        lambda: (
+            all(one.crashes == 1 for one in machine.deliveries(Status.PENDING))
+            and len(machine.deliveries(Status.PENDING)) >= 19
+        ),
+        within=10,
+        what="taken back",
+    )
+
+    # The lease, the rest between two rounds of the caretaker, and slack for a busy machine.
+    assert taken_back < LEASE_SECONDS * (1 + 1 / 3) + 1
+
+
+def test_no_acknowledged_event_is_missing_when_publishers_are_killed(
+    machine_of: MachineOf,
+) -> None:
+    machine = machine_of("steady")
+    acknowledged = machine.folder / "acknowledged"
+
+    for kills in range(1, 6):
+        publisher = machine.start("-m", "tests.faults.publisher")
+        _until_acknowledged(100 * kills, acknowledged)
+        publisher.kill()
+    machine.start_worker()
+    machine.until_settled(within=30)
+
+    ids = [EventId(line) for line in acknowledged.read_text("utf-8").splitlines()]
+    stored = machine.stored_ids()
+    assert len(ids) >= 500
+    assert [one for one in ids if one not in stored] == []
+    assert machine.of("steady").delivered == len(stored)
+
+
+def _until_acknowledged(count: int, path: Path) -> None:
+    until(
+        lambda: path.exists() and path.read_bytes().count(b"\n") >= count,
+        within=20,
+        what=f"{count} acknowledged",
+    )

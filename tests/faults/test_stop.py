@@ -1,0 +1,69 @@
+"""SIGTERM: finish within the grace time, give back the rest; a second one: quit now."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from redrive.model.delivery import Status
+from tests.faults.machine import Machine, until
+
+MachineOf = Callable[[str], Machine]
+one_and_two = pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["here", "under"])
+
+
+@one_and_two
+def test_a_stop_finishes_what_runs_and_loses_nothing(
+    machine_of: MachineOf, options: tuple[str, ...]
+) -> None:
+    machine = machine_of("slow")
+    machine.publish([{"number": number, "seconds": 0.2} for number in range(60)])
+    worker = machine.start_worker(*options, "--concurrency", "20")
+    machine.until_written("begun", 20, within=10)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait(within=5) == 0
+    begun, done = machine.journal("begun"), machine.journal("done")
+    slow = machine.of("slow")
+    assert begun == done
+    assert slow.delivered == len(done)
+    assert slow.delivered + slow.pending == 60
+    assert slow.in_flight == 0
+
+
+@one_and_two
+def test_a_handler_longer_than_the_grace_is_given_back_for_nothing(
+    machine_of: MachineOf, options: tuple[str, ...]
+) -> None:
+    machine = machine_of("slow")
+    machine.publish([{"number": 1, "seconds": 30}])
+    worker = machine.start_worker(*options)
+    machine.until_written("begun", 1, within=10)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait(within=5) == 0
+    (delivery,) = machine.deliveries(Status.PENDING)
+    assert (delivery.attempts, delivery.crashes) == (0, 0)
+    assert machine.figures().workers == ()
+
+
+@one_and_two
+def test_a_second_signal_quits_at_once_and_gives_back_what_runs(
+    machine_of: MachineOf, options: tuple[str, ...]
+) -> None:
+    machine = machine_of("patient")
+    machine.publish([{"number": 1, "seconds": 30}])
+    worker = machine.start_worker(*options)
+    machine.until_written("begun", 1, within=10)
+
+    worker.send(signal.SIGTERM)
+    until(lambda: "opping" in worker.output, within=5, what="it is stopping")
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait(within=2) == 0
+    (delivery,) = machine.deliveries(Status.PENDING)
+    assert (delivery.attempts, delivery.crashes) == (0, 0)

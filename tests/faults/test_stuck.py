@@ -1,0 +1,97 @@
+"""Handlers that never end: timed out, reported, and kept from harming the others."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from redrive.model.delivery import Status
+from redrive.model.settlement import FailureReason
+from tests.faults.machine import Machine, until
+
+MachineOf = Callable[[str], Machine]
+
+
+def test_an_async_handler_that_never_returns_is_timed_out_retried_and_exhausted(
+    machine_of: MachineOf,
+) -> None:
+    machine = machine_of("stuck")
+    machine.publish([{"number": 1}], "thing.endless")
+
+    worker = machine.start_worker()
+    machine.until_settled(within=10)
+    worker.send(signal.SIGTERM)
+
+    (failed,) = machine.deliveries(Status.FAILED)
+    assert failed.reason is FailureReason.EXHAUSTED
+    assert failed.fault is not None
+    assert failed.fault.error_class == "TimeoutError"
+    assert failed.attempts == machine.journal("begun")[1] == 2
+    assert worker.wait(within=5) == 0
+
+
+@pytest.mark.parametrize("kind", ["deaf", "hung"])
+def test_a_handler_that_cannot_be_ended_is_reported_settled_and_left_behind(
+    machine_of: MachineOf, kind: str
+) -> None:
+    machine = machine_of("stuck")
+    machine.publish([{"number": 1}], f"thing.{kind}")
+    worker = machine.start_worker()
+    machine.until_settled(within=10)
+
+    machine.publish([{"number": number} for number in range(100, 120)], "thing.plain")
+    machine.until_settled(within=10)
+    worker.send(signal.SIGTERM)
+
+    (failed,) = machine.deliveries(Status.FAILED)
+    assert failed.fault is not None
+    assert failed.fault.error_class == "TimeoutError"
+    assert machine.of("plain").delivered == 20
+    assert len(machine.pids()) == 1
+    assert worker.wait(within=5) == 0
+
+
+@pytest.mark.parametrize("kind", ["deaf", "hung"])
+def test_a_worker_whose_places_are_all_stuck_ends_with_70(machine_of: MachineOf, kind: str) -> None:
+    machine = machine_of("stuck")
+    machine.publish([{"number": number} for number in range(12)], f"thing.{kind}")
+
+    worker = machine.start_worker()
+
+    assert worker.wait(within=15) == 70
+    settled = [one for one in machine.deliveries(Status.FAILED) if one.fault is not None]
+    assert {one.fault.error_class for one in settled if one.fault} == {"TimeoutError"}
+    assert machine.of(kind).in_flight == 0
+
+
+def test_a_supervisor_replaces_workers_until_everything_stuck_is_settled(
+    machine_of: MachineOf,
+) -> None:
+    machine = machine_of("stuck")
+    machine.publish([{"number": number} for number in range(20)], "thing.deaf")
+    machine.publish([{"number": number} for number in range(100, 120)], "thing.plain")
+
+    supervisor = machine.start_worker("--processes", "1")
+    machine.until_settled(within=30)
+    supervisor.send(signal.SIGTERM)
+
+    assert machine.of("deaf").failed == 20
+    assert machine.of("plain").delivered == 20
+    assert {one.crashes for one in machine.deliveries(Status.FAILED)} == {0}
+    assert len(machine.pids()) > 1
+    assert supervisor.wait(within=5) == 0
+
+
+def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(machine_of: MachineOf) -> None:
+    machine = machine_of("obstinate")
+    machine.publish([{"number": 3, "is_blocker": True}])
+    worker = machine.start_worker()
+    machine.until_written("begun", 1, within=10)
+
+    worker.send(signal.SIGTERM)
+    until(worker.hears, within=5, what="the first signal is heard")
+    worker.send(signal.SIGINT)
+
+    assert worker.wait(within=4) == 70
