@@ -6,14 +6,14 @@ The composition root: the only module that names concrete classes.
 from __future__ import annotations
 
 import asyncio
+import os
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
-
-import msgspec
 
 from redrive.config import AppOptions, Settings, load_settings, parse_store
 from redrive.declaration import (
@@ -31,7 +31,8 @@ from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks
 from redrive.operations import Operations
-from redrive.pipeline.publish import Publisher, open_transaction
+from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
+from redrive.session import Session, SessionWorker
 from redrive.store import Store
 from redrive.transport import Way
 from redrive.transports.function import Handler
@@ -49,13 +50,6 @@ F = TypeVar("F", bound=FailureHook)
 B = TypeVar("B", bound=BreakerHook)
 
 
-class _Session(msgspec.Struct, frozen=True):
-    """What one event loop holds: connections belong to the loop that made them."""
-
-    store: Store
-    publisher: Publisher
-
-
 class Redrive:
     """An app: its store, its destinations, and everything you do with them.
 
@@ -71,9 +65,10 @@ class Redrive:
         self._declared: dict[str, Declaration] = {}
         self._hooks = Hooks()
         self._observers = Observers([self._hooks])
-        self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
+        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._memory: Store | None = None
         self._make_store: Callable[[], Store] = self._configured_store
+        _apps.add(self)
 
     def handler(self, *patterns: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
         """Declare a function as a destination for events whose type fits one of the patterns.
@@ -141,6 +136,7 @@ class Redrive:
         """
         from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
 
+        refuse_in_transaction("open another one")
         store = await self._store()
         if not isinstance(store, SqliteStore):
             raise TransactionError(
@@ -164,7 +160,7 @@ class Redrive:
     @property
     def operations(self) -> Operations:
         """Everything a person may do."""
-        return Operations(self._store, self._observers)
+        return Operations(self._store, self._observers, to_change=self._store_to_change)
 
     async def drain(self) -> Tally:
         """Deliver everything that is due now, here, and tell what came of it."""
@@ -190,9 +186,11 @@ class Redrive:
                 "This app has no destination, so a worker has nothing to do; "
                 "declare one with @app.handler(...)."
             )
+        refuse_in_transaction("run a worker")
         settings = self.settings
-        return Worker(
-            store=await self._store(),
+        session = await self._session()
+        worker = SessionWorker(
+            store=session.store,
             open_store=self._open_store,
             endpoints=[one.endpoint(self._ports) for one in self._declared.values()],
             settings=WorkerSettings(
@@ -209,6 +207,8 @@ class Redrive:
             observer=self._observers,
             on_wedged=self._ports.end_process,
         )
+        worker.session = session
+        return worker
 
     def make_health(
         self,
@@ -245,17 +245,16 @@ class Redrive:
 
     async def open(self) -> None:
         """Open the store and register the destinations; every call does so when needed."""
-        await self._session()
+        (await self._session()).is_kept = True
 
     async def close(self) -> None:
-        """Close what this event loop has opened."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        """Let go of what this event loop has opened; it closes when no worker runs on it."""
+        session = self._sessions.get(asyncio.get_running_loop())
         if session is not None:
-            await self._hooks.finish()
-            await session.store.close()
+            await session.let_go()
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        (await self._session(is_kept=False)).blocks += 1
         return self
 
     async def __aexit__(
@@ -264,7 +263,9 @@ class Redrive:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        session = self._sessions.get(asyncio.get_running_loop())
+        if session is not None:
+            await session.leave_block()
 
     @contextmanager
     def rewired(
@@ -295,28 +296,66 @@ class Redrive:
         refuse_unknown([name], self._declared, what="destination")
         self._declared[name] = self._declared[name].served_by(handler)
 
-    async def _session(self) -> _Session:
-        """Return what the running loop holds, opened on first use."""
+    async def _session(self, *, is_kept: bool = True) -> Session:
+        """Return what the running loop holds; what this call opens is kept until `close`."""
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
-        if session is None:
+        while session is None:
+            await self._close_orphans()
             store = await self._open_store()
             await store.register([one.destination for one in self._declared.values()])
-            publisher = Publisher(
-                store,
-                clock=self._ports.clock,
-                ids=self._ports.ids,
-                observer=self._observers,
-                payload_limit=self.settings.payload_limit,
-                generation=self.settings.generation,
-            )
-            session = self._sessions.setdefault(loop, _Session(store, publisher))
-            if session.store is not store:  # another task was quicker
+            session = self._sessions.get(loop)
+            if session is None:
+                session = self._sessions[loop] = self._make_session(store)
+                session.is_kept = is_kept
+            else:  # another task was quicker
                 await store.close()
+                session = self._sessions.get(loop)
         return session
+
+    def _make_session(self, store: Store) -> Session:
+        publisher = Publisher(
+            store,
+            clock=self._ports.clock,
+            ids=self._ports.ids,
+            observer=self._observers,
+            payload_limit=self.settings.payload_limit,
+            generation=self.settings.generation,
+        )
+        loop, sessions = asyncio.get_running_loop(), self._sessions
+
+        async def forget() -> None:
+            if sessions.get(loop) is session:
+                del sessions[loop]
+            await self._hooks.finish()
+
+        session = Session(store, publisher, before_closing=forget)
+        return session
+
+    async def _close_orphans(self) -> None:
+        """Close what loops that have ended left open, as each `asyncio.run` may."""
+        for loop in list(self._sessions):
+            orphan = self._sessions.pop(loop, None) if loop.is_closed() else None
+            if orphan is not None:
+                await orphan.store.close()
+
+    def _forget_parent(self) -> None:
+        """After a fork: the child has the parent's memory, and none of its threads."""
+        self._sessions = {}
+        if "sync" in self.__dict__:
+            self.sync.forget_parent()
+        path = parse_store(self.settings.store).path
+        if path is not None:
+            from redrive.stores.sqlite.forking import disown  # noqa: PLC0415 - only SQLite pays
+
+            disown(path)
 
     async def _store(self) -> Store:
         return (await self._session()).store
+
+    async def _store_to_change(self) -> Store:
+        refuse_in_transaction("do this")
+        return await self._store()
 
     async def _open_store(self) -> Store:
         store = self._make_store()
@@ -335,3 +374,15 @@ class Redrive:
         from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
 
         return SqliteStore(address.path, clock=self._ports.clock, history=self.settings.history)
+
+
+_apps: weakref.WeakSet[Redrive] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    for app in _apps:
+        app._forget_parent()  # noqa: SLF001 - this module's own
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)

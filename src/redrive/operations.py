@@ -7,8 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from redrive.errors import ConfigurationError, NotFoundError, UsageError
+from redrive.errors import NotFoundError, UsageError
 from redrive.model.audit import Actor, AuditEntry
+from redrive.model.checks import check_instant, check_priority
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import BreakerChange, GateFigures
@@ -31,7 +32,7 @@ from redrive.store import (
 __all__ = ["Operations", "Story"]
 
 _MOST_PER_PAGE = 1_000
-_PRIORITIES = range(-100, 101)
+_LARGEST_ID = 2**63 - 1
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +58,15 @@ class Operations:
     of the deliveries that changed; others were in a status in which the act means nothing.
     """
 
-    def __init__(self, store: Callable[[], Awaitable[Store]], observer: Observer) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Awaitable[Store]],
+        observer: Observer,
+        *,
+        to_change: Callable[[], Awaitable[Store]] | None = None,
+    ) -> None:
         self._store = store
+        self._to_change = to_change or store
         self._observer = observer
 
     async def status(self) -> Figures:
@@ -107,7 +115,7 @@ class Operations:
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
         return await (await self._store()).groups(chosen, limit=limit)
 
-    async def select(self, query: Query | None = None) -> Sequence[DeliveryId]:
+    async def select(self, query: Query | None = None) -> list[DeliveryId]:
         """Return the ids of all dead letters a query finds now, to act on exactly those.
 
         What fails later is not among them, and what changes meanwhile is left alone by the act.
@@ -123,7 +131,8 @@ class Operations:
 
     async def show(self, delivery_id: int) -> Story:
         """Return one delivery with its whole story."""
-        delivery = await (await self._store()).find_delivery(DeliveryId(delivery_id))
+        [known] = _ids([delivery_id]) or [DeliveryId(0)]
+        delivery = await (await self._store()).find_delivery(known)
         if delivery is None:
             raise NotFoundError(
                 f"There is no delivery {delivery_id}; it may have been deleted. "
@@ -142,27 +151,29 @@ class Operations:
 
     async def replay(
         self, ids: Sequence[int], *, by: str, why: str = "", generation: str | None = None
-    ) -> Sequence[DeliveryId]:
+    ) -> list[DeliveryId]:
         """Send dead letters again, in place: same event id, history kept, attempts from zero."""
         actor = Actor(by, why)
-        changed = await (await self._store()).replay(_ids(ids), actor=actor, generation=generation)
+        changed = await (await self._to_change()).replay(
+            _ids(ids), actor=actor, generation=generation
+        )
         return self._done("replay", changed, actor)
 
-    async def delete(self, ids: Sequence[int], *, by: str, why: str) -> Sequence[DeliveryId]:
+    async def delete(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
         """Remove dead letters for good; the reason is kept in the audit log."""
         actor = _with_reason(by, why, "delete")
         return self._done(
-            "delete", await (await self._store()).delete(_ids(ids), actor=actor), actor
+            "delete", await (await self._to_change()).delete(_ids(ids), actor=actor), actor
         )
 
-    async def resolve(self, ids: Sequence[int], *, by: str, why: str) -> Sequence[DeliveryId]:
+    async def resolve(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
         """Mark dead letters as handled elsewhere; they stay, out of the way, with the reason."""
         actor = _with_reason(by, why, "resolve")
         return self._done(
-            "resolve", await (await self._store()).resolve(_ids(ids), actor=actor), actor
+            "resolve", await (await self._to_change()).resolve(_ids(ids), actor=actor), actor
         )
 
-    async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> Sequence[DeliveryId]:
+    async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:
         """Fail pending deliveries as cancelled."""
         actor = Actor(by, why)
 
@@ -171,28 +182,26 @@ class Operations:
             fault = Fault(error_class="Cancelled", message=message, rule="operator")
             return grouped(fault, destination)
 
-        changed = await (await self._store()).cancel(_ids(ids), blame=blame, actor=actor)
+        changed = await (await self._to_change()).cancel(_ids(ids), blame=blame, actor=actor)
         return self._done("cancel", changed, actor)
 
     async def reschedule(
         self, ids: Sequence[int], *, due: datetime, by: str, why: str = ""
-    ) -> Sequence[DeliveryId]:
+    ) -> list[DeliveryId]:
         """Move the due time of pending deliveries."""
-        _check_zone("due", due)
-        actor = Actor(by, why)
-        changed = await (await self._store()).reschedule(_ids(ids), due=due, actor=actor)
+        actor, moment = Actor(by, why), check_instant("due", due)
+        changed = await (await self._to_change()).reschedule(_ids(ids), due=moment, actor=actor)
         return self._done("reschedule", changed, actor)
 
     async def prioritise(
         self, ids: Sequence[int], *, priority: int, by: str, why: str = ""
-    ) -> Sequence[DeliveryId]:
+    ) -> list[DeliveryId]:
         """Change the priority of pending deliveries; the higher one goes first."""
-        if priority not in _PRIORITIES:
-            raise ConfigurationError(
-                f"priority is {priority!r}; it is a whole number from -100 to 100."
-            )
+        check_priority(priority)
         actor = Actor(by, why)
-        changed = await (await self._store()).prioritise(_ids(ids), priority=priority, actor=actor)
+        changed = await (await self._to_change()).prioritise(
+            _ids(ids), priority=priority, actor=actor
+        )
         return self._done("prioritise", changed, actor)
 
     async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
@@ -210,21 +219,22 @@ class Operations:
     async def pause(self, destination: str, *, by: str, why: str = "") -> bool:
         """Stop a destination; its deliveries wait, and no attempt is spent."""
         actor = Actor(by, why)
-        is_new = await (await self._store()).pause(destination, actor=actor)
+        is_new = await (await self._to_change()).pause(destination, actor=actor)
         return self._acted("pause", destination, actor, is_new=is_new)
 
     async def resume(self, destination: str, *, by: str, why: str = "") -> bool:
         """Let a paused destination go on, at the pace of retries."""
         actor = Actor(by, why)
-        is_new = await (await self._store()).resume(destination, actor=actor)
+        is_new = await (await self._to_change()).resume(destination, actor=actor)
         return self._acted("resume", destination, actor, is_new=is_new)
 
     async def open_breaker(
         self, destination: str, *, by: str, why: str = "", until: datetime | None = None
     ) -> BreakerChange:
         """Open a breaker by hand, until an instant or until it is reset."""
-        _check_zone("until", until)
-        change = await (await self._store()).open_breaker(
+        if until is not None:
+            until = check_instant("until", until)
+        change = await (await self._to_change()).open_breaker(
             destination, until=until, actor=Actor(by, why)
         )
         self._observer.notice(BreakerChanged(change=change, by=by))
@@ -232,7 +242,7 @@ class Operations:
 
     async def reset_breaker(self, destination: str, *, by: str, why: str = "") -> BreakerChange:
         """Close a breaker by hand; what waited goes on at the pace of retries."""
-        change = await (await self._store()).reset_breaker(destination, actor=Actor(by, why))
+        change = await (await self._to_change()).reset_breaker(destination, actor=Actor(by, why))
         self._observer.notice(BreakerChanged(change=change, by=by))
         return change
 
@@ -249,34 +259,26 @@ class Operations:
         found = await (await self._store()).groups(Query(group=delivery.fault.group), limit=1)
         return found[0] if found else None
 
-    def _done(
-        self, action: str, changed: Sequence[DeliveryId], actor: Actor
-    ) -> Sequence[DeliveryId]:
+    def _done(self, action: str, changed: Sequence[DeliveryId], actor: Actor) -> list[DeliveryId]:
         if changed:
             self._observer.notice(
                 Operated(action=action, by=actor.by, why=actor.why, deliveries=tuple(changed))
             )
-        return changed
+        return list(changed)
 
 
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= _MOST_PER_PAGE:
-        raise UsageError(f"limit is {limit}; it is a number from 1 to {_MOST_PER_PAGE}.")
+def _check_limit(limit: object) -> None:
+    if type(limit) is not int or not 1 <= limit <= _MOST_PER_PAGE:
+        raise UsageError(f"limit is {limit!r}; it is a whole number from 1 to {_MOST_PER_PAGE}.")
 
 
 def _ids(ids: Sequence[int]) -> list[DeliveryId]:
-    return [DeliveryId(one) for one in ids]
-
-
-def _check_zone(name: str, instant: datetime | None) -> None:
-    if instant is not None and instant.tzinfo is None:
-        raise ConfigurationError(
-            f"{name} is {instant!r} without a time zone; pass an aware datetime, "
-            "such as datetime.now(UTC)."
-        )
+    if isinstance(ids, str) or not all(type(one) is int for one in ids):
+        raise UsageError(f"The ids are {ids!r:.300}; pass the numbers of deliveries, such as [7].")
+    return [DeliveryId(one) for one in ids if 0 < one <= _LARGEST_ID]
 
 
 def _with_reason(by: str, why: str, action: str) -> Actor:
-    if not why:
+    if not why.strip():
         raise UsageError(f"A reason is needed to {action} dead letters; say why.")
     return Actor(by, why)

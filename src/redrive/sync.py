@@ -91,6 +91,11 @@ class SyncDoor:
             thread.join()
             loop.close()
 
+    def forget_parent(self) -> None:
+        """After a fork: the background loop runs in the parent only, and the lock may be held."""
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+
     def _run(self, call: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
         async def await_it() -> T:
             return await call

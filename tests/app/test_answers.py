@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,10 @@ STEADY = Retry(max_attempts=3, base="10s", cap="10s", jitter="none")
 async def pending(kit: Kit) -> list[Delivery]:
     page = await kit.operations.deliveries(Query(status=Status.PENDING))
     return sorted(page.deliveries, key=lambda one: one.id)
+
+
+async def reasons(kit: Kit) -> list[str]:
+    return [one.fault.message for one in await pending(kit) if one.fault]
 
 
 async def test_a_snooze_waits_as_long_as_it_says_and_spends_no_attempt(store: str) -> None:
@@ -146,7 +151,9 @@ class Quit(BaseException):
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 @pytest.mark.parametrize(
-    "raised", [asyncio.CancelledError(), SystemExit(3), Quit()], ids=lambda one: type(one).__name__
+    "raised",
+    [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Quit()],
+    ids=lambda one: type(one).__name__,
 )
 async def test_whatever_a_handler_raises_is_a_failure_of_that_delivery(
     raised: BaseException, *, is_async: bool
@@ -171,6 +178,92 @@ async def test_whatever_a_handler_raises_is_a_failure_of_that_delivery(
 
         assert tally.failed == 2
         assert all(one.fault and one.fault.stack for one in kit.dead_letters())
+
+
+async def test_a_handler_that_interrupts_is_retried_a_few_times_and_no_more(store: str) -> None:
+    """Were it to end the worker, nothing would be counted, and each restart would do the same."""
+    app = Redrive("memory://")
+
+    @app.handler("order.*", retry=STEADY)
+    async def bill(event: Event[Any]) -> None:
+        raise KeyboardInterrupt
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+
+        await kit.drain(until="1h")
+
+        [dead] = kit.dead_letters()
+        assert (dead.reason, dead.attempts) == ("exhausted", 3)
+        assert dead.fault is not None
+        assert dead.fault.error_class == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("answer", [Terminal, LookupError, Snooze, Cancel])
+async def test_a_class_is_no_answer(answer: type) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing", retry=STEADY)(lambda event: answer)
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+
+        assert (await kit.drain()).retried == 1
+        assert await reasons(kit) == [f"the handler returned the class {answer.__name__}; call it"]
+
+
+async def test_a_batch_handler_may_empty_its_list() -> None:
+    app, seen = Redrive("memory://"), []
+
+    @app.handler("order.*", batch=10)
+    async def bill(events: list[Event[Any]]) -> None:
+        while events:
+            seen.append(events.pop().payload)
+
+    async with Kit(app) as kit:
+        for number in (1, 2, 3):
+            await app.publish("order.paid", number)
+
+        assert (await kit.drain()).delivered == 3
+        assert seen == [3, 2, 1]
+
+
+async def test_in_a_batch_a_class_is_no_answer_for_an_event() -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing", batch=2, retry=STEADY)(lambda events: [Terminal, None])
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        await app.publish("order.paid")
+
+        tally = await kit.drain()
+
+        assert (tally.delivered, tally.retried) == (1, 1)
+        assert await reasons(kit) == ["the handler returned the class Terminal; call it"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda events: (None for _ in events), "with a generator"),
+        (lambda events: dict.fromkeys(range(len(events))), "with a dict"),
+        (lambda events: Terminal, "with the class Terminal"),
+        (lambda events: True, "with a bool"),
+    ],
+    ids=["generator", "dict", "class", "bool"],
+)
+async def test_an_answer_that_says_nothing_of_each_event_fails_the_batch(
+    answer: Callable[[list[Event[Any]]], object], said: str
+) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing", batch=10, retry=STEADY)(answer)
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        await app.publish("order.paid")
+
+        assert (await kit.drain()).retried == 2
+        for reason in await reasons(kit):
+            assert reason.startswith(f"The batch handler answered {said}; answer None when all are")
 
 
 @pytest.mark.parametrize("executor", [InlineExecutor(), ThreadExecutor()], ids=["inline", "thread"])

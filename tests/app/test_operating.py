@@ -304,7 +304,7 @@ async def test_dead_letters_come_page_by_page(shop: Shop) -> None:
 
     assert seen == ids[::-1]
     assert cursor is None
-    with pytest.raises(UsageError, match="limit is 0; it is a number from 1 to 1000"):
+    with pytest.raises(UsageError, match="limit is 0; it is a whole number from 1 to 1000"):
         await shop.operations.dead_letters(limit=0)
 
 

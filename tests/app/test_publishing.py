@@ -311,7 +311,7 @@ async def test_any_other_json_value_is_kept(store: str, payload: object, stored:
     [
         ({"tenat": "acme"}, "no event attribute 'tenat'; did you mean 'tenant'"),
         ({"key": 42}, "key is 42; it is text"),
-        ({"idempotency_key": ""}, "idempotency_key is empty, so different events would pass for"),
+        ({"idempotency_key": ""}, "idempotency_key is blank, so different events would pass for"),
         ({"priority": 101}, "priority is 101; it is a whole number from -100 to 100"),
         ({"severity": "loud"}, "severity is 'loud'; it is one of debug, info"),
         ({"headers": {"n": 1}}, "header 'n' has the value 1; headers map text to text"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -66,15 +67,16 @@ async def test_an_async_hook_hears_of_it_too(store: str) -> None:
         kit.assert_published("alert.raised", payload={"destination": "billing"})
 
 
+@pytest.mark.parametrize("kind", [LookupError, SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 async def test_a_hook_that_raises_is_logged_and_harms_nothing(
-    store: str, caplog: pytest.LogCaptureFixture, *, is_async: bool
+    store: str, caplog: pytest.LogCaptureFixture, kind: type[BaseException], *, is_async: bool
 ) -> None:
     app = shop()
     told: list[str] = []
 
     def fail(letter: DeadLettered) -> None:
-        raise LookupError("the pager is out of order")
+        raise kind("the pager is out of order")
 
     async def fail_later(letter: DeadLettered) -> None:
         fail(letter)
@@ -92,6 +94,28 @@ async def test_a_hook_that_raises_is_logged_and_harms_nothing(
         [record] = caplog.records
         assert (record.name, record.levelno) == ("redrive", logging.ERROR)
         assert "the pager is out of order" in caplog.text
+
+
+async def test_a_hook_that_never_ends_is_waited_for_once_and_named(
+    store: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.observers.hooks._PATIENCE", timedelta(0))
+    app = shop()
+
+    @app.on_failed
+    async def page_somebody(letter: DeadLettered) -> None:
+        await asyncio.Event().wait()
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+
+        tally = await kit.drain()
+
+        assert tally.failed == 1
+
+    [told] = [one.getMessage() for one in caplog.records]
+    assert told.startswith("The on_failed hook ")
+    assert "page_somebody has not ended within 0s" in told
 
 
 async def test_closing_the_sync_door_does_not_wait_for_hooks_elsewhere(store: str) -> None:

@@ -1,7 +1,9 @@
 """Whatever is typed wrong is answered in one sentence, with the exit code that says whose fault."""
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import apsw
 import pytest
@@ -30,11 +32,13 @@ STORE = 3
         (["publish", "order.paid", "1", "--priority", "high"], "'--priority'"),
         (["publish", "order.paid", "1", "--priority", "101"], "'--priority'"),
         (["publish", "order.paid", "1", "--due", "soon"], "due is 'soon'; write how long from now"),
+        (["publish", "order.paid", "1", "--due", "2h ago"], "due is '2h ago'; write how long from"),
         (["publish", "order.paid", "1", "--due", "99999999999d"], "due is '99999999999d'"),
         (["publish", "order.paid", "1", "--deadline", "5"], "deadline is '5'"),
         (["publish", "order.paid", "1", "--key", "k" * 201], "key is 'kkk"),
         (["publish", "order.paid", "1", "--colour", "red"], "No such option: --colour"),
         (["dlq", "list", "--since", "yesterday"], "since is 'yesterday'; write how long ago"),
+        (["dlq", "list", "--since", "in 5m"], "since is 'in 5m'; write how long ago"),
         (["dlq", "list", "--until", "-5m"], "until is '-5m'"),
         (["dlq", "list", "--reason", "bad"], "reason is 'bad'; it is one of exhausted, terminal"),
         (["dlq", "list", "--type", "order?"], "The pattern 'order?' is not one of event types"),
@@ -103,6 +107,18 @@ def test_a_payload_that_is_not_text_is_refused(shell: Shell, shop: Shop) -> None
     assert "The payload is not JSON: " in answer.err
 
 
+def test_a_payload_that_is_nested_too_deep_is_refused(
+    shell: Shell, shop: Shop, folder: Path
+) -> None:
+    (folder / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+
+    answer = shell("publish", "order.paid", "@deep.json")
+
+    assert answer.code == USAGE
+    assert "The payload has lists or objects within each other too deep to be read" in answer.err
+    assert answer.err.count("\n") == 1
+
+
 def test_the_same_idempotency_key_with_another_body_is_refused(shell: Shell, shop: Shop) -> None:
     shell("publish", "order.paid", "1", "--idempotency-key", "k")
 
@@ -144,7 +160,7 @@ def test_a_store_in_a_folder_that_is_not_there_cannot_be_created(shell: Shell) -
     answer = shell("init", "--store", "sqlite:///missing/shop.db")
 
     assert answer.code == STORE
-    assert "the folder missing does not exist" in answer.err
+    assert "missing does not exist. Create the folder" in answer.err
 
 
 def test_a_folder_is_no_store(shell: Shell, folder: Path) -> None:
@@ -152,6 +168,24 @@ def test_a_folder_is_no_store(shell: Shell, folder: Path) -> None:
 
     assert answer.code == STORE
     assert "is a folder; name a file in it" in answer.err
+
+
+@pytest.mark.parametrize("command", ["init", "status"])
+def test_a_store_in_a_folder_that_is_closed_to_this_user_cannot_be_reached(
+    command: str, shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as root, to whom every folder is open."""
+
+    def refuse(path: Path, **_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+
+    answer = shell(command)
+
+    assert answer.code == STORE
+    assert "a folder on the way is closed to this user" in answer.err
+    assert answer.err.count("\n") == 1
 
 
 def test_a_file_that_is_no_database_is_left_alone(shell: Shell, folder: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_store_that_cannot_be_opened_is_an_error(shell: Shell, folder: Path) -
 
     assert (missing.code, foreign.code) == (1, 1)
     assert "error  There is no store at missing.db;" in missing.out
-    assert "error  notes.txt is not a SQLite database." in foreign.out
+    assert "is not a SQLite database. Choose another path" in foreign.out
 
 
 def test_a_damaged_file_is_an_error(shell: Shell, shop: Shop) -> None:

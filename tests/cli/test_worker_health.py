@@ -126,7 +126,8 @@ def worker(folder: Path) -> Iterator[Process]:
 def test_a_worker_process_tells_that_it_is_ready_and_what_it_did(worker: Process) -> None:
     port = worker.read_port()
 
-    ready, live, metrics = [get(port, path) for path in ("/readyz", "/healthz", "/metrics")]
+    ready = get_until(port, "/readyz", 200)
+    live, metrics = [get(port, path) for path in ("/healthz", "/metrics")]
 
     assert (ready.status, live.status, metrics.status) == (200, 200, 200)
     assert b"\nredrive_store_up 1.0\n" in metrics.body
@@ -138,7 +139,7 @@ def test_a_worker_process_tells_that_it_is_ready_and_what_it_did(worker: Process
 def test_a_worker_that_finishes_its_work_is_no_longer_ready(worker: Process) -> None:
     port = worker.read_port()
     with worker.publish_pipe("order.waits"):
-        before = get(port, "/readyz")
+        before = get_until(port, "/readyz", 200)
 
         worker.popen.terminate()
         after = get_until(port, "/readyz", 503)

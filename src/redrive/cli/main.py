@@ -186,6 +186,14 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, RedriveError):
         print_error(kind, str(error), as_json=as_json)
         return _STORE if isinstance(error, StoreError) else _USAGE
+    if isinstance(error, PermissionError) and error.filename is not None:
+        message = (
+            f"{error.filename} cannot be reached, because a folder on the way is closed to this "
+            "user; run the command as its owner, let this user in with `chmod`, or name another "
+            "store with --store or REDRIVE_STORE."
+        )
+        print_error("StoreUnavailableError", message, as_json=as_json)
+        return _STORE
     if isinstance(error, OSError):
         print_error(kind, f"The operating system refused: {error}.", as_json=as_json)
         return _BROKEN

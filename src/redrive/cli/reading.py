@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ __all__ = [
 
 C = TypeVar("C", bound=StrEnum)
 _LARGEST_NUMBER = 2**63 - 1
+_AGO = re.compile(r"(.+?)\s+ago", re.IGNORECASE)
+_IN = re.compile(r"in\s+(.+)", re.IGNORECASE)
 
 
 def check_numbers(numbers: Sequence[int]) -> None:
@@ -42,7 +45,10 @@ def check_numbers(numbers: Sequence[int]) -> None:
 
 
 def read_moment(text: str, *, name: str, is_past: bool = False) -> datetime:
-    """Read an instant, in UTC unless it says, or a duration from now; before, with `is_past`."""
+    """Read an instant, in UTC unless it says, or a duration from now: `5m` or `in 5m`.
+
+    With `is_past` a duration goes back: `2h` or `2h ago`.
+    """
     try:
         instant = datetime.fromisoformat(text.strip().removesuffix("UTC").strip())
     except ValueError:
@@ -64,6 +70,11 @@ def read_payload(text: str | None) -> msgspec.Raw:
     try:
         msgspec.json.decode(document)
         return msgspec.Raw(msgspec.json.format(document, indent=-1))
+    except RecursionError as error:
+        raise PayloadError(
+            "The payload has lists or objects within each other too deep to be read; make it flat, "
+            "or send it as text."
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PayloadError(
             f"The payload is not JSON: {error}. Quote it for the shell, such as "
@@ -112,8 +123,9 @@ def read_query(filters: Filters, *, status: Status = Status.FAILED) -> Query:
 
 def _relative(text: str, *, name: str, is_past: bool) -> datetime:
     now = SystemClock().now()
+    spelled = (_AGO if is_past else _IN).fullmatch(text.strip())
     try:
-        wait = duration(text, name=name)
+        wait = duration(spelled[1] if spelled else text, name=name)
         return now - wait if is_past else now + wait
     except (ConfigurationError, OverflowError):
         direction = "ago" if is_past else "from now"

@@ -7,8 +7,12 @@ from datetime import datetime
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.checks import check_text
 
 __all__ = ["Actor", "AuditEntry"]
+
+
+_LONGEST_REASON = 2_000
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -18,7 +22,9 @@ class Actor(msgspec.Struct, frozen=True):
     why: str = ""
 
     def __post_init__(self) -> None:
-        if not self.by:
+        check_text("by", self.by)
+        check_text("why", self.why, longest=_LONGEST_REASON)
+        if not self.by.strip():
             raise ConfigurationError("An operation needs a name in the audit log; say who acts.")
 
 

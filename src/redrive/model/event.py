@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, NewType, TypedDict, TypeVar
 
 import msgspec
 
 from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.model.checks import check_instant, check_priority, check_text
 from redrive.model.duration import Duration, duration
 
 __all__ = [
@@ -27,7 +28,9 @@ T = TypeVar("T")
 
 DEFAULT_GENERATION = "default"
 _LONGEST_NAME = 200
-_PRIORITIES = range(-100, 101)
+_LONGEST_HEADER = 8_000
+_LONGEST_SPAN = timedelta(days=365 * 1000)
+_MOST_HEADERS = 64_000
 _TYPE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -64,34 +67,26 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_type(self.type)
-        for name in ("key", "tenant", "source", "idempotency_key", "generation"):
-            _check_text(name, getattr(self, name))
-        if self.idempotency_key == "":
-            raise ConfigurationError(
-                "idempotency_key is empty, so different events would pass for one; "
-                "write what tells this one from others, or leave it out."
-            )
-        for name in ("occurred_at", "deadline", "due"):
-            _check_instant(name, getattr(self, name))
-        if not isinstance(self.headers, dict):
-            raise ConfigurationError(
-                f"headers is {self.headers!r}; it is a dict of text to text, "
-                'such as {"traceparent": "00-…"}.'
-            )
-        for name, value in self.headers.items():
-            if not (isinstance(name, str) and isinstance(value, str)):
+        check_text("source", self.source)
+        for name in ("key", "tenant", "idempotency_key", "generation"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
+        for name in ("idempotency_key", "generation"):
+            if getattr(self, name) is not None and not getattr(self, name).strip():
                 raise ConfigurationError(
-                    f"The header {name!r} has the value {value!r}; headers map text to text."
+                    f"{name} is blank, so different events would pass for one; "
+                    "write what tells this one from others, or leave it out."
                 )
+        for name in ("occurred_at", "deadline", "due"):
+            if getattr(self, name) is not None:
+                instant = check_instant(name, getattr(self, name))
+                msgspec.structs.force_setattr(self, name, instant)
+        _check_headers(self.headers)
         if self.severity not in tuple(Severity):
             raise ConfigurationError(
                 f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
             )
-        if self.priority not in _PRIORITIES:
-            raise ConfigurationError(
-                f"priority is {self.priority!r}; it is a whole number from -100 to 100, "
-                "and the higher one goes first."
-            )
+        check_priority(self.priority)
 
 
 class EventAttributes(TypedDict, total=False):
@@ -122,7 +117,8 @@ def new_event(
     for name in ("due", "deadline"):
         value = given.get(name)
         if value is not None and not isinstance(value, datetime):
-            given[name] = now + duration(value, name=name)
+            span = duration(value, name=name)
+            given[name] = now + min(span, _LONGEST_SPAN)
     return NewEvent(type=event_type, payload=payload, **given)
 
 
@@ -172,6 +168,7 @@ def _check_type(value: object) -> None:
         not isinstance(value, str)
         or not 0 < len(value) <= _LONGEST_NAME
         or not _TYPE_LETTERS.issuperset(value)
+        or not all(value.split("."))
     ):
         raise ConfigurationError(
             f"The event type is {value!r}; it is dotted words of letters, digits, '_' and '-', "
@@ -179,25 +176,21 @@ def _check_type(value: object) -> None:
         )
 
 
-def _check_text(name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str) or len(value) > _LONGEST_NAME or "\x00" in value:
+def _check_headers(headers: object) -> None:
+    if not isinstance(headers, dict):
         raise ConfigurationError(
-            f"{name} is {value!r}; it is text of at most {_LONGEST_NAME} characters "
-            "without a NUL character."
+            f"headers is {headers!r}; it is a dict of text to text, "
+            'such as {"traceparent": "00-…"}.'
         )
-
-
-def _check_instant(name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, datetime):
+    for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise ConfigurationError(
+                f"The header {name!r} has the value {value!r}; headers map text to text."
+            )
+        check_text("The name of a header", name)
+        check_text(f"The header {name!r}", value, longest=_LONGEST_HEADER)
+    if sum(len(name) + len(value) for name, value in headers.items()) > _MOST_HEADERS:
         raise ConfigurationError(
-            f"{name} is {value!r}; pass an aware datetime, such as datetime.now(UTC)."
-        )
-    if value.tzinfo is None:
-        raise ConfigurationError(
-            f"{name} is {value!r} without a time zone; pass an aware datetime, "
-            "such as datetime.now(UTC)."
+            f"The headers are longer than {_MOST_HEADERS:,} characters together; "
+            "put what is large into the payload."
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
+from redrive.model.duration import spell_duration
 from redrive.observer import BreakerChanged, DeadLettered, Fact
 
 __all__ = ["BreakerHook", "FailureHook", "Hooks"]
@@ -18,13 +20,17 @@ FailureHook = Callable[[DeadLettered], Any]
 BreakerHook = Callable[[BreakerChanged], Any]
 """A function, sync or async, that is told when a breaker changes. A sync one must be quick."""
 
+_PATIENCE = timedelta(seconds=10)
+_log = logging.getLogger("redrive")
+
 
 class Hooks:
     """Calls each hook once per fact of its kind; one that fails is logged and harms nothing."""
 
     def __init__(self) -> None:
         self._hooks: list[tuple[type[Fact], str, Callable[[Any], Any]]] = []
-        self._running: dict[asyncio.Task[Any], None] = {}
+        self._running: dict[asyncio.Task[None], str] = {}
+        self._late: set[asyncio.Task[None]] = set()
 
     def on_failed(self, hook: FailureHook) -> None:
         """Let one more hook hear of dead letters."""
@@ -41,21 +47,47 @@ class Hooks:
                 continue
             try:
                 answer = hook(fact)
-            except Exception:
-                logging.getLogger("redrive").exception("An %s hook failed.", name)
+            except BaseException:  # noqa: BLE001 - a hook harms nothing, whatever it raises
+                _log.exception("An %s hook failed.", name)
                 continue
             if inspect.isawaitable(answer):
-                task = asyncio.ensure_future(answer)
-                self._running[task] = None
+                task = asyncio.ensure_future(_follow(answer, name))
+                self._running[task] = f"{name} hook {_title(hook)}"
                 task.add_done_callback(self._ended)
 
     async def finish(self) -> None:
-        """Wait for the async hooks under way on this event loop."""
+        """Wait for the async hooks under way on this event loop, and once only for one that hangs.
+
+        Those that take too long are logged, and go on for as long as the event loop does.
+        """
         loop = asyncio.get_running_loop()
         mine = [task for task in self._running if task.get_loop() is loop]
-        await asyncio.gather(*mine, return_exceptions=True)
+        awaited = [task for task in mine if task not in self._late]
+        if not awaited:
+            return
+        _, late = await asyncio.wait(awaited, timeout=_PATIENCE.total_seconds())
+        for task in late:
+            self._late.add(task)
+            _log.warning(
+                "The %s has not ended within %s, so it is no longer waited for; "
+                "give what it does a time-out.",
+                self._running[task],
+                spell_duration(_PATIENCE),
+            )
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            logging.getLogger("redrive").error("A hook failed.", exc_info=task.exception())
+        self._late.discard(task)
+
+
+async def _follow(answer: Awaitable[object], name: str) -> None:
+    try:
+        await answer
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException:  # noqa: BLE001 - an exit out of a task would end the event loop
+        _log.exception("An %s hook failed.", name)
+
+
+def _title(hook: Callable[[Any], Any]) -> str:
+    return getattr(hook, "__qualname__", repr(hook))

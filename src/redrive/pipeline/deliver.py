@@ -310,10 +310,23 @@ def _by_destination(loads: Iterable[Load]) -> dict[str, int]:
 
 
 def _ends_runner(error: BaseException, task: asyncio.Task[None] | None) -> bool:
-    """Tell whether it is meant for the runner; a handler may raise any of its own."""
+    """Tell whether it is meant for the runner; a handler may raise any of its own.
+
+    A real Ctrl-C is no exception here: the command and asyncio both hear the signal themselves, and
+    the second of them cancels. So a `KeyboardInterrupt` is the handler's, or it would end worker
+    after worker with nothing counted.
+    """
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0
-    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+    return isinstance(error, GeneratorExit) and not _is_current(task)
+
+
+def _is_current(task: asyncio.Task[None] | None) -> bool:
+    """Tell whether it has its turn; a task that Python throws away and closes has none."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # no event loop runs any more
+        return False
 
 
 def _timed_out(load: Load) -> list[Outcome]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from redrive.clock import Clock, Ids
-from redrive.errors import IdempotencyConflictError, PayloadError, TransactionError
+from redrive.errors import (
+    ConfigurationError,
+    IdempotencyConflictError,
+    PayloadError,
+    StoreError,
+    TransactionError,
+)
 from redrive.model.destination import Routes
 from redrive.model.event import Event, EventId, NewEvent, Receipt
 from redrive.observer import Observer, Published
 from redrive.store import Conflict, Entry, EventLog, Registry, RoutesChanged
 
-__all__ = ["Publisher", "encode_payload", "open_transaction"]
+__all__ = ["Publisher", "encode_payload", "open_transaction", "refuse_in_transaction"]
 
 _MOST_PER_COMMIT = 1_000
 _NOT_FINITE = b"null"
@@ -32,6 +38,10 @@ open_transaction: contextvars.ContextVar[_Transaction | None] = contextvars.Cont
     "redrive_open_transaction", default=None
 )
 """The caller's transaction that is open in this context, if any."""
+
+
+_Waiting = tuple[Event[msgspec.Raw], asyncio.Future[Receipt | Conflict]]
+"""An event to be stored with the next commit, and who waits for it."""
 
 
 class _Log(EventLog, Registry, Protocol):
@@ -58,7 +68,7 @@ class Publisher:
         self._payload_limit = payload_limit
         self._generation = generation
         self._routes: Routes | None = None
-        self._waiting: list[tuple[Event[msgspec.Raw], asyncio.Future[Receipt | Conflict]]] = []
+        self._waiting: list[_Waiting] = []
         self._committing: asyncio.Task[None] | None = None
 
     async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
@@ -79,6 +89,7 @@ class Publisher:
     ) -> Sequence[Receipt]:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
+        events = _listed(events)
         prepared = [self._prepare(event) for event in events]
         if not prepared:
             return []
@@ -118,20 +129,29 @@ class Publisher:
             while self._waiting:
                 batch = self._waiting[:_MOST_PER_COMMIT]
                 del self._waiting[:_MOST_PER_COMMIT]
-                try:
-                    results = await self._append(
-                        [event for event, _ in batch], all_or_nothing=False, within=None
-                    )
-                except Exception as error:  # noqa: BLE001 - every caller of the batch hears of it
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
-                else:
-                    for (_, future), result in zip(batch, results, strict=True):
-                        if not future.done():
-                            future.set_result(result)
+                await self._store_batch(batch)
         finally:
             self._committing = None
+
+    async def _store_batch(self, batch: Sequence[_Waiting]) -> None:
+        """Store events together, and tell each caller what came of its own."""
+        try:
+            results = await self._append(
+                [event for event, _ in batch], all_or_nothing=False, within=None
+            )
+        except Exception as error:  # noqa: BLE001 - every caller of the batch hears of it
+            if len(batch) > 1 and not isinstance(error, StoreError):
+                # One of them cannot be stored: it must fail alone.
+                for one in batch:
+                    await self._store_batch([one])
+                return
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+        else:
+            for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():
+                    future.set_result(result)
 
     async def _append(
         self, events: Sequence[Event[msgspec.Raw]], *, all_or_nothing: bool, within: object
@@ -201,15 +221,34 @@ def _has_infinite(value: object) -> bool:
             return False
 
 
-def _refuse_bypass(within: object) -> None:
-    """A write past an open transaction would wait for the lock which that one holds, for ever."""
+def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
+    try:
+        listed = list(events)
+    except TypeError:
+        listed = [events]  # type: ignore[list-item]  # not events at all, as is said below
+    for one in listed:
+        if not isinstance(one, NewEvent):
+            raise ConfigurationError(
+                f"publish_many got {one!r:.200}; pass events to publish, "
+                'such as NewEvent(type="order.paid", payload={"order": 42}).'
+            )
+    return listed
+
+
+def refuse_in_transaction(advice: str) -> None:
+    """Refuse a write past an open transaction: it would wait for the lock which that one holds."""
     current = open_transaction.get()
     # A task begun inside the block keeps its context when the block is over.
-    if within is None and current is not None and current.is_open:
+    if current is not None and current.is_open:
         raise TransactionError(
             "A transaction of app.transaction() is open here and holds the write lock; "
-            "publish with within=, or after the block."
+            f"{advice} after the block."
         )
+
+
+def _refuse_bypass(within: object) -> None:
+    if within is None:
+        refuse_in_transaction("publish with within=, or")
 
 
 def _receipt(event: NewEvent, result: Receipt | Conflict) -> Receipt:

@@ -72,7 +72,7 @@ class FunctionTransport:
         try:
             answer = None
             if events:
-                answer = await self._call(events)
+                answer = await self._call(events.copy())  # a handler may empty its list
             answers = self._split(answer, len(events))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             answers = [error] * len(events)
@@ -82,14 +82,21 @@ class FunctionTransport:
         return [outcomes[place] for place in range(len(deliveries))]
 
     def _split(self, answer: object, count: int) -> Sequence[object]:
-        if not isinstance(answer, list | tuple):
-            return [answer] * count
-        if len(answer) != count:
-            raise ConfigurationError(
-                f"The batch handler answered {len(answer)} items for {count} events; answer None "
-                "when all are done, or one item for each event."
-            )
-        return answer
+        match answer:
+            case None | Snooze() | Cancel() | BaseException():
+                return [answer] * count
+            case list() | tuple() if len(answer) == count:
+                return answer
+            case list() | tuple():
+                said = f"{len(answer)} items for {count} events"
+            case type():
+                said = f"with the class {answer.__name__}"
+            case _:
+                said = f"with a {type(answer).__name__}"
+        raise ConfigurationError(
+            f"The batch handler answered {said}; answer None when all are done, or a list with "
+            "one item for each event."
+        )
 
     def _open(self, leased: Leased) -> Event[Any]:
         event = leased.event
@@ -120,7 +127,7 @@ class FunctionTransport:
                 return answer
             case BaseException():
                 return self._fault(answer)
-            case type() if issubclass(answer, Snooze | Cancel):
+            case type() if issubclass(answer, Snooze | Cancel | BaseException):
                 return self._fault(
                     TypeError(f"the handler returned the class {answer.__name__}; call it")
                 )

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -269,6 +269,42 @@ async def test_stopping_ends_handlers_and_returns_what_was_not_finished() -> Non
         await bench.rest()
         assert is_ended.is_set()
         assert bench.carrier.take_finished() == []
+
+
+async def test_a_runner_that_is_thrown_away_ends_without_an_outcome() -> None:
+    async with a_bench() as bench:
+        runners: list[asyncio.Task[None] | None] = []
+
+        async def handler(_: Leased) -> None:
+            runners.append(asyncio.current_task())
+            await asyncio.Event().wait()
+
+        bench.carrier.start([bench.load(handler)])
+        await bench.rest()
+        [runner] = runners
+        assert runner is not None
+        coroutine = runner.get_coro()
+        assert isinstance(coroutine, Coroutine)
+
+        coroutine.close()
+
+        assert bench.carrier.take_finished() == []
+
+
+async def test_an_interrupt_of_the_handlers_own_leaves_the_runner_at_work() -> None:
+    async with a_bench() as bench:
+        tasks: list[asyncio.Task[None] | None] = []
+
+        async def handler(_: Leased) -> None:
+            tasks.append(asyncio.current_task())
+            raise KeyboardInterrupt
+
+        bench.carrier.start([bench.load(handler, number=number) for number in range(2)])
+        await bench.rest()
+
+        outcomes = [load.outcomes[0] for load in bench.carrier.take_finished()]
+        assert [type(outcome) for outcome in outcomes] == [Faulted, Faulted]
+        assert len(set(tasks)) == 1
 
 
 async def test_a_transport_that_raises_is_a_failure_of_the_attempt() -> None:

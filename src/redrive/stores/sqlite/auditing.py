@@ -11,6 +11,7 @@ import msgspec
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId
 from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.sqlite.connection import rows
 
 __all__ = ["read_audit", "record"]
 
@@ -58,7 +59,8 @@ def read_audit(
             deliveries=_ids.decode(deliveries),
             detail=detail,
         )
-        for number, at, by, why, action, count, deliveries, detail in connection.execute(
+        for number, at, by, why, action, count, deliveries, detail in rows(
+            connection,
             "SELECT id, at, by, why, action, count, deliveries, detail FROM redrive_audit "
             "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2",
             (before, limit),

@@ -106,7 +106,14 @@ def _lock(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
             yield Finding(level=Level.ERROR, what=str(error))
     else:
         rollback(connection)
-        yield Finding(level=Level.OK, what="The file can be written.")
+        if connection.readonly("main"):
+            yield Finding(
+                level=Level.ERROR,
+                what=f"The store {path} cannot be written.",
+                advice="Give this user the right to write the file and its folder.",
+            )
+        else:
+            yield Finding(level=Level.OK, what="The file can be written.")
 
 
 def _log(connection: apsw.Connection, path: Path) -> Iterator[Finding]:

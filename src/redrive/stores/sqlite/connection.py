@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -15,7 +16,7 @@ from redrive.errors import (
     StoreUnavailableError,
 )
 
-__all__ = ["connect", "rollback", "translated"]
+__all__ = ["connect", "rollback", "rows", "translated"]
 
 _SHORT_WAITS = 500
 _MOST_WAITS = 6_400
@@ -58,6 +59,11 @@ def _wait_for_the_lock(waits: int) -> bool:
         return False
     apsw.sleep(1 if waits < _SHORT_WAITS else 5)
     return True
+
+
+def rows(connection: apsw.Connection, statement: str, bindings: Any = None) -> list[Any]:  # noqa: ANN401 - what apsw takes
+    """Return all rows at once: a cursor left half read would hold on to its snapshot."""
+    return connection.execute(statement, bindings).fetchall()
 
 
 def rollback(connection: apsw.Connection) -> None:

@@ -19,6 +19,7 @@ from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.auditing import record
+from redrive.stores.sqlite.connection import rows
 
 __all__ = ["Gatekeeper", "figures", "open_breaker", "pause", "report", "reset_breaker", "resume"]
 
@@ -50,7 +51,7 @@ class Gatekeeper:
         self._destinations: dict[str, Destination] = {}
         self._before: dict[str, Gate] = {}
         self._after: dict[str, Gate] = {}
-        for name, number, destination, gate in connection.execute(_READ):
+        for name, number, destination, gate in rows(connection, _READ):
             self.numbers[name] = number
             self._destinations[name] = _read_destination(destination)
             self._before[name] = self._after[name] = _NEW if gate is None else _gates.decode(gate)

@@ -32,6 +32,7 @@ from redrive.stores.codec import (
     write_cursor,
 )
 from redrive.stores.sqlite.claiming import KINDS
+from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count, read_routes
 
 __all__ = ["STATUSES", "figures", "find", "find_deliveries", "groups", "lanes"]
@@ -210,7 +211,7 @@ def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence
             reason,
             destination,
             tenants,
-        ) in connection.execute(statement, (*values, limit))
+        ) in rows(connection, statement, (*values, limit))
     )
 
 
@@ -241,7 +242,7 @@ def find_deliveries(
     connection: apsw.Connection, where: str, values: Sequence[Any]
 ) -> list[Delivery]:
     """Return the deliveries of a condition of ours, whole."""
-    return [_delivery(row) for row in connection.execute(_DELIVERIES + where, values)]
+    return [_delivery(row) for row in rows(connection, _DELIVERIES + where, values)]
 
 
 def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:
@@ -255,15 +256,15 @@ def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:
             reason=FailureReason(reason),
             waiting=waiting,
         )
-        for destination, key, head, since, reason, waiting in connection.execute(
-            _STOPPED_LANES, (limit,)
+        for destination, key, head, since, reason, waiting in rows(
+            connection, _STOPPED_LANES, (limit,)
         )
     ]
 
 
 def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
     """Carry out `Inspection.figures`."""
-    counts = {row[0]: row[1:] for row in connection.execute(_COUNT, {"now": micros(now)})}
+    counts = {row[0]: row[1:] for row in rows(connection, _COUNT, {"now": micros(now)})}
     numbers = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
     destinations = []
     for one in read_routes(connection).destinations:
@@ -294,7 +295,7 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
         destinations=tuple(destinations),
         workers=tuple(
             WorkerFigures(id=worker, seen_at=from_micros(seen_at), in_flight=in_flight)
-            for worker, seen_at, in_flight in connection.execute(_WORKERS)
+            for worker, seen_at, in_flight in rows(connection, _WORKERS)
         ),
     )
 

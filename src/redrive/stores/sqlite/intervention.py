@@ -14,6 +14,7 @@ from redrive.model.settlement import FailureReason
 from redrive.store import Blame
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.auditing import record
+from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.log import grow
 from redrive.stores.sqlite.settling import free_lanes, lanes_of, pass_by
@@ -126,7 +127,8 @@ def expire(
     """Carry out `DeliveryQueue.expire`."""
     changed = [
         DeliveryId(number)
-        for (number,) in connection.execute(
+        for (number,) in rows(
+            connection,
             "SELECT id FROM redrive_deliveries WHERE status = 0 AND deadline <= ? "
             "ORDER BY deadline LIMIT ?",
             (micros(now), limit),
@@ -202,7 +204,8 @@ def _in_status(
 ) -> list[DeliveryId]:
     return [
         DeliveryId(number)
-        for (number,) in connection.execute(
+        for (number,) in rows(
+            connection,
             f"SELECT id FROM redrive_deliveries WHERE {_OF} AND {condition} ORDER BY id",
             (json_text(ids),),
         )
@@ -218,7 +221,7 @@ def _fail_pending(
     now: datetime,
 ) -> None:
     numbers = json_text(ids)
-    destinations = connection.execute(_DESTINATIONS, (numbers,)).fetchall()
+    destinations = rows(connection, _DESTINATIONS, (numbers,))
     for destination, name in destinations:
         values = (reason, json_text(blame(str(name))), micros(now), destination, numbers)
         connection.execute(_FAIL_PENDING, values)

@@ -13,6 +13,7 @@ from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, is_same_body, json_text, maybe_micros, micros
+from redrive.stores.sqlite.connection import rows
 
 __all__ = ["append", "count", "find_event", "read_events", "read_routes", "register"]
 
@@ -103,7 +104,8 @@ def _known_events(connection: apsw.Connection, entries: Sequence[Entry]) -> dict
     """Return the entries stored before, by event id and by idempotency key."""
     known: dict[object, Entry] = {}
     ids = json_text([entry.event.id for entry in entries])
-    for destinations, document in connection.execute(
+    for destinations, document in rows(
+        connection,
         "SELECT destinations, document FROM redrive_events "
         "WHERE id IN (SELECT value FROM json_each(?))",
         (ids,),
@@ -116,7 +118,8 @@ def _known_events(connection: apsw.Connection, entries: Sequence[Entry]) -> dict
         if entry.event.idempotency_key is not None
     ]
     if keyed:
-        for source, key, destinations, document in connection.execute(
+        for source, key, destinations, document in rows(
+            connection,
             "SELECT i.source, i.key, e.destinations, e.document FROM json_each(?) "
             "CROSS JOIN redrive_idempotency i ON i.source = value ->> 0 AND i.key = value ->> 1 "
             "CROSS JOIN redrive_events e ON e.position = i.position",
@@ -188,8 +191,8 @@ def _destination_ids(connection: apsw.Connection, names: set[str]) -> dict[str, 
     """Return each destination's id and whether it keeps order."""
     found = {
         name: (number, _destinations.decode(document).order is not Order.NONE)
-        for number, name, document in connection.execute(
-            "SELECT id, name, document FROM redrive_destinations"
+        for number, name, document in rows(
+            connection, "SELECT id, name, document FROM redrive_destinations"
         )
         if name in names
     }
@@ -205,7 +208,8 @@ def read_events(connection: apsw.Connection, *, after: int, limit: int) -> Seque
     """Carry out `EventLog.read_events`."""
     return tuple(
         LoggedEvent(position, event_from(document))
-        for position, document in connection.execute(
+        for position, document in rows(
+            connection,
             "SELECT position, document FROM redrive_events WHERE position > ? "
             "ORDER BY position LIMIT ?",
             (after, limit),
@@ -242,7 +246,7 @@ def read_routes(connection: apsw.Connection) -> Routes:
         count(connection, "routes_version"),
         [
             _destinations.decode(document)
-            for (document,) in connection.execute("SELECT document FROM redrive_destinations")
+            for (document,) in rows(connection, "SELECT document FROM redrive_destinations")
         ],
     )
 

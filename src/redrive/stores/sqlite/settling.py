@@ -14,6 +14,7 @@ from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snooz
 from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
+from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import grow
 
 __all__ = [
@@ -243,7 +244,7 @@ def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequen
             last_crash_at,
             was_alone,
             is_alive,
-        ) in connection.execute(_OVERDUE, (micros(now), limit))
+        ) in rows(connection, _OVERDUE, (micros(now), limit))
     )
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from redrive.clock import Clock, wait_at_most
+from redrive.clock import Clock
 from redrive.errors import TransactionError
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Lease
@@ -68,12 +68,12 @@ class SqliteStore:
     )
 
     def __init__(self, path: Path, *, clock: Clock, history: int = 20) -> None:
-        self.path = path
+        self.path = path.absolute()  # once: the working directory may change
         self.schema_version = 0
         self._clock = clock
         self._history = history
-        self._writer = Writer(path, name="redrive-writer")
-        self._reader = Reader(path, name="redrive-reader")
+        self._writer = Writer(self.path, name="redrive-writer")
+        self._reader = Reader(self.path, name="redrive-reader")
         self._bell: apsw.Connection | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._rings = 0
@@ -256,13 +256,19 @@ class SqliteStore:
         event = asyncio.Event()
         waiter = (asyncio.get_running_loop(), event)
         self._waiters.append(waiter)
+        ringing = asyncio.ensure_future(event.wait())
         rest = at_most.total_seconds()
         try:
             while rest > 0 and self._changes() == self._seen:
                 step = min(rest, _TICK_SECONDS)
-                await wait_at_most(event, step, self._clock)
+                tick = asyncio.ensure_future(self._clock.sleep(step))
+                try:
+                    await asyncio.wait([ringing, tick], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    tick.cancel()
                 rest -= step
         finally:
+            ringing.cancel()
             self._waiters.remove(waiter)
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
