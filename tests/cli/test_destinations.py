@@ -271,3 +271,32 @@ def test_lists_of_destinations_fit_eighty_columns(shell: Shell, shop: Shop) -> N
     ):
         said = shell(*arguments).out.splitlines()
         assert [line for line in said if len(line) > 80] == []
+
+
+def stop_a_lane(shop: Shop) -> None:
+    """Let the first of three events of one key fail for good."""
+
+    async def work(app: Redrive) -> None:
+        @app.handler("account.*", name="ledger", order="park", terminal=(ValueError,))
+        async def book(event: object) -> None:
+            raise ValueError("overdrawn")
+
+        await app.close()
+        for number in range(3):
+            await app.publish("account.changed", number, key="ann")
+        await app.drain()
+
+    shop.do(work)
+
+
+def test_keys_that_wait_behind_a_dead_letter_are_listed(shell: Shell, shop: Shop) -> None:
+    assert shell("destination", "lanes").out == "No key waits behind a dead letter.\n"
+    stop_a_lane(shop)
+
+    told = lines(shell("destination", "lanes").out)
+
+    assert any(
+        re.fullmatch(r"ledger ann \d+ \(terminal\) 2 .*", line.strip("│ ")) for line in told
+    ), told
+    [lane] = shell("destination", "lanes", "--json").json["lanes"]
+    assert (lane["destination"], lane["key"], lane["waiting"]) == ("ledger", "ann", 2)

@@ -14,11 +14,12 @@ from redrive.cli.session import current_user, in_session
 if TYPE_CHECKING:
     from redrive.app import Redrive
     from redrive.model.gate import BreakerChange, GateFigures
-    from redrive.store import Figures
+    from redrive.store import Figures, LaneFigures
 
 __all__ = [
     "list_breakers",
     "list_destinations",
+    "list_lanes",
     "open_breaker",
     "pause",
     "reset_breaker",
@@ -91,6 +92,26 @@ def resume(
         is_new=is_new,
         json=json,
     )
+
+
+def list_lanes(
+    *,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 50,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List the keys of ordered destinations that wait behind a dead letter."""
+
+    async def look(app: Redrive) -> tuple[Figures, Sequence[LaneFigures]]:
+        return await app.operations.status(), await app.operations.lanes(limit=limit)
+
+    figures, found = in_session(look, store=store)
+    if json:
+        print_json({"lanes": found})
+    else:
+        from redrive.cli.show.destinations import lanes
+
+        print_result(*lanes(found, now=figures.now))
 
 
 def list_breakers(*, store: Store = None, json: Json = False) -> None:

@@ -148,6 +148,7 @@ delivery.command("reschedule")(admin.reschedule)
 delivery.command("prioritise")(admin.prioritise)
 
 destination.command("list")(destinations.list_destinations)
+destination.command("lanes")(destinations.list_lanes)
 destination.command("pause")(destinations.pause)
 destination.command("resume")(destinations.resume)
 

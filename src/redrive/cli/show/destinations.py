@@ -22,9 +22,9 @@ from redrive.model.gate import (
     Open,
 )
 from redrive.model.limits import Breaker, Limits
-from redrive.store import DestinationFigures, Figures
+from redrive.store import DestinationFigures, Figures, LaneFigures
 
-__all__ = ["breakers", "changed", "destinations", "held"]
+__all__ = ["breakers", "changed", "destinations", "held", "lanes"]
 
 _NONE = "No destination yet; a worker registers those of its app when it starts."
 _SHUT = (Hold.PAUSED, Hold.BLOCKED, Hold.BREAKER_OPEN, Hold.PROBING, Hold.SLOWED)
@@ -45,6 +45,24 @@ def destinations(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Ren
             _limits(one, now=figures.now),
         )
     yield table
+
+
+def lanes(found: Sequence[LaneFigures], *, now: datetime) -> Iterator[RenderableType]:
+    """Show the keys that wait behind a dead letter."""
+    if not found:
+        yield Text("No key waits behind a dead letter.")
+        return
+    table = _table("Destination", "Key", "Dead letter", "Waiting", last="Stopped")
+    for one in found:
+        table.add_row(
+            safe(one.destination),
+            safe(one.key),
+            f"{one.head} ({one.reason})",
+            str(one.waiting),
+            ago(one.since, now),
+        )
+    yield table
+    yield Text("Replay, resolve or delete the dead letter, and its key goes on.")
 
 
 def breakers(gates: Sequence[GateFigures], *, now: datetime) -> Iterator[RenderableType]:
