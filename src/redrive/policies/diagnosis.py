@@ -158,7 +158,7 @@ def _lanes(figures: Figures) -> Iterator[Finding]:
                 level=Level.WARNING,
                 what=f"{one.name} keeps {_counted(one.behind, 'delivery', 'deliveries')} waiting "
                 "behind others of their key.",
-                advice="A dead letter holds its key until it is replayed, resolved or deleted.",
+                advice="See which, and behind what, with: redrive destination lanes",
             )
 
 
