@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from redrive.errors import UsageError
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
@@ -19,13 +18,13 @@ from redrive.store import (
     Query,
     WorkerFigures,
 )
-from redrive.stores.codec import from_micros, micros
+from redrive.stores.codec import micros, read_cursor, write_cursor
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Tables
 
 __all__ = ["MemoryInspection"]
 
-Place = tuple[datetime, int]
+Place = tuple[int, int]
 _TOP_TENANTS = 3
 
 
@@ -106,11 +105,11 @@ class MemoryInspection(Tables):
     ) -> tuple[Sequence[Row], str | None]:
         """Return the rows behind the cursor, and the cursor behind those."""
         if cursor is not None:
-            last = _read_cursor(cursor)
+            last = read_cursor(cursor)
             found = [row for row in found if _place(row) < last]
         page = found[:limit]
         has_more = page and len(found) > limit
-        return page, _write_cursor(_place(page[-1])) if has_more else None
+        return page, write_cursor(page[-1].changed_at, page[-1].id) if has_more else None
 
     def _count(
         self, destination: Destination, heads: Heads, *, now: datetime
@@ -183,19 +182,4 @@ def _searchable(row: Row) -> str:
 
 
 def _place(row: Row) -> Place:
-    return row.changed_at, row.id
-
-
-def _write_cursor(place: Place) -> str:
-    changed_at, delivery_id = place
-    return f"{micros(changed_at)}-{delivery_id}"
-
-
-def _read_cursor(cursor: str) -> Place:
-    changed_at, _, delivery_id = cursor.partition("-")
-    try:
-        return from_micros(int(changed_at)), int(delivery_id)
-    except (ValueError, OverflowError) as exc:
-        raise UsageError(
-            f"The cursor {cursor!r} is not one of ours; pass the `next_cursor` of the page before."
-        ) from exc
+    return micros(row.changed_at), row.id
