@@ -35,6 +35,7 @@ from redrive.testing.conformance.rescuing import (
     SuspectConformance,
 )
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
+from redrive.testing.conformance.transitions import TransitionConformance
 from redrive.testing.conformance.world import MakeStore, World, an_event, entries
 
 __all__ = [
@@ -54,6 +55,7 @@ class StoreConformance(
     KindConformance,
     SettlingConformance,
     FencingConformance,
+    TransitionConformance,
     LeaseConformance,
     RescueConformance,
     SuspectConformance,
