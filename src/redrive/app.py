@@ -32,7 +32,7 @@ from redrive.observer import Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
-from redrive.session import Session, SessionWorker
+from redrive.session import Session, Sessions, SessionWorker
 from redrive.store import Store
 from redrive.transport import Way
 from redrive.transports.function import Handler
@@ -65,7 +65,7 @@ class Redrive:
         self._declared: dict[str, Declaration] = {}
         self._hooks = Hooks()
         self._observers = Observers([self._hooks])
-        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+        self._sessions = self._make_sessions()
         self._memory: Store | None = None
         self._make_store: Callable[[], Store] = self._configured_store
         _apps.add(self)
@@ -249,7 +249,7 @@ class Redrive:
 
     async def close(self) -> None:
         """Let go of what this event loop has opened; it closes when no worker runs on it."""
-        session = self._sessions.get(asyncio.get_running_loop())
+        session = self._sessions.current()
         if session is not None:
             await session.let_go()
 
@@ -263,7 +263,7 @@ class Redrive:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        session = self._sessions.get(asyncio.get_running_loop())
+        session = self._sessions.current()
         if session is not None:
             await session.leave_block()
 
@@ -277,7 +277,7 @@ class Redrive:
         """
         before = self._ports, self._make_store, self._sessions, self._declared
         self._ports, self._make_store = ports, make_store
-        self._sessions, self._declared = {}, dict(self._declared)
+        self._sessions, self._declared = self._make_sessions(), dict(self._declared)
         try:
             yield self._stand_in
         finally:
@@ -297,24 +297,17 @@ class Redrive:
         self._declared[name] = self._declared[name].served_by(handler)
 
     async def _session(self, *, is_kept: bool = True) -> Session:
-        """Return what the running loop holds; what this call opens is kept until `close`."""
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        while session is None:
-            await self._close_orphans()
-            store = await self._open_store()
-            await store.register([one.destination for one in self._declared.values()])
-            session = self._sessions.get(loop)
-            if session is None:
-                session = self._sessions[loop] = self._make_session(store)
-                session.is_kept = is_kept
-            else:  # another task was quicker
-                await store.close()
-                session = self._sessions.get(loop)
-        return session
+        return await self._sessions.get(is_kept=is_kept)
 
-    def _make_session(self, store: Store) -> Session:
-        publisher = Publisher(
+    def _make_sessions(self) -> Sessions:
+        return Sessions(
+            open_store=self._open_registered,
+            make_publisher=self._make_publisher,
+            before_closing=self._hooks.finish,
+        )
+
+    def _make_publisher(self, store: Store) -> Publisher:
+        return Publisher(
             store,
             clock=self._ports.clock,
             ids=self._ports.ids,
@@ -322,26 +315,10 @@ class Redrive:
             payload_limit=self.settings.payload_limit,
             generation=self.settings.generation,
         )
-        loop, sessions = asyncio.get_running_loop(), self._sessions
-
-        async def forget() -> None:
-            if sessions.get(loop) is session:
-                del sessions[loop]
-            await self._hooks.finish()
-
-        session = Session(store, publisher, before_closing=forget)
-        return session
-
-    async def _close_orphans(self) -> None:
-        """Close what loops that have ended left open, as each `asyncio.run` may."""
-        for loop in list(self._sessions):
-            orphan = self._sessions.pop(loop, None) if loop.is_closed() else None
-            if orphan is not None:
-                await orphan.store.close()
 
     def _forget_parent(self) -> None:
         """After a fork: the child has the parent's memory, and none of its threads."""
-        self._sessions = {}
+        self._sessions = self._make_sessions()
         if "sync" in self.__dict__:
             self.sync.forget_parent()
         path = parse_store(self.settings.store).path
@@ -360,6 +337,11 @@ class Redrive:
     async def _open_store(self) -> Store:
         store = self._make_store()
         await store.open()
+        return store
+
+    async def _open_registered(self) -> Store:
+        store = await self._open_store()
+        await store.register([one.destination for one in self._declared.values()])
         return store
 
     def _configured_store(self) -> Store:

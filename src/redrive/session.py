@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ from redrive.pipeline.settle import Tally
 from redrive.store import Store
 from redrive.worker import Worker
 
-__all__ = ["Session", "SessionWorker"]
+__all__ = ["Session", "SessionWorker", "Sessions"]
 
 
 class Session:
@@ -66,6 +67,63 @@ class Session:
         if not self.is_needed:
             await self._before_closing()
             await self.store.close()
+
+
+class Sessions:
+    """The sessions of an app, one per event loop.
+
+    `open_store` gives an open store that knows the app's destinations.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_store: Callable[[], Awaitable[Store]],
+        make_publisher: Callable[[Store], Publisher],
+        before_closing: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._open_store = open_store
+        self._make_publisher = make_publisher
+        self._before_closing = before_closing
+        self._of_loop: dict[asyncio.AbstractEventLoop, Session] = {}
+
+    def current(self) -> Session | None:
+        """Return what the running loop holds."""
+        return self._of_loop.get(asyncio.get_running_loop())
+
+    async def get(self, *, is_kept: bool = True) -> Session:
+        """Return what the running loop holds; what this call opens is kept until `close`."""
+        session = self.current()
+        while session is None:
+            await self._close_orphans()
+            store = await self._open_store()
+            session = self.current()
+            if session is None:
+                session = self._begin(store)
+                session.is_kept = is_kept
+            else:  # another task was quicker
+                await store.close()
+                session = self.current()
+        return session
+
+    def _begin(self, store: Store) -> Session:
+        loop = asyncio.get_running_loop()
+
+        async def forget() -> None:
+            if self._of_loop.get(loop) is session:
+                del self._of_loop[loop]
+            await self._before_closing()
+
+        session = Session(store, self._make_publisher(store), before_closing=forget)
+        self._of_loop[loop] = session
+        return session
+
+    async def _close_orphans(self) -> None:
+        """Close what loops that have ended left open, as each `asyncio.run` may."""
+        for loop in list(self._of_loop):
+            orphan = self._of_loop.pop(loop, None) if loop.is_closed() else None
+            if orphan is not None:
+                await orphan.store.close()
 
 
 class SessionWorker(Worker):

@@ -122,7 +122,7 @@ async def test_what_fails_after_the_selection_is_left_alone(shop: Shop) -> None:
 async def test_a_selection_goes_through_every_page(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.operations._MOST_PER_PAGE", 2)
+    monkeypatch.setattr("redrive.operations.looking.MOST_PER_PAGE", 2)
     await shop.fail(*({"order": number} for number in range(5)))
 
     assert sorted(await shop.operations.select()) == [1, 2, 3, 4, 5]

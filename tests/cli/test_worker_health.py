@@ -174,7 +174,7 @@ def test_each_process_of_several_has_the_next_port(folder: Path) -> None:
         ports = [process.read_port(), process.read_port()]
 
         assert ports == [first, first + 1]
-        assert [get(port, "/readyz").status for port in ports] == [200, 200]
+        assert [get_until(port, "/readyz", 200).status for port in ports] == [200, 200]
         process.popen.terminate()
         assert process.popen.wait(10) == 0
 

@@ -1,4 +1,4 @@
-"""The duties that keep the queue honest, one function each, and the caretaker who does them."""
+"""The caretaker: does every duty again and again, in the name of one worker."""
 
 from __future__ import annotations
 
@@ -6,27 +6,17 @@ import asyncio
 import math
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
-
-import msgspec
 
 from redrive.clock import Clock
 from redrive.errors import StoreError
-from redrive.model.settlement import Failed, FailureReason
-from redrive.observer import DeadLettered, Observer, Rescued
-from redrive.policies.recovery import deadline_passed, recover
-from redrive.store import DeliveryQueue, Inspection, Rescue
+from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue
+from redrive.observer import Observer
 
-__all__ = ["Caretaker", "expire", "rescue"]
+__all__ = ["Caretaker"]
 
 _LONGEST_REST_SECONDS = 1.0
 _RESTS_PER_LEASE = 3
 _LAST_ROUND_SECONDS = 5.0
-_MOST_AT_ONCE = 200
-
-
-class _Queue(DeliveryQueue, Inspection, Protocol):
-    """What the duties need of a store."""
 
 
 class Caretaker:
@@ -40,7 +30,7 @@ class Caretaker:
     def __init__(
         self,
         *,
-        store: _Queue,
+        store: DutyStore,
         worker: str,
         lease: timedelta,
         clock: Clock,
@@ -76,11 +66,11 @@ class Caretaker:
 
     async def _do_duties(self) -> None:
         try:
-            while await expire(self._store, self._observer) >= _MOST_AT_ONCE:
+            while await expire(self._store, self._observer) >= MOST_AT_ONCE:
                 pass
             if self._is_steady():
                 while (
-                    await rescue(self._store, self._observer, rescuer=self._worker) >= _MOST_AT_ONCE
+                    await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
                 ):
                     pass
         except StoreError as error:
@@ -93,39 +83,3 @@ class Caretaker:
         since = elapsed if gap > self._rest + self._hearing else min(self._steady_since, elapsed)
         self._steady_since = since
         return elapsed - since >= self._hearing
-
-
-async def rescue(store: _Queue, observer: Observer, *, rescuer: str) -> int:
-    """Take back deliveries from workers that are gone; returns how many.
-
-    The rescuer's own were lost while it was paused: it has not crashed, whatever its last
-    heartbeat says.
-    """
-    overdue = [
-        msgspec.structs.replace(one, owner_is_alive=True) if one.worker == rescuer else one
-        for one in await store.overdue(limit=_MOST_AT_ONCE)
-    ]
-    if not overdue:
-        return 0
-    decided = [(one, recover(one, now=one.now)) for one in overdue]
-    refused = frozenset(
-        await store.rescue([Rescue(one.lease, recovery) for one, recovery in decided])
-    )
-    for one, recovery in decided:
-        if one.lease in refused:
-            continue
-        observer.notice(Rescued(overdue=one, recovery=recovery))
-        if isinstance(recovery, Failed):
-            delivery = await store.find_delivery(one.lease.delivery_id)
-            if delivery is not None:
-                observer.notice(DeadLettered.of(delivery, recovery.reason, recovery.fault))
-    return len(decided) - len(refused)
-
-
-async def expire(store: _Queue, observer: Observer) -> int:
-    """Fail what is past its deadline; returns how many."""
-    expired = await store.expire(blame=deadline_passed, limit=_MOST_AT_ONCE)
-    for delivery in expired:
-        if delivery.fault is not None:
-            observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))
-    return len(expired)

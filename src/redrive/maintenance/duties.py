@@ -1,0 +1,56 @@
+"""The duties that keep the queue honest, one function each."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from redrive.model.settlement import Failed, FailureReason
+from redrive.observer import DeadLettered, Observer, Rescued
+from redrive.policies.recovery import deadline_passed, recover
+from redrive.store import DeliveryQueue, Inspection, Rescue
+
+__all__ = ["MOST_AT_ONCE", "DutyStore", "expire", "rescue"]
+
+MOST_AT_ONCE = 200
+
+
+class DutyStore(DeliveryQueue, Inspection, Protocol):
+    """What the duties need of a store."""
+
+
+async def rescue(store: DutyStore, observer: Observer, *, rescuer: str) -> int:
+    """Take back deliveries from workers that are gone; returns how many.
+
+    The rescuer's own were lost while it was paused: it has not crashed, whatever its last
+    heartbeat says.
+    """
+    overdue = [
+        msgspec.structs.replace(one, owner_is_alive=True) if one.worker == rescuer else one
+        for one in await store.overdue(limit=MOST_AT_ONCE)
+    ]
+    if not overdue:
+        return 0
+    decided = [(one, recover(one, now=one.now)) for one in overdue]
+    refused = frozenset(
+        await store.rescue([Rescue(one.lease, recovery) for one, recovery in decided])
+    )
+    for one, recovery in decided:
+        if one.lease in refused:
+            continue
+        observer.notice(Rescued(overdue=one, recovery=recovery))
+        if isinstance(recovery, Failed):
+            delivery = await store.find_delivery(one.lease.delivery_id)
+            if delivery is not None:
+                observer.notice(DeadLettered.of(delivery, recovery.reason, recovery.fault))
+    return len(decided) - len(refused)
+
+
+async def expire(store: DutyStore, observer: Observer) -> int:
+    """Fail what is past its deadline; returns how many."""
+    expired = await store.expire(blame=deadline_passed, limit=MOST_AT_ONCE)
+    for delivery in expired:
+        if delivery.fault is not None:
+            observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))
+    return len(expired)

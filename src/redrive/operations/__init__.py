@@ -1,0 +1,17 @@
+"""Everything a person may do; the CLI, the API and the dashboard are thin over it."""
+
+from __future__ import annotations
+
+from redrive.operations.acting import Acting
+from redrive.operations.gatekeeping import Gatekeeping
+from redrive.operations.looking import Looking, Story
+
+__all__ = ["Operations", "Story"]
+
+
+class Operations(Looking, Acting, Gatekeeping):
+    """Look at the system and act on it.
+
+    Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids
+    of the deliveries that changed; others were in a status in which the act means nothing.
+    """

@@ -1,0 +1,77 @@
+"""Acting on deliveries: replay, delete, resolve, cancel, reschedule, prioritise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from redrive.model.audit import Actor
+from redrive.model.checks import check_instant, check_priority
+from redrive.model.delivery import DeliveryId
+from redrive.model.outcome import Fault
+from redrive.operations.desk import Desk, known_ids, with_reason
+from redrive.policies.capture import bounded_message
+from redrive.policies.fingerprint import grouped
+
+__all__ = ["Acting"]
+
+
+class Acting(Desk):
+    """Act on deliveries; each call returns the ids that changed."""
+
+    async def replay(
+        self, ids: Sequence[int], *, by: str, why: str = "", generation: str | None = None
+    ) -> list[DeliveryId]:
+        """Send dead letters again, in place: same event id, history kept, attempts from zero."""
+        actor = Actor(by, why)
+        changed = await (await self._to_change()).replay(
+            known_ids(ids), actor=actor, generation=generation
+        )
+        return self._done("replay", changed, actor)
+
+    async def delete(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
+        """Remove dead letters for good; the reason is kept in the audit log."""
+        actor = with_reason(by, why, "delete")
+        return self._done(
+            "delete", await (await self._to_change()).delete(known_ids(ids), actor=actor), actor
+        )
+
+    async def resolve(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
+        """Mark dead letters as handled elsewhere; they stay, out of the way, with the reason."""
+        actor = with_reason(by, why, "resolve")
+        return self._done(
+            "resolve", await (await self._to_change()).resolve(known_ids(ids), actor=actor), actor
+        )
+
+    async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:
+        """Fail pending deliveries as cancelled."""
+        actor = Actor(by, why)
+
+        def blame(destination: str) -> Fault:
+            message = bounded_message(why or "cancelled by an operator")
+            fault = Fault(error_class="Cancelled", message=message, rule="operator")
+            return grouped(fault, destination)
+
+        changed = await (await self._to_change()).cancel(known_ids(ids), blame=blame, actor=actor)
+        return self._done("cancel", changed, actor)
+
+    async def reschedule(
+        self, ids: Sequence[int], *, due: datetime, by: str, why: str = ""
+    ) -> list[DeliveryId]:
+        """Move the due time of pending deliveries."""
+        actor, moment = Actor(by, why), check_instant("due", due)
+        changed = await (await self._to_change()).reschedule(
+            known_ids(ids), due=moment, actor=actor
+        )
+        return self._done("reschedule", changed, actor)
+
+    async def prioritise(
+        self, ids: Sequence[int], *, priority: int, by: str, why: str = ""
+    ) -> list[DeliveryId]:
+        """Change the priority of pending deliveries; the higher one goes first."""
+        check_priority(priority)
+        actor = Actor(by, why)
+        changed = await (await self._to_change()).prioritise(
+            known_ids(ids), priority=priority, actor=actor
+        )
+        return self._done("prioritise", changed, actor)

@@ -1,0 +1,65 @@
+"""The desk that every operation is done at: the store, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from redrive.errors import UsageError
+from redrive.model.audit import Actor
+from redrive.model.delivery import DeliveryId
+from redrive.observer import Observer, Operated
+from redrive.store import Store
+
+__all__ = ["MOST_PER_PAGE", "Desk", "check_limit", "known_ids", "with_reason"]
+
+MOST_PER_PAGE = 1_000
+_LARGEST_ID = 2**63 - 1
+
+
+class Desk:
+    """What the operations of every kind stand on."""
+
+    def __init__(
+        self,
+        store: Callable[[], Awaitable[Store]],
+        observer: Observer,
+        *,
+        to_change: Callable[[], Awaitable[Store]] | None = None,
+    ) -> None:
+        self._store = store
+        self._to_change = to_change or store
+        self._observer = observer
+
+    def _acted(self, action: str, destination: str, actor: Actor, *, is_new: bool) -> bool:
+        if is_new:
+            self._observer.notice(
+                Operated(action=action, by=actor.by, why=actor.why, destination=destination)
+            )
+        return is_new
+
+    def _done(self, action: str, changed: Sequence[DeliveryId], actor: Actor) -> list[DeliveryId]:
+        if changed:
+            self._observer.notice(
+                Operated(action=action, by=actor.by, why=actor.why, deliveries=tuple(changed))
+            )
+        return list(changed)
+
+
+def check_limit(limit: object) -> None:
+    """Refuse what is no size of a page."""
+    if type(limit) is not int or not 1 <= limit <= MOST_PER_PAGE:
+        raise UsageError(f"limit is {limit!r}; it is a whole number from 1 to {MOST_PER_PAGE}.")
+
+
+def known_ids(ids: Sequence[int]) -> list[DeliveryId]:
+    """Return those of the numbers that can be ids of deliveries."""
+    if isinstance(ids, str) or not all(type(one) is int for one in ids):
+        raise UsageError(f"The ids are {ids!r:.300}; pass the numbers of deliveries, such as [7].")
+    return [DeliveryId(one) for one in ids if 0 < one <= _LARGEST_ID]
+
+
+def with_reason(by: str, why: str, action: str) -> Actor:
+    """Return who acts, and insist on why."""
+    if not why.strip():
+        raise UsageError(f"A reason is needed to {action} dead letters; say why.")
+    return Actor(by, why)

@@ -1,0 +1,136 @@
+"""Looking: the system in numbers, deliveries, dead letters and their groups, the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from redrive.errors import NotFoundError
+from redrive.model.audit import AuditEntry
+from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.event import Event
+from redrive.model.gate import GateFigures
+from redrive.operations.desk import MOST_PER_PAGE, Desk, check_limit, known_ids
+from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.store import Figures, Finding, Group, LaneFigures, LoggedEvent, Page, Query
+
+__all__ = ["Looking", "Story"]
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery with everything known of it: its event, its tries, its earlier cycles.
+
+    `group` is what a dead letter shares with others that failed in the same way.
+    """
+
+    delivery: Delivery
+    event: Event[msgspec.Raw]
+    group: Group | None = None
+
+    @property
+    def payload(self) -> object:
+        """The event's payload, decoded."""
+        return msgspec.json.decode(self.event.payload)
+
+
+class Looking(Desk):
+    """Look at the system, without changing anything."""
+
+    async def status(self) -> Figures:
+        """Return the whole system in numbers."""
+        return await (await self._store()).figures()
+
+    async def schema_version(self) -> int:
+        """Return the version of the store's schema, brought up to date by opening it."""
+        return (await self._store()).schema_version
+
+    async def examine(self) -> Sequence[Finding]:
+        """Look for what is wrong with the store and the system, and say what to do about it."""
+        store = await self._store()
+        figures, gates = await store.figures(), await store.gates()
+        old = Query(until=figures.now - NEGLECTED_AFTER)
+        return (
+            *await store.check(),
+            *diagnose(
+                figures,
+                gates,
+                overdue=len(await store.overdue()),
+                is_neglected=bool((await store.find(old, limit=1)).deliveries),
+            ),
+        )
+
+    async def deliveries(
+        self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """Return the deliveries a query finds, latest change first; dead letters by default."""
+        check_limit(limit)
+        return await (await self._store()).find(query or Query(), cursor=cursor, limit=limit)
+
+    async def dead_letters(
+        self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """Return the dead letters a query finds, the latest first."""
+        chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
+        return await self.deliveries(chosen, cursor=cursor, limit=limit)
+
+    async def groups(self, query: Query | None = None, *, limit: int = 50) -> Sequence[Group]:
+        """Return the dead letters a query finds by what they failed of, the largest group first.
+
+        `Query(group=...)` with the id of one finds its letters; `select` takes them all.
+        """
+        check_limit(limit)
+        chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
+        return await (await self._store()).groups(chosen, limit=limit)
+
+    async def select(self, query: Query | None = None) -> list[DeliveryId]:
+        """Return the ids of all dead letters a query finds now, to act on exactly those.
+
+        What fails later is not among them, and what changes meanwhile is left alone by the act.
+        """
+        selected: list[DeliveryId] = []
+        cursor = None
+        while True:
+            page = await self.dead_letters(query, cursor=cursor, limit=MOST_PER_PAGE)
+            selected += [one.id for one in page.deliveries]
+            cursor = page.next_cursor
+            if cursor is None:
+                return selected
+
+    async def show(self, delivery_id: int) -> Story:
+        """Return one delivery with its whole story."""
+        [known] = known_ids([delivery_id]) or [DeliveryId(0)]
+        delivery = await (await self._store()).find_delivery(known)
+        if delivery is None:
+            raise NotFoundError(
+                f"There is no delivery {delivery_id}; it may have been deleted. "
+                "`redrive dlq list` shows the dead letters there are."
+            )
+        event = await (await self._store()).find_event(delivery.event_id)
+        if event is None:
+            raise NotFoundError(
+                f"The event {delivery.event_id} of delivery {delivery_id} is no longer in the log."
+            )
+        return Story(delivery=delivery, event=event, group=await self._group_of(delivery))
+
+    async def events(self, *, after: int = 0, limit: int = 50) -> Sequence[LoggedEvent]:
+        """Return published events in commit order; `after` is the position to go on from."""
+        return await (await self._store()).read_events(after=after, limit=limit)
+
+    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+        """Return past operations, the latest first."""
+        return await (await self._store()).audit(before=before, limit=limit)
+
+    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
+        """Return the keys that wait behind a dead letter, the longest first."""
+        return await (await self._store()).lanes(limit=limit)
+
+    async def gates(self) -> Sequence[GateFigures]:
+        """Return the gate of each destination: breaker, buckets, pause, and what holds it now."""
+        return await (await self._store()).gates()
+
+    async def _group_of(self, delivery: Delivery) -> Group | None:
+        if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:
+            return None
+        found = await (await self._store()).groups(Query(group=delivery.fault.group), limit=1)
+        return found[0] if found else None

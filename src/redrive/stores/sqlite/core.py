@@ -1,0 +1,101 @@
+"""The threads and the file that the roles of the store share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from redrive.clock import Clock
+from redrive.stores.sqlite.connection import connect, translated
+from redrive.stores.sqlite.schema import migrate
+from redrive.stores.sqlite.threads import Reader, Writer, in_thread
+
+__all__ = ["Core"]
+
+T = TypeVar("T")
+_TICK_SECONDS = 0.05
+
+
+class Core:
+    """An open file: one thread that writes, one that reads, and a bell for who waits."""
+
+    def __init__(self, path: Path, *, clock: Clock, history: int) -> None:
+        self.path = path.absolute()  # once: the working directory may change
+        self.schema_version = 0
+        self._clock = clock
+        self._history = history
+        self._writer = Writer(self.path, name="redrive-writer")
+        self._reader = Reader(self.path, name="redrive-reader")
+        self._bell: apsw.Connection | None = None
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._rings = 0
+        self._seen = (0, 0)
+
+    async def open(self) -> None:
+        if self._bell is not None:
+            return
+        self._bell = await in_thread(self._prepare)
+        self._writer.start()
+        self._reader.start()
+
+    def _prepare(self) -> apsw.Connection:
+        connection = connect(self.path)
+        try:
+            with translated(self.path):
+                self.schema_version = migrate(connection, name=str(self.path))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def close(self) -> None:
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            await in_thread(self._writer.stop)
+            await in_thread(self._reader.stop)
+            bell.close()
+
+    async def wait(self, *, at_most: timedelta) -> None:
+        event = asyncio.Event()
+        waiter = (asyncio.get_running_loop(), event)
+        self._waiters.append(waiter)
+        ringing = asyncio.ensure_future(event.wait())
+        rest = at_most.total_seconds()
+        try:
+            while rest > 0 and self._changes() == self._seen:
+                step = min(rest, _TICK_SECONDS)
+                tick = asyncio.ensure_future(self._clock.sleep(step))
+                try:
+                    await asyncio.wait([ringing, tick], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    tick.cancel()
+                rest -= step
+        finally:
+            ringing.cancel()
+            self._waiters.remove(waiter)
+
+    async def _write(
+        self, job: Callable[[apsw.Connection, datetime], T], *, rings: bool = False
+    ) -> T:
+        """Run the job on the writer; the present is read when it holds the write lock."""
+        result = await self._writer.call(lambda connection: job(connection, self._clock.now()))
+        if rings:
+            self._ring()
+        return result
+
+    def _ring(self) -> None:
+        self._rings += 1
+        for loop, event in self._waiters:
+            loop.call_soon_threadsafe(event.set)
+
+    def _changes(self) -> tuple[int, int]:
+        """Return what differs once anybody, in this process or another, may have added work."""
+        if self._bell is None:
+            return self._rings, -1
+        with translated(self.path):
+            return self._rings, int(self._bell.execute("PRAGMA data_version").get)

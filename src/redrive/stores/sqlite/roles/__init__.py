@@ -1,0 +1,1 @@
+"""The roles of the store contract on SQLite, one file each."""

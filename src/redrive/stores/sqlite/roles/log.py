@@ -1,0 +1,121 @@
+"""The log and the routes, each call handed to the thread that carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import apsw
+import msgspec
+
+from redrive.errors import TransactionError
+from redrive.model.destination import Destination, Routes
+from redrive.model.event import Event, EventId
+from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
+from redrive.stores.sqlite import log
+from redrive.stores.sqlite.connection import connect, rollback, translated
+from redrive.stores.sqlite.core import Core
+from redrive.stores.sqlite.threads import in_thread
+from redrive.stores.sqlite.transaction import SqliteTransaction
+
+__all__ = ["LogRole"]
+
+T = TypeVar("T")
+
+
+class LogRole(Core):
+    """`EventLog` and `Registry`, and transactions for the caller's own tables."""
+
+    async def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        routes_version: int,
+        all_or_nothing: bool,
+        within: object = None,
+    ) -> Append:
+        def job(connection: apsw.Connection) -> Append:
+            return log.append(
+                connection,
+                entries,
+                routes_version=routes_version,
+                all_or_nothing=all_or_nothing,
+                now=self._clock.now(),
+            )
+
+        if within is not None:
+            return self._join(within, job)
+        appended = await self._writer.call(job)
+        if not isinstance(appended, RoutesChanged):
+            self._ring()
+        return appended
+
+    def _join(self, within: object, job: Callable[[apsw.Connection], T]) -> T:
+        if not isinstance(within, SqliteTransaction):
+            raise TransactionError(_refusal(within))
+        if not within.is_open:
+            raise TransactionError(
+                "within= got a transaction that is over; nothing was stored. "
+                "Publish inside its `async with app.transaction()` block."
+            )
+        connection = within.connection
+        if not self.path.samefile(connection.filename):
+            raise TransactionError(
+                f"within= got a transaction on {connection.filename}, but this app keeps its "
+                f"events in {self.path}; open the transaction with the same app."
+            )
+        connection.execute("SAVEPOINT redrive")
+        try:
+            with translated(self.path):
+                result = job(connection)
+        except BaseException:
+            connection.execute("ROLLBACK TO redrive")
+            raise
+        finally:
+            connection.execute("RELEASE redrive")
+        return result
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+        """Open a transaction; it commits at the end of the block, or rolls back on an error."""
+        connection = await in_thread(connect, self.path)
+        try:
+            await in_thread(self._execute, connection, "BEGIN IMMEDIATE")
+            yield SqliteTransaction(connection)
+            await in_thread(self._execute, connection, "COMMIT")
+        finally:
+            rollback(connection)
+            connection.close()
+        self._ring()
+
+    def _execute(self, connection: apsw.Connection, statement: str) -> None:
+        with translated(self.path):
+            connection.execute(statement)
+
+    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
+        return await self._reader.call(lambda c: log.read_events(c, after=after, limit=limit))
+
+    async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
+        return await self._reader.call(lambda c: log.find_event(c, event_id))
+
+    async def register(self, destinations: Sequence[Destination]) -> Routes:
+        if not destinations:  # whoever only looks must not wait for the write lock
+            return await self.routes()
+        return await self._writer.call(lambda c: log.register(c, destinations))
+
+    async def routes(self) -> Routes:
+        return await self._reader.call(log.read_routes)
+
+
+def _refusal(within: object) -> str:
+    if type(within).__module__.startswith("sqlite3"):
+        return (
+            "within= got a connection of the standard library's sqlite3. Two SQLite libraries in "
+            "one process break each other's file locks and can lose committed events, so Redrive "
+            "refuses it; use `async with app.transaction() as tx` for your own tables."
+        )
+    return (
+        f"within= got {type(within).__name__}; on SQLite only a transaction from "
+        "`app.transaction()` can be joined."
+    )

@@ -1,0 +1,56 @@
+"""Claims, leases and settlements, each call handed to the thread that carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from redrive.model.delivery import Delivery, Lease
+from redrive.store import Blame, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.stores.sqlite import claiming, intervention, settling
+from redrive.stores.sqlite.core import Core
+
+__all__ = ["QueueRole"]
+
+
+class QueueRole(Core):
+    """`DeliveryQueue`."""
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        self._seen = self._changes()
+        return await self._write(lambda c, now: claiming.claim(c, request, now=now))
+
+    async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        return await self._write(
+            lambda c, now: settling.settle(c, batch, now=now, history=self._history)
+        )
+
+    async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        return await self._write(lambda c, now: settling.release(c, leases, now=now), rings=True)
+
+    async def heartbeat(
+        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+    ) -> Sequence[Lease]:
+        return await self._write(
+            lambda c, now: settling.heartbeat(c, worker, leases, now=now, lease=lease)
+        )
+
+    async def retire(self, worker: str) -> None:
+        await self._writer.call(
+            lambda c: c.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,)).close()
+        )
+
+    async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
+        now = self._clock.now()
+        return await self._reader.call(lambda c: settling.overdue(c, now=now, limit=limit))
+
+    async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:
+        return await self._write(lambda c, now: settling.rescue(c, batch, now=now), rings=True)
+
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
+        now = self._clock.now()
+        if not await self._reader.call(lambda c: intervention.has_expired(c, now=now)):
+            return ()
+        return await self._write(
+            lambda c, now: intervention.expire(c, blame=blame, now=now, limit=limit)
+        )
