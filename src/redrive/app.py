@@ -348,6 +348,8 @@ class Redrive:
         if self._memory is not None:
             return self._memory
         address = parse_store(self.settings.store)
+        if address.scheme == "postgresql":
+            return self._postgres_store()
         if address.path is None:
             from redrive.stores.memory import MemoryStore  # noqa: PLC0415 - only who uses it pays
 
@@ -356,6 +358,17 @@ class Redrive:
         from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
 
         return SqliteStore(address.path, clock=self._ports.clock, history=self.settings.history)
+
+    def _postgres_store(self) -> Store:
+        if find_spec("asyncpg") is None:
+            raise ConfigurationError(
+                "The store is PostgreSQL, which needs the driver asyncpg: "
+                "pip install 'redrive[postgres]'"
+            )
+        from redrive.stores.postgres import PostgresStore  # noqa: PLC0415 - only who uses it pays
+
+        settings = self.settings
+        return PostgresStore(settings.store, clock=self._ports.clock, history=settings.history)
 
 
 _apps: weakref.WeakSet[Redrive] = weakref.WeakSet()

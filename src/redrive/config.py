@@ -29,7 +29,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     store: str = "sqlite:///redrive.db"
-    """Where everything is kept: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory://`."""
+    """Where everything is kept: `sqlite:///relative.db`, `sqlite:////absolute.db`,
+    `postgresql://user@host/database`, `memory://`."""
     payload_limit: int = 2**20
     """The largest payload, in bytes of JSON; text such as `"1MiB"` is read too."""
     concurrency: int = 100
@@ -85,7 +86,7 @@ class AppOptions(TypedDict, total=False):
 
 
 class StoreAddress(msgspec.Struct, frozen=True):
-    """A store URL, read."""
+    """A store URL, read: which kind of store it names, and the file of one that is a file."""
 
     scheme: str
     path: Path | None = None
@@ -118,6 +119,8 @@ def parse_store(url: object) -> StoreAddress:
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "memory":
         return StoreAddress("memory")
+    if separator and scheme in {"postgresql", "postgres"}:
+        return StoreAddress("postgresql")
     if separator and scheme == "sqlite":
         path = rest.removeprefix("/")
         if path and rest.startswith("/"):
@@ -128,7 +131,7 @@ def parse_store(url: object) -> StoreAddress:
         )
     raise ConfigurationError(
         f"The store URL {url!r} is of no kind Redrive knows; write sqlite:///shop.db for a file, "
-        "or memory:// for a test."
+        "postgresql://host/database for PostgreSQL, or memory:// for a test."
     )
 
 

@@ -6,13 +6,13 @@ import asyncio
 from datetime import timedelta
 
 from redrive.model.delivery import Kind, Status
-from redrive.model.event import EventId
 from redrive.model.settlement import Requeued, Snoozed
 from redrive.store import Allowance, ClaimRequest, Rescue
 from redrive.testing.conformance.world import (
     OPERATOR,
     World,
     an_event,
+    an_id,
     entries,
     ids_of,
     only,
@@ -115,14 +115,14 @@ class ClaimingConformance:
     async def test_deliveries_are_claimed_in_publish_order_whatever_their_ids(
         self, world: World
     ) -> None:
-        events = [an_event(id=EventId(f"event-{number}")) for number in (3, 1, 2)]
+        events = [an_event(id=an_id(number)) for number in (3, 1, 2)]
         for event in events:
             await world.publish(event)
             world.clock.advance("1s")
 
         claim = await world.claim()
 
-        assert [one.event.id for one in claim.deliveries] == ["event-3", "event-1", "event-2"]
+        assert [one.event.id for one in claim.deliveries] == [an_id(3), an_id(1), an_id(2)]
 
     async def test_publish_order_counts_more_than_the_due_time(self, world: World) -> None:
         delayed, fresh = await world.publish(an_event(due=world.after("5s")), an_event())

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from redrive.model.delivery import DeliveryId, Leased, Status
-from redrive.model.event import EventId
 from redrive.model.settlement import Delivered, FailureReason, Snoozed
 from redrive.testing.conformance.world import (
     OPERATOR,
     World,
     an_event,
+    an_id,
     entries,
     ids_of,
     only,
@@ -45,7 +45,7 @@ class LaneConformance:
 
     async def test_lanes_follow_publish_order_whatever_the_event_ids(self, world: World) -> None:
         for number in (3, 1, 2):
-            await world.publish(an_event(id=EventId(f"event-{number}"), key="a"), to="ledger")
+            await world.publish(an_event(id=an_id(number), key="a"), to="ledger")
 
         claimed = []
         for _ in range(3):
@@ -53,7 +53,7 @@ class LaneConformance:
             claimed.append(leased.event.id)
             await world.settle(leased, Delivered())
 
-        assert claimed == ["event-3", "event-1", "event-2"]
+        assert claimed == [an_id(3), an_id(1), an_id(2)]
 
     async def test_other_keys_go_on_in_parallel(self, world: World) -> None:
         a, _, b, c = await _publish(world, "aabc")

@@ -21,6 +21,7 @@ from redrive.testing.conformance.world import (
     OPERATOR,
     World,
     an_event,
+    an_id,
     entries,
     only,
 )
@@ -128,13 +129,13 @@ class PublishingConformance:
         assert await world.store.find_event(EventId("no-such-event")) is None
 
     async def test_the_log_is_in_commit_order_whatever_the_ids(self, world: World) -> None:
-        events = [an_event(id=EventId(f"event-{number}")) for number in (3, 1, 2)]
+        events = [an_event(id=an_id(number)) for number in (3, 1, 2)]
 
         for event in events:
             await world.publish(event)
 
         logged = await world.store.read_events()
-        assert [one.event.id for one in logged] == ["event-3", "event-1", "event-2"]
+        assert [one.event.id for one in logged] == [an_id(3), an_id(1), an_id(2)]
         assert [one.position for one in logged] == sorted({one.position for one in logged})
 
     async def test_the_log_is_read_on_from_a_position(self, world: World) -> None:

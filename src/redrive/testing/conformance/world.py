@@ -43,6 +43,7 @@ __all__ = [
     "a_fault",
     "an_attempt",
     "an_event",
+    "an_id",
     "blame",
     "entries",
     "ids_of",
@@ -76,6 +77,11 @@ def an_event(
         **fields,
     }
     return Event(type=type, payload=msgspec.Raw(raw), **given)  # type: ignore[arg-type]
+
+
+def an_id(number: int) -> EventId:
+    """Return an id of an event; they sort by their numbers."""
+    return EventId(f"01930000-0000-7000-8000-{number:012x}")
 
 
 def entries(*events: Event[msgspec.Raw], to: Sequence[str] = ("billing",)) -> list[Entry]:

@@ -1,0 +1,63 @@
+"""The audit log in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import DeliveryId
+from redrive.stores.postgres.connection import Link
+
+__all__ = ["read_audit", "record"]
+
+_RECORD = """
+INSERT INTO redrive.audit (at, by, why, action, count, deliveries, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+_READ = """
+SELECT id, at, by, why, action, count, deliveries, detail FROM redrive.audit
+WHERE $1::bigint IS NULL OR id < $1 ORDER BY id DESC LIMIT $2
+"""
+
+
+async def record(
+    link: Link,
+    action: str,
+    ids: Sequence[DeliveryId],
+    actor: Actor,
+    *,
+    now: datetime,
+    count: int | None = None,
+    detail: str = "",
+) -> None:
+    """Write down what a person has done; `count` is that of the ids unless given."""
+    await link.fetch(
+        _RECORD,
+        now,
+        actor.by,
+        actor.why,
+        action,
+        len(ids) if count is None else count,
+        list(ids),
+        detail,
+    )
+
+
+async def read_audit(link: Link, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+    """Carry out `Audit.audit`."""
+    return tuple(
+        AuditEntry(
+            id=number,
+            at=at,
+            by=by,
+            why=why,
+            action=action,
+            count=count,
+            deliveries=tuple(deliveries),
+            detail=detail,
+        )
+        for number, at, by, why, action, count, deliveries, detail in await link.fetch(
+            _READ, before, limit
+        )
+    )

@@ -1,0 +1,121 @@
+"""The bell: wakes who waits for work, over NOTIFY where that works, by polling everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+from redrive.clock import Clock, SystemClock, wait_at_most
+from redrive.stores.postgres.connection import Address
+
+__all__ = ["Bell"]
+
+_CALM_SECONDS = 0.02
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 10.0
+_PULSE_SECONDS = 10.0
+_LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class Bell:
+    """Rings after a commit of ours, and hears the others ring.
+
+    A ring may be lost: whoever waits looks again by itself, at the latest after a second. Nothing
+    here is needed for an event to be delivered, only for it to be delivered at once.
+    """
+
+    def __init__(
+        self, address: Address, *, clock: Clock, tell: Callable[[str | None], None]
+    ) -> None:
+        self._address = address
+        self._channel = f"{address.schema}_work"
+        self._clock = clock
+        self._pauses = SystemClock()  # of the connections, whatever time it is for deliveries
+        self._tell = tell
+        self._news = asyncio.Event()
+        self._notify: Callable[[str], Awaitable[object]] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._ringing: asyncio.Task[None] | None = None
+        self._rings_again = False
+
+    def start(self, notify: Callable[[str], Awaitable[object]] | None) -> None:
+        """Begin; without `notify`, as behind a proxy that pools transactions, nothing is sent."""
+        self._notify = notify
+        self._news.clear()
+
+    async def stop(self) -> None:
+        """End it; whoever waits returns."""
+        self._news.set()
+        self._notify = None
+        tasks = [task for task in (self._listening, self._ringing) if task is not None]
+        self._listening = self._ringing = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def ring(self) -> None:
+        """Wake this process now, and the others at once, but not more often than makes sense."""
+        self._news.set()
+        if self._notify is None:
+            return
+        if self._ringing is None or self._ringing.done():
+            self._ringing = asyncio.get_running_loop().create_task(self._send(self._notify))
+        else:
+            self._rings_again = True
+
+    def heard(self) -> None:
+        """Forget earlier rings, as a claim does that is about to look."""
+        self._news.clear()
+
+    async def wait(self, at_most: timedelta) -> None:
+        """Return at a ring since `heard`, at the latest after `at_most`."""
+        if self._listening is None and self._notify is not None:
+            self._listening = asyncio.get_running_loop().create_task(self._stay_connected())
+        await wait_at_most(self._news, at_most.total_seconds(), self._clock)
+
+    async def _send(self, notify: Callable[[str], Awaitable[object]]) -> None:
+        while True:
+            self._rings_again = False
+            try:
+                await notify(f"NOTIFY {self._channel}")
+            except _LOST:
+                return  # a store that cannot be reached is noticed by who needs it
+            await self._pauses.sleep(_CALM_SECONDS)
+            if not self._rings_again:
+                return
+
+    async def _stay_connected(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        is_again = False
+        while True:
+            try:
+                connection = await asyncpg.connect(
+                    self._address.dsn, timeout=10, command_timeout=10
+                )
+                try:
+                    await connection.add_listener(self._channel, self._hear)
+                    if is_again:
+                        self._tell(None)
+                        self._news.set()  # what was published while nobody listened
+                    is_again, pause = True, _FIRST_PAUSE_SECONDS
+                    await self._stay_on(connection)
+                finally:
+                    connection.terminate()
+            except _LOST as error:
+                if pause == _FIRST_PAUSE_SECONDS:
+                    self._tell(str(error) or type(error).__name__)
+                is_again = True
+                await self._pauses.sleep(pause)
+                pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+
+    async def _stay_on(self, connection: asyncpg.Connection[Any]) -> None:
+        while True:  # a line that died in silence is only noticed by using it
+            await self._pauses.sleep(_PULSE_SECONDS)
+            await connection.execute("SELECT 1")
+
+    def _hear(self, *_: object) -> None:
+        self._news.set()

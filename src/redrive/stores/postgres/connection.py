@@ -1,0 +1,195 @@
+"""Connections to one PostgreSQL database: their address, and what their errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+import msgspec
+
+from redrive.errors import (
+    ConfigurationError,
+    SchemaError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+
+__all__ = ["Address", "Link", "named", "read_address", "translated"]
+
+_LONGEST_SCHEMA = 48
+_SCHEMA_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+_OURS = ("schema", "pool")
+
+
+class Link:
+    """A connection in an open transaction, as our statements use it.
+
+    They speak of the schema `redrive`, whatever its name is, and write `$1` for values.
+    """
+
+    def __init__(self, connection: Any, schema: str) -> None:  # noqa: ANN401 - any driver's own
+        self._connection = connection
+        self._schema = schema
+
+    async def fetch(self, statement: str, *values: object) -> list[Any]:
+        """Return all rows of a statement."""
+        rows: list[Any] = await self._connection.fetch(named(statement, self._schema), *values)
+        return rows
+
+    async def value(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - any column
+        """Return the first column of the first row, or `None`."""
+        rows = await self.fetch(statement, *values)
+        return rows[0][0] if rows else None
+
+
+@lru_cache(maxsize=1_000)
+def named(statement: str, schema: str) -> str:
+    """Return a statement of ours for a schema that may have another name than `redrive`."""
+    return statement if schema == "redrive" else statement.replace("redrive.", f"{schema}.")
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A store URL, read: where the server is, which schema is ours, how many connections."""
+
+    dsn: str
+    schema: str = "redrive"
+    pool: int = 10
+
+    @property
+    def name(self) -> str:
+        """The address as people see it, without a password."""
+        parts = urlsplit(self.dsn)
+        host = parts.hostname or "localhost"
+        port = f":{parts.port}" if parts.port else ""
+        return f"postgresql://{host}{port}{parts.path} (schema {self.schema})"
+
+
+def read_address(url: str) -> Address:
+    """Read a store URL; `?schema=` and `?pool=` are ours, the rest is the driver's.
+
+    >>> read_address("postgresql://localhost/shop?schema=events").schema
+    'events'
+    """
+    try:
+        parts = urlsplit(url)
+        given = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The store URL {_without_password(url)!r} cannot be read: {error}."
+        ) from None
+    schema, pool = given.get("schema", "redrive"), given.get("pool", "10")
+    if (
+        not 0 < len(schema) <= _LONGEST_SCHEMA
+        or not _SCHEMA_LETTERS.issuperset(schema)
+        or schema[0].isdigit()
+        or schema.startswith("pg_")
+    ):
+        raise ConfigurationError(
+            f"The schema in the store URL is {schema!r}; use small letters, digits and '_', at "
+            'most 48 characters, such as "redrive".'
+        )
+    if not pool.isdigit() or int(pool) < 2:  # noqa: PLR2004 - one that works, one that listens
+        raise ConfigurationError(
+            f"The pool in the store URL is {pool!r}; it is how many connections a process may "
+            "open, a whole number from 2."
+        )
+    rest = urlencode({name: value for name, value in given.items() if name not in _OURS})
+    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+    return Address(dsn=dsn, schema=schema, pool=int(pool))
+
+
+def _without_password(url: str) -> str:
+    before, separator, after = url.rpartition("@")
+    if not separator:
+        return url
+    user, colon, _ = before.rpartition(":")
+    return f"{user if colon and '//' in user else before}@{after}"
+
+
+@contextmanager
+def translated(address: Address) -> Iterator[None]:
+    """Turn the driver's errors into ours: the one place where that happens."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise _ours(error, address) from error
+
+
+_Theirs = type[Exception]
+_MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
+    (
+        (asyncpg.DiskFullError,),
+        StoreFullError,
+        (
+            "The disk of {name} is full; nothing of this call was stored. "
+            "Free some space and try again."
+        ),
+    ),
+    (
+        (asyncpg.InvalidCatalogNameError,),
+        StoreUnavailableError,
+        "The server of {name} has no such database. Create it with createdb, or correct the URL.",
+    ),
+    (
+        (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError),
+        StoreUnavailableError,
+        "{name} refuses this user or password ({error}). Correct the URL, or pg_hba.conf.",
+    ),
+    (
+        (asyncpg.TooManyConnectionsError,),
+        StoreUnavailableError,
+        (
+            "{name} has no connection left. Lower `?pool=` in the store URL, raise "
+            "max_connections, or put a pooling proxy in front."
+        ),
+    ),
+    (
+        (asyncpg.ReadOnlySQLTransactionError,),
+        StoreUnavailableError,
+        "{name} is read only, as a standby is. Point the URL at the primary.",
+    ),
+    (
+        (asyncpg.InsufficientPrivilegeError,),
+        StoreUnavailableError,
+        (
+            "This user may not do that in {name}: {error}. Grant it all on the schema, or run "
+            "`redrive migrate` once as a user who may create it."
+        ),
+    ),
+    (
+        (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.InvalidSchemaNameError),
+        SchemaError,
+        "{name} lacks something this version needs: {error}. Run `redrive migrate`.",
+    ),
+    (
+        (TimeoutError,),
+        StoreUnavailableError,
+        "{name} did not answer in time. Whether the last call took effect is not known.",
+    ),
+    (
+        (OSError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError),
+        StoreUnavailableError,
+        "{name} cannot be reached ({error}). Check that the server runs and the URL is right.",
+    ),
+    (
+        (asyncpg.InterfaceError, asyncpg.OperatorInterventionError),
+        StoreUnavailableError,
+        "The connection to {name} was lost ({error}).",
+    ),
+    ((Exception,), StoreUnavailableError, "The store {name} failed: {error}."),
+)
+
+
+def _ours(error: Exception, address: Address) -> StoreError:
+    text = str(error) or type(error).__name__
+    return next(
+        ours(message.format(name=address.name, error=text.rstrip(".")))
+        for theirs, ours, message in _MEANINGS
+        if isinstance(error, theirs)
+    )

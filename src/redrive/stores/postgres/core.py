@@ -1,0 +1,183 @@
+"""The connections that the roles of the store share, and the bell for who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import asyncpg
+
+from redrive.clock import Clock, SystemClock
+from redrive.errors import StoreError, StoreUnavailableError
+from redrive.stores.postgres.bell import Bell
+from redrive.stores.postgres.connection import Address, Link, translated
+from redrive.stores.postgres.schema import migrate
+
+__all__ = ["Core"]
+
+T = TypeVar("T")
+Job = Callable[[Link, datetime], Awaitable[T]]
+
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
+_MOST_TRIES = 5
+
+
+class _Waiting:
+    """A job that shares the next transaction, and the future that waits for it."""
+
+    __slots__ = ("future", "job")
+
+    def __init__(self, job: Job[Any]) -> None:
+        self.job = job
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+class Core:
+    """An open database: a pool of connections on one event loop.
+
+    Times come from the server's clock, so that workers whose clocks differ agree; a clock that is
+    not the machine's own, as tests have, is asked instead.
+    """
+
+    def __init__(self, address: Address, *, clock: Clock, history: int) -> None:
+        self.address = address
+        self.schema_version = 0
+        self._clock = clock
+        self._history = history
+        self._uses_server_clock = isinstance(clock, SystemClock)
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._is_proxied = False
+        self._bell = Bell(address, clock=clock, tell=lambda _: None)
+        self._waiting: list[_Waiting] = []
+        self._together: set[asyncio.Task[None]] = set()
+        self._served: frozenset[str] = frozenset()
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        with translated(self.address):
+            self._is_proxied, self.schema_version = await self._prepare()
+            self._pool = await asyncpg.create_pool(
+                self.address.dsn,
+                min_size=1,
+                max_size=self.address.pool,
+                max_inactive_connection_lifetime=60.0,
+                timeout=_CONNECT_SECONDS,
+                command_timeout=_ANSWER_SECONDS,
+                statement_cache_size=0 if self._is_proxied else 100,
+                reset=_leave_alone,
+            )
+        self._bell.start(None if self._is_proxied else self._pool.execute)
+
+    async def _prepare(self) -> tuple[bool, int]:
+        """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
+        connection = await asyncpg.connect(
+            self.address.dsn,
+            timeout=_CONNECT_SECONDS,
+            command_timeout=_ANSWER_SECONDS,
+            statement_cache_size=0,
+        )
+        try:
+            async with connection.transaction():
+                backend = await connection.fetchval("SELECT pg_backend_pid()")
+                version = await migrate(connection, self.address)
+        finally:
+            await connection.close()
+        # A proxy answers with a process number of its own making.
+        return backend != connection.get_server_pid(), version
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        await self._bell.stop()
+        for task in tuple(self._together):
+            await asyncio.wait([task])
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await pool.close()
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            pool.terminate()
+
+    async def wait(self, *, at_most: timedelta) -> None:
+        await self._bell.wait(at_most)
+
+    async def _read(self, job: Job[T]) -> T:
+        """Run a job that only looks, on one consistent view."""
+        return await self._run(job, isolation="repeatable_read", readonly=True)
+
+    async def _write(self, job: Job[T], *, rings: bool = False) -> T:
+        """Run a job in a transaction of its own; it is committed when this returns."""
+        result = await self._run(job)
+        if rings:
+            self._bell.ring()
+        return result
+
+    async def _share(self, job: Job[T]) -> T:
+        """Run a job in one transaction with those that are shared at the same moment."""
+        waiting = _Waiting(job)
+        self._waiting.append(waiting)
+        if len(self._waiting) == 1:
+            # Begun when this round of the event loop ends, so that calls made side by side are
+            # committed together.
+            asyncio.get_running_loop().call_soon(self._begin_together)
+        result: T = await waiting.future
+        return result
+
+    def _begin_together(self) -> None:
+        gathered, self._waiting = self._waiting, []
+        task = asyncio.get_running_loop().create_task(self._run_together(gathered))
+        self._together.add(task)
+        task.add_done_callback(self._together.discard)
+
+    async def _run_together(self, gathered: list[_Waiting]) -> None:
+        async def everything(link: Link, now: datetime) -> list[Any]:
+            return [await one.job(link, now) for one in gathered]
+
+        try:
+            results = await self._run(everything)
+        except Exception as error:  # noqa: BLE001 - every waiting caller must hear of it
+            if len(gathered) > 1 and not isinstance(error, StoreError):
+                for one in gathered:  # one of them cannot be done: it must fail alone
+                    await self._run_together([one])
+                return
+            for one in gathered:
+                if not one.future.done():
+                    one.future.set_exception(error)
+            return
+        for one, result in zip(gathered, results, strict=True):
+            if not one.future.done():
+                one.future.set_result(result)
+
+    async def _run(self, job: Job[T], **transaction: Any) -> T:  # noqa: ANN401 - the driver's own
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailableError(
+                f"The store {self.address.name} is closed; open it with `async with app:` first."
+            )
+        for tries in range(1, _MOST_TRIES + 1):
+            with translated(self.address):
+                try:
+                    async with (
+                        pool.acquire(timeout=_CONNECT_SECONDS) as connection,
+                        connection.transaction(**transaction),
+                    ):
+                        link = Link(connection, self.address.schema)
+                        return await job(link, await self._now(link))
+                except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
+                    if tries == _MOST_TRIES:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def _now(self, link: Link) -> datetime:
+        if not self._uses_server_clock:
+            return self._clock.now()
+        now: datetime = await link.value("SELECT clock_timestamp()")
+        return now
+
+
+async def _leave_alone(_: object) -> None:
+    """Our statements leave nothing behind in a session that would have to be reset."""

@@ -1,0 +1,319 @@
+"""Looking into the PostgreSQL store: lists, one delivery, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from redrive.model.delivery import Delivery, Status
+from redrive.model.settlement import FailureReason
+from redrive.store import (
+    DestinationFigures,
+    Figures,
+    Group,
+    LaneFigures,
+    Page,
+    Query,
+    WorkerFigures,
+)
+from redrive.stores.codec import (
+    attempts_from,
+    cycles_from,
+    fault_from,
+    from_micros,
+    read_cursor,
+    resolution_from,
+    write_cursor,
+)
+from redrive.stores.postgres.codec import KINDS, STATUSES
+from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.log import count, read_routes
+
+__all__ = ["figures", "find", "find_deliveries", "groups", "lanes"]
+
+_HEAD_OF_LANE = """(
+    SELECT min(head.id) FROM redrive.deliveries AS head
+    WHERE head.destination = d.destination AND head.lane = d.lane
+      AND head.status <> 2 AND head.resolution IS NULL
+)"""
+_FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
+    ("id", "d.id", None),
+    ("event_id", "e.id::text", None),
+    ("event_type", "e.type", None),
+    ("destination", "t.name", None),
+    ("status", "d.status", STATUSES.__getitem__),
+    ("due", "d.due", None),
+    ("enqueued_at", "d.enqueued_at", None),
+    ("generation", "d.generation", None),
+    ("attempts", "d.attempts", None),
+    ("key", "e.key", None),
+    ("tenant", "d.tenant", None),
+    ("priority", "d.priority", None),
+    ("deadline", "d.deadline", None),
+    ("kind", "d.kind", KINDS.__getitem__),
+    ("snoozes", "d.snoozes", None),
+    ("crashes", "d.crashes", None),
+    ("worker", "d.worker", None),
+    ("lease_until", "d.lease_until", None),
+    ("settled_at", "d.settled_at", None),
+    ("reason", "d.reason", lambda reason: reason and FailureReason(reason)),
+    ("fault", "d.fault", fault_from),
+    ("first_failed_at", "d.first_failed_at", None),
+    ("last_failed_at", "d.last_failed_at", None),
+    ("resolution", "d.resolution", resolution_from),
+    ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
+    ("log", "d.log", attempts_from),
+    ("cycles", "d.cycles", cycles_from),
+)
+"""Each field of a `Delivery`, where it is kept, and how it is read."""
+
+_DELIVERIES = f"""
+SELECT {", ".join(column for _, column, _ in _FIELDS)}
+FROM redrive.deliveries d
+JOIN redrive.events e ON e.position = d.position
+JOIN redrive.destinations t ON t.id = d.destination
+"""
+_FILTERS = {
+    "destination": "t.name = {}",
+    "event_type": "e.type LIKE {}",
+    "event_id": "e.id::text = {}",
+    "key": "e.key = {}",
+    "tenant": "d.tenant = {}",
+    "reason": "d.reason = {}",
+    "error_class": "d.fault ->> 'error_class' = {}",
+    "group": "d.group_id = {}",
+}
+_TEXT = """(
+    position(lower({0}) in lower(d.fault ->> 'message')) > 0
+    OR position(lower({0}) in lower(d.fault ->> 'error_class')) > 0
+    OR position(lower({0}) in lower((e.document::json -> 'payload')::text)) > 0
+)"""
+_GROUPS = """
+WITH found AS MATERIALIZED (
+    SELECT d.id, d.group_id, d.settled_at, d.tenant,
+           row_number() OVER (
+               PARTITION BY d.group_id ORDER BY d.settled_at DESC, d.id DESC
+           ) AS place
+    FROM redrive.deliveries d
+    JOIN redrive.events e ON e.position = d.position
+    JOIN redrive.destinations t ON t.id = d.destination
+    WHERE {where}
+), largest AS MATERIALIZED (
+    SELECT group_id, count(*) AS letters, min(settled_at) AS first_seen,
+           max(settled_at) AS last_seen, max(id) FILTER (WHERE place = 1) AS example
+    FROM found GROUP BY group_id
+    ORDER BY letters DESC, last_seen DESC, group_id COLLATE "C" LIMIT {limit}
+), tenants AS (
+    SELECT group_id, tenant, count(*) AS letters,
+           row_number() OVER (
+               PARTITION BY group_id ORDER BY count(*) DESC, tenant COLLATE "C"
+           ) AS place
+    FROM found WHERE tenant IS NOT NULL GROUP BY group_id, tenant
+), top AS (
+    SELECT group_id, json_agg(json_build_array(tenant, letters) ORDER BY place) AS tenants
+    FROM tenants WHERE place <= 3 GROUP BY group_id
+)
+SELECT g.group_id, g.letters, g.first_seen, g.last_seen, g.example, d.fault ->> 'title',
+       d.fault ->> 'error_class', d.reason, t.name, top.tenants
+FROM largest g
+JOIN redrive.deliveries d ON d.id = g.example
+JOIN redrive.destinations t ON t.id = d.destination
+LEFT JOIN top ON top.group_id = g.group_id
+ORDER BY g.letters DESC, g.last_seen DESC, g.group_id COLLATE "C"
+"""
+_COUNT = """
+SELECT destination,
+       count(*) FILTER (WHERE status = 0),
+       count(*) FILTER (WHERE status = 0 AND due > $1),
+       count(*) FILTER (WHERE status = 0 AND is_behind),
+       count(*) FILTER (WHERE status = 1),
+       count(*) FILTER (WHERE status = 2),
+       count(*) FILTER (WHERE status = 3 AND resolution IS NULL),
+       count(*) FILTER (WHERE status = 3 AND resolution IS NOT NULL),
+       min(due) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1)
+FROM redrive.deliveries GROUP BY destination
+"""
+_STOPPED_LANES = """
+SELECT t.name, d.lane, d.id, d.settled_at, d.reason, (
+    SELECT count(*) FROM redrive.deliveries AS next
+    WHERE next.destination = d.destination AND next.lane = d.lane AND next.is_behind
+      AND next.status = 0
+)
+FROM redrive.deliveries d JOIN redrive.destinations t ON t.id = d.destination
+WHERE d.status = 3 AND d.resolution IS NULL AND d.lane IS NOT NULL AND NOT EXISTS (
+    SELECT FROM redrive.deliveries AS head
+    WHERE head.destination = d.destination AND head.lane = d.lane AND head.id < d.id
+      AND head.status <> 2 AND head.resolution IS NULL
+)
+ORDER BY d.settled_at, d.id LIMIT $1
+"""
+_WORKERS = """
+SELECT w.id, w.seen_at, (
+    SELECT count(*) FROM redrive.deliveries d WHERE d.status = 1 AND d.worker = w.id
+)
+FROM redrive.workers w ORDER BY w.id COLLATE "C"
+"""
+
+_tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
+
+
+async def find(link: Link, query: Query, *, cursor: str | None, limit: int) -> Page:
+    """Carry out `Inspection.find`."""
+    is_settled = query.status in {Status.DELIVERED, Status.FAILED}
+    time = "d.settled_at" if is_settled else "d.enqueued_at"
+    conditions, values = _conditions(query, time)
+    if cursor is not None:
+        changed, number = read_cursor(cursor)
+        conditions.append(f"({time}, d.id) < (${len(values) + 1}, ${len(values) + 2})")
+        values += [from_micros(changed), number]
+    found = await find_deliveries(
+        link,
+        f"WHERE {' AND '.join(conditions)} "
+        f"ORDER BY {time} DESC, d.id DESC LIMIT ${len(values) + 1}",
+        (*values, limit + 1),
+    )
+    page = found[:limit]
+    if len(found) <= limit or not page:
+        return Page(deliveries=tuple(page))
+    last = page[-1]
+    changed_at = last.settled_at if is_settled else last.enqueued_at
+    return Page(
+        deliveries=tuple(page),
+        next_cursor=write_cursor(changed_at or last.enqueued_at, last.id),
+    )
+
+
+async def groups(link: Link, query: Query, *, limit: int) -> Sequence[Group]:
+    """Carry out `Inspection.groups`."""
+    conditions, values = _conditions(query, "d.settled_at")
+    statement = _GROUPS.format(
+        where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]), limit=f"${len(values) + 1}"
+    )
+    return tuple(
+        Group(
+            id=group,
+            title=title or "",
+            destination=destination,
+            error_class=error_class,
+            reason=FailureReason(reason),
+            count=letters,
+            first_seen=first_seen,
+            last_seen=last_seen,
+            example=example,
+            top_tenants=_tenants.decode(tenants or "[]"),
+        )
+        for (
+            group,
+            letters,
+            first_seen,
+            last_seen,
+            example,
+            title,
+            error_class,
+            reason,
+            destination,
+            tenants,
+        ) in await link.fetch(statement, *values, limit)
+    )
+
+
+def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
+    """Return a query as conditions with their values; `time` is the column its times are about."""
+    # The status is written out, not bound: only so are the partial indexes used.
+    conditions = [f"d.status = {STATUSES.index(query.status)}"]
+    values: list[object] = []
+
+    def add(condition: str, value: object) -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values)}"))
+
+    for name, condition in _FILTERS.items():
+        if (value := getattr(query, name)) is not None:
+            add(condition, _like(value) if name == "event_type" else str(value))
+    if query.text is not None:
+        add(_TEXT, query.text)
+    if query.since is not None:
+        add(f"{time} >= {{}}", query.since)
+    if query.until is not None:
+        add(f"{time} < {{}}", query.until)
+    if not query.with_resolved:
+        conditions.append("d.resolution IS NULL")
+    return conditions, values
+
+
+async def find_deliveries(link: Link, where: str, values: Sequence[object]) -> list[Delivery]:
+    """Return the deliveries of a condition of ours, whole."""
+    return [_delivery(row) for row in await link.fetch(_DELIVERIES + where, *values)]
+
+
+async def lanes(link: Link, *, limit: int) -> Sequence[LaneFigures]:
+    """Carry out `Inspection.lanes`."""
+    return [
+        LaneFigures(
+            destination=destination,
+            key=key,
+            head=head,
+            since=since,
+            reason=FailureReason(reason),
+            waiting=waiting,
+        )
+        for destination, key, head, since, reason, waiting in await link.fetch(
+            _STOPPED_LANES, limit
+        )
+    ]
+
+
+async def figures(link: Link, *, now: datetime) -> Figures:
+    """Carry out `Inspection.figures`."""
+    counts = {row[0]: tuple(row)[1:] for row in await link.fetch(_COUNT, now)}
+    numbers = {
+        row[0]: row[1] for row in await link.fetch("SELECT name, id FROM redrive.destinations")
+    }
+    destinations = []
+    for one in (await read_routes(link)).destinations:
+        pending, waiting, behind, in_flight, delivered, failed, resolved, oldest = counts.get(
+            numbers[one.name], (0, 0, 0, 0, 0, 0, 0, None)
+        )
+        destinations.append(
+            DestinationFigures(
+                name=one.name,
+                patterns=one.patterns,
+                pending=pending,
+                waiting=waiting,
+                behind=behind,
+                in_flight=in_flight,
+                delivered=delivered,
+                failed=failed,
+                resolved=resolved,
+                oldest_due=oldest,
+            )
+        )
+    return Figures(
+        now=now,
+        events=await link.value("SELECT count(*) FROM redrive.events"),
+        unrouted=await link.value("SELECT count(*) FROM redrive.events WHERE destinations = '{}'"),
+        refused_settlements=await count(link, "refused_settlements"),
+        deleted=await count(link, "deleted"),
+        destinations=tuple(destinations),
+        workers=tuple(
+            WorkerFigures(id=worker, seen_at=seen_at, in_flight=in_flight)
+            for worker, seen_at, in_flight in await link.fetch(_WORKERS)
+        ),
+    )
+
+
+def _like(pattern: str) -> str:
+    """Return a pattern of ours for LIKE, to which other characters mean something."""
+    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")
+
+
+def _delivery(row: Sequence[Any]) -> Delivery:
+    fields: dict[str, Any] = {
+        name: value if read is None else read(value)
+        for (name, _, read), value in zip(_FIELDS, row, strict=True)
+    }
+    return Delivery(**fields)

@@ -1,0 +1,1 @@
+"""The roles of the store contract on PostgreSQL, one file each."""

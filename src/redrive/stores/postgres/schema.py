@@ -1,0 +1,71 @@
+"""The schema of the PostgreSQL store: forward-only migrations, safe when many start at once."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import asyncpg
+
+from redrive.errors import SchemaError
+from redrive.stores.postgres.connection import Address, named
+
+__all__ = ["LATEST", "migrate"]
+
+_MIGRATIONS: tuple[tuple[str, int], ...] = (("0001_initial.sql", 1),)
+"""Each migration's script, and the oldest version of the code that can work with its result.
+
+A migration that only adds things names an older version, so that workers of the last release go
+on while a new one is rolled out.
+"""
+
+LATEST = len(_MIGRATIONS)
+
+_IS_THERE = "SELECT to_regclass($1) IS NOT NULL"
+_READ = "SELECT version, oldest_code FROM redrive.schema"
+
+
+async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
+    """Bring the schema up to date and return its version; concurrent calls take turns.
+
+    Runs in the open transaction: all of it happens, or none.
+    """
+    schema = address.schema
+    if await connection.fetchval(_IS_THERE, f"{schema}.schema"):
+        version, oldest_code = await connection.fetchrow(named(_READ, schema))
+        if version >= LATEST:
+            _check(version, oldest_code, address)
+            return int(version)
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtext('redrive migration'), hashtext($1))", schema
+    )
+    if not await connection.fetchval(_IS_THERE, f"{schema}.schema"):
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        await connection.execute(
+            f"CREATE TABLE {schema}.schema (version integer NOT NULL, oldest_code integer NOT NULL)"
+        )
+        await connection.execute(f"INSERT INTO {schema}.schema VALUES (0, 0)")
+    version, oldest_code = await connection.fetchrow(named(_READ, schema))
+    for number, (script, needs) in enumerate(_MIGRATIONS, start=1):
+        if number > version:
+            await connection.execute(named(_script(script), schema))
+            version, oldest_code = number, needs
+            await connection.execute(
+                named("UPDATE redrive.schema SET version = $1, oldest_code = $2", schema),
+                number,
+                needs,
+            )
+    _check(version, oldest_code, address)
+    return int(version)
+
+
+def _check(version: int, oldest_code: int, address: Address) -> None:
+    if oldest_code > LATEST:
+        raise SchemaError(
+            f"{address.name} has schema version {version}, which needs a newer Redrive than this "
+            f"one (it knows versions up to {LATEST}). Upgrade Redrive here."
+        )
+
+
+def _script(name: str) -> str:
+    return resources.files(__package__).joinpath("sql", name).read_text("utf-8")

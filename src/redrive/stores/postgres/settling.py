@@ -1,0 +1,256 @@
+"""Settling in SQL: what happens to a lease after its claim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from redrive.model.delivery import DeliveryId, Lease
+from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
+from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Settled
+from redrive.stores.postgres.codec import columns, jsonb
+from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.lanes import Lane, free_lanes, pass_by
+from redrive.stores.postgres.log import grow
+
+__all__ = ["heartbeat", "overdue", "release", "rescue", "see_worker", "settle"]
+
+_IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status = 1
+  AND d.lease_until > $1"""
+_DONE = "worker = NULL, lease_until = NULL, is_alone = false"
+_LOG = """CASE WHEN given.attempt IS NULL THEN d.log
+    WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
+    THEN coalesce(d.log, '[]') || given.attempt::jsonb
+    ELSE (d.log - 0) || given.attempt::jsonb END"""
+_FAILED_AT = "first_failed_at = coalesce(d.first_failed_at, $1), last_failed_at = $1"
+
+_DELIVER = f"""
+UPDATE redrive.deliveries d SET status = 2, settled_at = $1, {_DONE}
+FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token, d.destination, d.lane
+"""
+_RETRY = f"""
+UPDATE redrive.deliveries d
+SET status = 0, {_DONE}, log = {_LOG}, kind = 1, due = given.due, is_ready = given.due <= $1,
+    fault = given.fault::jsonb, {_FAILED_AT}
+FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[], $7::text[])
+    AS given (id, token, attempt, due, fault)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token
+"""
+_SNOOZE = f"""
+UPDATE redrive.deliveries d
+SET status = 0, {_DONE}, log = {_LOG}, attempts = attempts - 1, snoozes = snoozes + 1,
+    due = given.due, is_ready = given.due <= $1
+FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[])
+    AS given (id, token, attempt, due)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token
+"""
+_FAIL = f"""
+UPDATE redrive.deliveries d
+SET status = 3, {_DONE}, log = {_LOG}, reason = given.reason, settled_at = $1,
+    fault = given.fault::jsonb, group_id = given.fault::jsonb ->> 'group', {_FAILED_AT}
+FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[])
+    AS given (id, token, attempt, reason, fault)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token
+"""
+_RELEASE = f"""
+UPDATE redrive.deliveries d
+SET status = 0, {_DONE}, attempts = attempts - 1, due = least(due, $1), is_ready = true
+FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token
+"""
+_EXTEND = f"""
+UPDATE redrive.deliveries d SET lease_until = $4
+FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token
+"""
+_IS_OVERDUE = "d.id = given.id AND d.token = given.token AND d.status = 1 AND d.lease_until <= $1"
+_REQUEUE = f"""
+UPDATE redrive.deliveries d
+SET status = 0, {_DONE}, attempts = attempts - 1, due = given.due, is_ready = given.due <= $1,
+    crashes = given.crashes, last_crash_at = given.last_crash_at
+FROM unnest($2::bigint[], $3::bigint[], $4::timestamptz[], $5::integer[], $6::timestamptz[])
+    AS given (id, token, due, crashes, last_crash_at)
+WHERE {_IS_OVERDUE}
+RETURNING d.id, d.token
+"""
+_CONDEMN = f"""
+UPDATE redrive.deliveries d
+SET status = 3, {_DONE}, attempts = attempts - 1, crashes = crashes + 1, last_crash_at = $1,
+    reason = given.reason, fault = given.fault::jsonb,
+    group_id = given.fault::jsonb ->> 'group', settled_at = $1, {_FAILED_AT}
+FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[])
+    AS given (id, token, reason, fault)
+WHERE {_IS_OVERDUE}
+RETURNING d.id, d.token
+"""
+_OVERDUE = """
+SELECT d.id, d.token, t.name, e.id::text, d.worker, d.attempts, d.crashes, d.last_crash_at,
+       d.is_alone, coalesce(w.seen_at > d.lease_until, false)
+FROM redrive.deliveries d
+JOIN redrive.destinations t ON t.id = d.destination
+JOIN redrive.events e ON e.position = d.position
+LEFT JOIN redrive.workers w ON w.id = d.worker
+WHERE d.status = 1 AND d.lease_until <= $1
+ORDER BY d.lease_until, d.id LIMIT $2
+"""
+_SEE_WORKER = """
+INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+"""
+
+
+async def settle(
+    link: Link, batch: Sequence[Settled], *, now: datetime, history: int
+) -> tuple[Sequence[Lease], bool]:
+    """Carry out `DeliveryQueue.settle`; also tell whether the next of a lane was freed."""
+    rounds: list[list[Settled]] = []
+    seen: Counter[DeliveryId] = Counter()
+    for one in batch:  # the same delivery again sees what the first settlement did
+        number = one.lease.delivery_id
+        if seen[number] == len(rounds):
+            rounds.append([])
+        rounds[seen[number]].append(one)
+        seen[number] += 1
+    refused: list[Lease] = []
+    frees = False
+    for some in rounds:
+        done, freed = await _settle_once(link, some, now=now, history=history)
+        refused += [one.lease for one in some if one.lease not in done]
+        frees = frees or freed
+    if refused:
+        await grow(link, "refused_settlements", len(refused))
+    return refused, frees
+
+
+async def _settle_once(
+    link: Link, batch: Sequence[Settled], *, now: datetime, history: int
+) -> tuple[set[Lease], bool]:
+    delivered: list[Lease] = []
+    retried: list[tuple[object, ...]] = []
+    snoozed: list[tuple[object, ...]] = []
+    failed: list[tuple[object, ...]] = []
+    for one in batch:
+        lease, attempt = one.lease, one.attempt and jsonb(one.attempt)
+        place = (lease.delivery_id, lease.token, attempt)
+        match one.settlement:
+            case Delivered():
+                delivered.append(lease)
+            case RetryAt(when=when, fault=fault):
+                retried.append((*place, when, jsonb(fault)))
+            case Snoozed(until=until):
+                snoozed.append((*place, until))
+            case Failed(reason=reason, fault=fault):
+                failed.append((*place, str(reason), jsonb(fault)))
+            case never:
+                assert_never(never)
+    settled: set[Lease] = set()
+    lanes: list[Lane] = []
+    if retried:
+        settled |= _leases(await link.fetch(_RETRY, now, history, *columns(retried, 5)))
+    if snoozed:
+        settled |= _leases(await link.fetch(_SNOOZE, now, history, *columns(snoozed, 4)))
+    if failed:
+        dead = _leases(await link.fetch(_FAIL, now, history, *columns(failed, 5)))
+        settled |= dead
+        await pass_by(link, sorted(one.delivery_id for one in dead))
+    if delivered:
+        rows = await link.fetch(
+            _DELIVER, now, [one.delivery_id for one in delivered], [one.token for one in delivered]
+        )
+        settled |= _leases(rows)
+        lanes = [(row[2], row[3]) for row in rows if row[3] is not None]
+        await free_lanes(link, lanes)
+    return settled, bool(lanes or failed)
+
+
+async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.release`."""
+    done = _leases(await link.fetch(_RELEASE, now, *_columns(leases)))
+    return [one for one in leases if one not in done]
+
+
+async def heartbeat(
+    link: Link, worker: str, leases: Sequence[Lease], *, now: datetime, lease: timedelta
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.heartbeat`."""
+    await see_worker(link, worker, now)
+    await link.fetch("DELETE FROM redrive.workers WHERE seen_at < $1", now - FORGOTTEN_AFTER)
+    if not leases:
+        return ()
+    kept = _leases(await link.fetch(_EXTEND, now, *_columns(leases), now + lease))
+    return [one for one in leases if one not in kept]
+
+
+async def see_worker(link: Link, worker: str, now: datetime) -> None:
+    """Note that a worker was heard of."""
+    await link.fetch(_SEE_WORKER, worker, now)
+
+
+async def overdue(link: Link, *, now: datetime, limit: int) -> Sequence[Overdue]:
+    """Carry out `DeliveryQueue.overdue`."""
+    return tuple(
+        Overdue(
+            lease=Lease(number, token),
+            destination=destination,
+            event_id=event_id,
+            worker=worker,
+            attempt=attempt,
+            crashes=crashes,
+            last_crash_at=last_crash_at,
+            was_alone=was_alone,
+            owner_is_alive=is_alive,
+            now=now,
+        )
+        for (
+            number,
+            token,
+            destination,
+            event_id,
+            worker,
+            attempt,
+            crashes,
+            last_crash_at,
+            was_alone,
+            is_alive,
+        ) in await link.fetch(_OVERDUE, now, limit)
+    )
+
+
+async def rescue(link: Link, batch: Sequence[Rescue], *, now: datetime) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.rescue`."""
+    requeued: list[tuple[object, ...]] = []
+    condemned: list[tuple[object, ...]] = []
+    for one in batch:
+        lease = (one.lease.delivery_id, one.lease.token)
+        match one.recovery:
+            case Requeued(when=when, crashes=crashes, last_crash_at=last_crash_at):
+                requeued.append((*lease, when, crashes, last_crash_at))
+            case Failed(reason=reason, fault=fault):
+                condemned.append((*lease, str(reason), jsonb(fault)))
+            case never:
+                assert_never(never)
+    done: set[Lease] = set()
+    if requeued:
+        done |= _leases(await link.fetch(_REQUEUE, now, *columns(requeued, 5)))
+    if condemned:
+        dead = _leases(await link.fetch(_CONDEMN, now, *columns(condemned, 4)))
+        done |= dead
+        await pass_by(link, sorted(one.delivery_id for one in dead))
+    return [one.lease for one in batch if one.lease not in done]
+
+
+def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
+    return [one.delivery_id for one in leases], [one.token for one in leases]
+
+
+def _leases(rows: Sequence[Sequence[int]]) -> set[Lease]:
+    return {Lease(DeliveryId(row[0]), row[1]) for row in rows}
