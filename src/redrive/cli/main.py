@@ -12,6 +12,7 @@ import typer
 from redrive.cli import admin, destinations, inspect
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
+from redrive.cli.top import top
 
 __all__ = ["main"]
 
@@ -127,6 +128,7 @@ def worker(
 app.command()(admin.init)
 app.command()(admin.publish)
 app.command()(inspect.status)
+app.command()(top)
 app.add_typer(dlq, name="dlq")
 app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
