@@ -344,6 +344,14 @@ def test_every_part_has_a_place_on_a_small_screen() -> None:
     assert "/10+" in line_of(said, "Dead letters ")
 
 
+def test_destinations_get_what_the_others_leave() -> None:
+    said = shown(busy(40), height=40)
+    few = shown(replace(busy(40), groups=(), lanes=()), height=40)
+
+    assert said.count("paused by ann") > 8
+    assert few.count("paused by ann") > said.count("paused by ann")
+
+
 def test_wide_names_and_control_characters_do_no_harm() -> None:
     odd = destination("注文" * 30 + chr(27) + "[31m", pending=1)
 

@@ -19,6 +19,7 @@ __all__ = ["frame"]
 
 _OVERHEAD = 2
 """An empty line above each panel, and its headings."""
+_LEAST_ROWS = 2
 
 
 def frame(view: View, *, width: int, height: int | None = None, with_keys: bool = False) -> Text:
@@ -48,22 +49,34 @@ def frame(view: View, *, width: int, height: int | None = None, with_keys: bool 
 
 
 def _fitted(panels: Sequence[Panel], room: int | None) -> list[int]:
-    """Return how many rows of each panel to show: they take turns, the first panel first."""
+    """Return how many rows of each panel to show.
+
+    The first panel takes what it needs, but leaves a place to each of the others; they take turns.
+    """
     if room is None:
         return [len(panel.rows) for panel in panels]
-    shown = [0] * len(panels)
-    is_full = [False] * len(panels)
-    while not all(is_full):
-        for place, panel in enumerate(panels):
-            if is_full[place] or shown[place] == len(panel.rows):
-                is_full[place] = True
-                continue
-            cost = panel.rows[shown[place]].height + (0 if shown[place] else _OVERHEAD)
-            if cost > room:
-                is_full[place] = True
-            else:
-                room -= cost
-                shown[place] += 1
+    shown, left = [0] * len(panels), room
+    kept = sum(_OVERHEAD + min(_LEAST_ROWS, len(panel.rows)) for panel in panels[1:])
+
+    def take(place: int, *, leaving: int = 0) -> bool:
+        """Show one more row of a panel, if there is one and room for it."""
+        nonlocal left
+        rows = panels[place].rows
+        if shown[place] == len(rows):
+            return False
+        cost = rows[shown[place]].height + (0 if shown[place] else _OVERHEAD)
+        if cost > left - leaving:
+            return False
+        shown[place] += 1
+        left -= cost
+        return True
+
+    while panels and take(0, leaving=kept if shown[0] else 0):
+        pass
+    while sum(take(place) for place in range(1, len(panels))):
+        pass
+    while panels and take(0):
+        pass
     return shown
 
 

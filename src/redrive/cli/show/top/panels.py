@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
@@ -25,6 +26,8 @@ PanelOf = Callable[[View, Reading, int], Panel | None]
 _WIDE = 112
 _SPARK, _WIDE_SPARK = 10, 30
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
+_MODULE = re.compile(r"^(?:\w+\.)+(?=\w+:)")
+"""The module of an error's class, for which there is no room."""
 
 
 def destinations(view: View, reading: Reading, width: int) -> Panel | None:
@@ -87,7 +90,7 @@ def groups(view: View, reading: Reading, width: int) -> Panel | None:
                 _growth(view, one, now),
                 Text(ago(one.last_seen, now)),
                 Text(safe(one.destination)),
-                Text(safe(one.title)),
+                Text(_MODULE.sub("", safe(one.title))),
             ]
         )
         for one in reading.groups
