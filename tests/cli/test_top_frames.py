@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive import Breaker, Rate
-from redrive.cli.show.spark import bar, sparkline
+from redrive.cli.show.spark import chart, sparkline
 from redrive.cli.show.top.frame import frame
 from redrive.cli.show.top.view import Reading, Sort, View
 from redrive.model.delivery import DeliveryId
@@ -403,10 +403,9 @@ def test_a_password_in_the_address_is_not_shown() -> None:
     assert "//…@db.example/shop" in frame(view, width=120).plain
 
 
-def test_a_bar_is_never_longer_than_its_room() -> None:
-    assert bar(99, full=10, width=4) == "████"
-    assert bar(0, full=10, width=4) == ""
-    assert bar(1, full=0, width=4) == ""
+def test_drawings_never_leave_their_room() -> None:
+    assert chart([99, 0], full=10, lines=2) == ["██  ", "██  "]
+    assert chart([1], full=0, lines=1) == ["██"]
     assert sparkline([]) == ""
     assert sparkline([0, 0]) == "▁▁"
     assert sparkline([1], full=8) == "▁"

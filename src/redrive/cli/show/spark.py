@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["bar", "sparkline"]
+__all__ = ["chart", "sparkline"]
 
 _STEPS = "▁▂▃▄▅▆▇█"
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def sparkline(values: Sequence[float | None], *, full: float = 0.0) -> str:
@@ -22,14 +21,23 @@ def sparkline(values: Sequence[float | None], *, full: float = 0.0) -> str:
     return "".join(" " if value is None else _STEPS[_step(value, full)] for value in values)
 
 
-def bar(value: float, *, full: float, width: int) -> str:
-    """Draw a value as a bar that is `width` long at `full`, and never longer.
+def chart(values: Sequence[float], *, full: float, lines: int) -> list[str]:
+    """Draw values as upright bars, two letters wide, so many lines high at `full`.
 
-    >>> bar(5.5, full=10, width=10)
-    '█████▌'
+    >>> chart([1, 2, 4], full=4, lines=2)
+    ['    ██', '▄▄████']
     """
-    eighths = round(min(1.0, max(0.0, value / full)) * width * 8) if full > 0 else 0
-    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+    drawn = []
+    for line in range(lines):
+        below = full * (lines - 1 - line) / lines
+        height = full / lines if full > 0 else 1.0
+        drawn.append("".join(_block((value - below) / height) * 2 for value in values))
+    return drawn
+
+
+def _block(share: float) -> str:
+    eighths = round(min(1.0, max(0.0, share)) * len(_STEPS))
+    return _STEPS[eighths - 1] if eighths else " "
 
 
 def _step(value: float, full: float) -> int:
