@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -214,6 +215,29 @@ def test_breaking_it_off_leaves_nothing_behind(tmp_path: Path, signal_number: in
     assert "Stopped before the end" in said
     assert demo.returncode == 130
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_end_with_a_demo_that_was_killed(tmp_path: Path) -> None:
+    """Nobody is left to tell them; they notice."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "redrive", "demo", "--plain"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "delivered:" in line:
+                break
+        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text("ascii").split()
+        workers = [os.pidfd_open(int(one)) for one in children]
+        demo.kill()
+
+    assert len(workers) == 2
+    for one in workers:
+        ended, _, _ = select.select([one], [], [], 20)
+        assert ended
+        os.close(one)
 
 
 def test_every_command_it_shows_is_one_the_cli_knows(told: Told) -> None:

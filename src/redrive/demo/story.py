@@ -148,6 +148,13 @@ class _Story:
         )
         await self._pace.sleep(2)
 
+        async def have_arrived() -> bool:
+            stories = [await self._operations.show(one.id) for one in orphans]
+            return all(one.delivery.status is Status.DELIVERED for one in stories)
+
+        # However fast the story is told, the next fault finds them safe.
+        await self._pace.wait_until(have_arrived, patience=_PATIENCE_SECONDS)
+
     async def _lose_the_warehouse(self) -> None:
         await self._street.run(self._warehouse.go_down())
         self._scene(
