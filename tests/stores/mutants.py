@@ -11,7 +11,7 @@ from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
 from redrive.model.event import Event, Receipt
-from redrive.model.gate import BreakerChange, Gate, Open
+from redrive.model.gate import Gate, Open
 from redrive.model.limits import Limits
 from redrive.model.settlement import FailureReason, Snoozed
 from redrive.policies.gate import Passage, Turnstile, passage
@@ -28,6 +28,7 @@ from redrive.store import (
     Page,
     Query,
     Report,
+    Reported,
     Rescue,
     Settled,
 )
@@ -412,7 +413,7 @@ class NeverFreesTheProbeOfACrashedWorker(Mutant):
 
 
 class CountsResultsOfOldGenerations(Mutant):
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         current = [
             msgspec.structs.replace(one, generation=self._gate(one.destination).breaker.generation)
             for one in batch

@@ -30,8 +30,10 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationPaused,
     Fact,
     HandlerStuck,
+    HealthChecked,
     LeasesLost,
     Operated,
     Published,
@@ -128,6 +130,15 @@ class PrometheusObserver:
             "destination",
             "state",
         )
+        self._checks = _Counter(
+            "redrive_health_checks_total",
+            "Health checks of destinations, by what came of them.",
+            "destination",
+            "result",
+        )
+        self._pauses = _Counter(
+            "redrive_auto_pauses_total", "Destinations the engine itself paused.", "destination"
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
 
     def notice(self, fact: Fact) -> None:
@@ -173,6 +184,11 @@ class PrometheusObserver:
             case BreakerChanged(change=change):
                 name = self._destinations.name(change.destination)
                 self._breakers.add(name, _STATES[type(change.after)])
+            case DestinationPaused(destination=destination):
+                self._pauses.add(self._destinations.name(destination))
+            case HealthChecked(destination=destination, error=error):
+                result = "unhealthy" if error else "healthy"
+                self._checks.add(self._destinations.name(destination), result)
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):

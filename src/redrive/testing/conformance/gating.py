@@ -358,8 +358,8 @@ class Gated:
             Report(destination="gated", generation=generation, is_success=result)
             for result in results
         ]
-        changes = await self._world.store.report(batch, chance=0.5)
-        return [(type(one.before), type(one.after)) for one in changes]
+        reported = await self._world.store.report(batch, chance=0.5)
+        return [(type(one.before), type(one.after)) for one in reported.changes]
 
     async def gate(self) -> GateFigures:
         """Return the gate as people see it."""
