@@ -166,8 +166,9 @@ class Worker:
             asyncio.create_task(self._carrier.watch()),
             asyncio.create_task(self._heartbeat.tick()),
             asyncio.create_task(self._caretaker.run()),
-            asyncio.create_task(self._caretaker.examiner.run()),
         ]
+        if not until_idle:  # whoever waits for idleness asks for the checks itself
+            chores.append(asyncio.create_task(self._caretaker.examiner.run()))
         for chore in chores:
             chore.add_done_callback(self._quit_if_broken)
         try:
