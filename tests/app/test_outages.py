@@ -23,7 +23,7 @@ from redrive import (
     Retry,
     http,
 )
-from redrive.declaration import DestinationOptions, Ports, declare_handler
+from redrive.declaration import Ports, declare_destination, declare_handler
 from redrive.model.delivery import Kind, Status
 from redrive.model.gate import Hold, Open
 from redrive.model.outcome import Fault, Faulted, Nature
@@ -513,12 +513,12 @@ async def test_a_profile_is_felt_by_its_destination(store: str) -> None:
 
 def test_an_explicit_option_wins_over_the_profile() -> None:
     plain = options_of(profile="critical", timeout="7s", breaker=None)
-    web: DestinationOptions = {"profile": "high_traffic", "retry": Retry(max_attempts=9)}
-    app = Redrive("memory://")
-    app.destination("crm", "order.*", transport=http("https://api.example.com"), **web)
+    way = http("https://api.example.com")
+    web = declare_destination("crm", ("order.*",), way, {"profile": "high_traffic"})
 
     assert (plain.terms.timeout, plain.destination.limits.breaker) == (timedelta(seconds=7), None)
     assert plain.terms.retry.max_attempts == 6
+    assert web.destination.limits.breaker == Breaker(failures=10, open_for="60s")
 
 
 @pytest.mark.parametrize(
