@@ -116,6 +116,19 @@ def blocked(folder: Path, *, timeout: str = "500ms") -> Redrive:
     return app
 
 
+def sluggish(folder: Path) -> Redrive:
+    """Blocks the event loop for as long as the event says, and then goes on."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="sluggish", timeout="30s")
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        threading.Event().wait(event.payload["seconds"])
+        record(folder, event, "done")
+
+    return app
+
+
 def obstinate(folder: Path) -> Redrive:
     """One event blocks the event loop for ever, and may do so for long."""
     return blocked(folder, timeout="10m")
