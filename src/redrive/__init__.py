@@ -24,9 +24,10 @@ if TYPE_CHECKING:
         UsageError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.health import HealthCheck
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
-    from redrive.observer import BreakerChanged, DeadLettered
+    from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
     from redrive.store import Query
@@ -38,7 +39,9 @@ __all__ = [
     "Cancel",
     "ConfigurationError",
     "DeadLettered",
+    "DestinationPaused",
     "Event",
+    "HealthCheck",
     "IdempotencyConflictError",
     "NewEvent",
     "NotFoundError",
@@ -69,6 +72,7 @@ __all__ = [
 _HOMES = (
     "redrive.errors",
     "redrive.model.event",
+    "redrive.model.health",
     "redrive.model.limits",
     "redrive.model.outcome",
     "redrive.policies.retry",

@@ -29,7 +29,7 @@ from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
 from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
-from redrive.observers.hooks import BreakerHook, FailureHook, Hooks
+from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
 from redrive.session import Session, Sessions, SessionWorker
@@ -48,6 +48,7 @@ __all__ = ["Redrive"]
 H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=FailureHook)
 B = TypeVar("B", bound=BreakerHook)
+P = TypeVar("P", bound=PauseHook)
 
 
 class Redrive:
@@ -99,6 +100,11 @@ class Redrive:
     def on_breaker(self, hook: B) -> B:
         """Declare a function to be told when a destination's breaker opens or closes."""
         self._hooks.on_breaker(hook)
+        return hook
+
+    def on_pause(self, hook: P) -> P:
+        """Declare a function to be told when a destination was paused, but not by a person."""
+        self._hooks.on_pause(hook)
         return hook
 
     def observe(self, observer: Observer) -> None:

@@ -19,8 +19,10 @@ __all__ = [
     "BreakerChanged",
     "Claimed",
     "DeadLettered",
+    "DestinationPaused",
     "Fact",
     "HandlerStuck",
+    "HealthChecked",
     "LeasesLost",
     "Observer",
     "Observers",
@@ -122,6 +124,20 @@ class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
     """Who changed it; nobody but the results of attempts when empty."""
 
 
+class DestinationPaused(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine itself paused a destination, which waits for a person to resume it."""
+
+    destination: str
+    why: str
+
+
+class HealthChecked(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination whose breaker is open was asked for its health; `error` is empty if well."""
+
+    destination: str
+    error: str = ""
+
+
 class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
     """A handler neither ended at its time-out nor within the grace after it."""
 
@@ -192,6 +208,8 @@ Fact = (
     | Rescued
     | DeadLettered
     | BreakerChanged
+    | DestinationPaused
+    | HealthChecked
     | HandlerStuck
     | WorkerWedged
     | WorkerStarted

@@ -11,10 +11,11 @@ from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
 from redrive.model.event import Event, Receipt
-from redrive.model.gate import BreakerChange, Gate, Open
+from redrive.model.gate import Bucket, Gate, Open
 from redrive.model.limits import Limits
 from redrive.model.settlement import FailureReason, Snoozed
 from redrive.policies.gate import Passage, Turnstile, passage
+from redrive.policies.outage import Shedding
 from redrive.store import (
     Allowance,
     Append,
@@ -28,8 +29,11 @@ from redrive.store import (
     Page,
     Query,
     Report,
+    Reported,
     Rescue,
+    Serving,
     Settled,
+    ShedBlame,
 )
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Row
@@ -412,7 +416,7 @@ class NeverFreesTheProbeOfACrashedWorker(Mutant):
 
 
 class CountsResultsOfOldGenerations(Mutant):
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         current = [
             msgspec.structs.replace(one, generation=self._gate(one.destination).breaker.generation)
             for one in batch
@@ -439,6 +443,143 @@ class ForgetsWhatWaited(Mutant):
         gate = self._gate(destination)
         self._gates[destination] = msgspec.structs.replace(gate, reopened_at=None)
         return is_new
+
+
+class HasNoRamp(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        gate, found = super()._passage(destination, now)
+        return gate, msgspec.structs.replace(found, paced=1_000)
+
+
+class TakesNoTokensFromTheRamp(Mutant):
+    def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
+        super()._leave(destination, turnstile, now)
+        gate = self._gates[destination]
+        self._gates[destination] = msgspec.structs.replace(gate, ramp=Bucket())
+
+
+class ChecksWithoutALease(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        begun = await super().begin_check(destination, every=every, lease=timedelta(0))
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, next_check=self._clock.now())
+        return begun
+
+
+class ChecksAgainAtOnce(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        return await super().begin_check(destination, every=timedelta(0), lease=lease)
+
+
+class NeverFreesACheckThatHangs(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        return await super().begin_check(destination, every=every, lease=timedelta(days=1))
+
+
+class ChecksWhatAPersonOpened(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        state = self._gate(destination).breaker
+        begun = await super().begin_check(destination, every=every, lease=lease)
+        is_forced = isinstance(state, Open) and state.until is None
+        return state.generation if is_forced else begun
+
+
+class IgnoresTheHealthOfADestination(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        return await super().report([one for one in batch if not one.is_check], chance=chance)
+
+
+class BelievesAnUnhealthyDestination(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        well = [
+            msgspec.structs.replace(one, is_success=True) if one.is_check else one for one in batch
+        ]
+        return await super().report(well, chance=chance)
+
+
+class PausesAgainAndAgain(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        reported = await super().report(batch, chance=chance)
+        paused = tuple(one.destination for one in batch if one.pause)
+        return msgspec.structs.replace(reported, paused=paused)
+
+
+class PausesWithoutAudit(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        entries = list(self._audit)
+        reported = await super().report(batch, chance=chance)
+        self._audit = entries
+        return reported
+
+
+class GivesUpWhatIsHeld(Mutant):
+    def _shedding(self, destination: str, now: datetime) -> Shedding | None:
+        is_open = isinstance(self._gate(destination).breaker, Open)
+        found = super()._shedding(destination, now)
+        return found or (Shedding(reason=FailureReason.CIRCUIT_OPEN) if is_open else None)
+
+
+class GivesUpWhilePaused(Mutant):
+    def _shedding(self, destination: str, now: datetime) -> Shedding | None:
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, pause=None)
+        found = super()._shedding(destination, now)
+        self._gates[destination] = gate
+        return found
+
+
+class GivesUpEveryKind(Mutant):
+    def _shedding(self, destination: str, now: datetime) -> Shedding | None:
+        found = super()._shedding(destination, now)
+        return found and msgspec.structs.replace(found, kind=None)
+
+
+class GivesUpNothing(Mutant):
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        return ()
+
+
+class GivesUpWithoutALimit(Mutant):
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        return await super().shed(blame=blame, limit=1_000)
+
+
+class GivesUpBeforeTheDueTime(Mutant):
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        for row in self._rows.values():
+            row.due = min(row.due, self._clock.now())
+        return await super().shed(blame=blame, limit=limit)
+
+
+class KeepsOlderExchanges(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        before = row.exchange
+        super()._carry_out(settled, row, now=now)
+        row.exchange = row.exchange or before
+
+
+class LosesExchanges(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        super()._carry_out(settled, row, now=now)
+        row.exchange = None
+
+
+class ForgetsWhatWorkersServe(Mutant):
+    async def announce(self, worker: str, serving: Serving) -> None:
+        self._workers[worker] = self._clock.now()
+
+
+class RemembersWhatRetiredWorkersServed(Mutant):
+    async def retire(self, worker: str) -> None:
+        self._workers.pop(worker, None)
 
 
 class SharesOneGate(Mutant):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.maintenance.caretaker import Caretaker
-from redrive.maintenance.duties import expire, rescue
+from redrive.maintenance.duties import expire, rescue, shed
+from redrive.maintenance.examiner import Examiner
 
-__all__ = ["Caretaker", "expire", "rescue"]
+__all__ = ["Caretaker", "Examiner", "expire", "rescue", "shed"]

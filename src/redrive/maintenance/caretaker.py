@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from redrive.clock import Clock
 from redrive.errors import StoreError
-from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue
+from redrive.executor import Executor
+from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue, shed
+from redrive.maintenance.examiner import Examiner
 from redrive.observer import Observer
+from redrive.transport import Endpoint
 
 __all__ = ["Caretaker"]
 
@@ -33,10 +36,20 @@ class Caretaker:
         store: DutyStore,
         worker: str,
         lease: timedelta,
+        endpoints: Sequence[Endpoint],
         clock: Clock,
+        executor: Executor,
         observer: Observer,
         on_store_lost: Callable[[StoreError], None],
     ) -> None:
+        self.examiner = Examiner(
+            store=store,
+            endpoints=endpoints,
+            clock=clock,
+            executor=executor,
+            observer=observer,
+            on_store_lost=on_store_lost,
+        )
         self._store = store
         self._worker = worker
         self._clock = clock
@@ -64,10 +77,27 @@ class Caretaker:
                 raise
             await self._clock.sleep(self._rest)
 
+    async def attend(self) -> bool:
+        """Do at once what else would wait for the next round; tells whether anything changed."""
+        try:
+            given_up = await self._shed_all()
+        except StoreError as error:
+            self._on_store_lost(error)
+            return False
+        return await self.examiner.check_once() or given_up > 0
+
+    async def _shed_all(self) -> int:
+        given_up = last = await shed(self._store, self._observer)
+        while last >= MOST_AT_ONCE:
+            last = await shed(self._store, self._observer)
+            given_up += last
+        return given_up
+
     async def _do_duties(self) -> None:
         try:
             while await expire(self._store, self._observer) >= MOST_AT_ONCE:
                 pass
+            await self._shed_all()
             if self._is_steady():
                 while (
                     await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE

@@ -23,8 +23,10 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationPaused,
     Fact,
     HandlerStuck,
+    HealthChecked,
     LeasesLost,
     Operated,
     Published,
@@ -85,6 +87,14 @@ class LoggingObserver:
                 _dead_lettered(log, fact)
             case BreakerChanged():
                 self._breaker_changed(log, fact)
+            case DestinationPaused(destination=destination, why=why):
+                log.error("destination paused", destination=destination, why=why)
+            case HealthChecked(destination=destination, error=error):
+                found = {
+                    "is_healthy": not error,
+                    **({"error": error[:_LONGEST_ERROR]} if error else {}),
+                }
+                log.info("health checked", destination=destination, **found)
             case HandlerStuck(worker=worker, destination=destination, deliveries=ids):
                 log.error("handler stuck", worker=worker, destination=destination, **_ids(ids))
             case WorkerWedged(worker=worker, destination=destination, deliveries=ids):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import assert_never
 
@@ -16,7 +16,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
+from redrive.model.gate import BreakerState, Closed, GateFigures, HalfOpen, Open
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -30,8 +30,10 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationPaused,
     Fact,
     HandlerStuck,
+    HealthChecked,
     LeasesLost,
     Operated,
     Published,
@@ -60,6 +62,7 @@ _STATES: dict[type[BreakerState], str] = {
     HalfOpen: "half_open",
     Open: "open",
 }
+_DEGREES: dict[type[BreakerState], int] = {Closed: 0, HalfOpen: 1, Open: 2}
 _RESULTS: dict[type[Settlement], str] = {
     Delivered: "delivered",
     RetryAt: "retry",
@@ -128,6 +131,15 @@ class PrometheusObserver:
             "destination",
             "state",
         )
+        self._checks = _Counter(
+            "redrive_health_checks_total",
+            "Health checks of destinations, by what came of them.",
+            "destination",
+            "result",
+        )
+        self._pauses = _Counter(
+            "redrive_auto_pauses_total", "Destinations the engine itself paused.", "destination"
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
 
     def notice(self, fact: Fact) -> None:
@@ -143,14 +155,16 @@ class PrometheusObserver:
                 if isinstance(value, _Counter | _Histogram)
             ]
 
-    def render(self, figures: Figures | None = None) -> bytes:
+    def render(self, figures: Figures | None = None, gates: Sequence[GateFigures] = ()) -> bytes:
         """Return the series in Prometheus' text format, those of the store's figures included.
 
         Without figures, `redrive_store_up` says that the store gave none.
         """
         with self._lock:
             folded = () if figures is None else self._fold(figures)
-        return generate_latest(_Scrape([*self.collect(), *_gauges(figures, folded)]))
+            states = [(self._destinations.name(one.destination), one) for one in gates]
+        series = [*self.collect(), *_gauges(figures, folded), *_breakers(states)]
+        return generate_latest(_Scrape(series))
 
     def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one branch per fact
         match fact:
@@ -173,6 +187,11 @@ class PrometheusObserver:
             case BreakerChanged(change=change):
                 name = self._destinations.name(change.destination)
                 self._breakers.add(name, _STATES[type(change.after)])
+            case DestinationPaused(destination=destination):
+                self._pauses.add(self._destinations.name(destination))
+            case HealthChecked(destination=destination, error=error):
+                result = "unhealthy" if error else "healthy"
+                self._checks.add(self._destinations.name(destination), result)
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):
@@ -315,6 +334,20 @@ def _gauges(
         "redrive_workers", "Workers the store has heard of.", value=len(figures.workers)
     )
     yield GaugeMetricFamily("redrive_in_flight", "Deliveries under way.", value=in_flight)
+
+
+def _breakers(gates: Iterable[tuple[str, GateFigures]]) -> Iterator[Metric]:
+    """Show each breaker as one number: a label for the state would leave old series behind."""
+    values: dict[tuple[str, ...], float] = {}
+    for name, one in gates:
+        values[name,] = max(values.get((name,), 0), _DEGREES[type(one.gate.breaker)])
+    if values:
+        yield _gauge(
+            "redrive_breaker_state",
+            "0 while a breaker is closed, 1 half-open, 2 open.",
+            ("destination",),
+            values,
+        )
 
 
 def _gauge(

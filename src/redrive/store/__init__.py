@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
-from redrive.store.gates import Gates, Report
+from redrive.store.gates import Gates, Report, Reported
 from redrive.store.log import (
     Append,
     Appended,
@@ -44,7 +44,9 @@ from redrive.store.queue import (
     DeliveryQueue,
     Overdue,
     Rescue,
+    Serving,
     Settled,
+    ShedBlame,
 )
 
 __all__ = [
@@ -77,9 +79,12 @@ __all__ = [
     "Query",
     "Registry",
     "Report",
+    "Reported",
     "Rescue",
     "RoutesChanged",
+    "Serving",
     "Settled",
+    "ShedBlame",
     "Store",
     "WorkerFigures",
 ]

@@ -9,12 +9,13 @@ import msgspec
 from redrive.errors import UsageError
 from redrive.model.delivery import Attempt, Cycle, DeliveryId, Resolution
 from redrive.model.event import Event
-from redrive.model.outcome import Fault
+from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
     "attempts_from",
     "cycles_from",
     "event_from",
+    "exchange_from",
     "fault_from",
     "from_micros",
     "is_same_body",
@@ -34,6 +35,7 @@ _LARGEST_NUMBER = 2**63 - 1
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[Event[msgspec.Raw]] = msgspec.json.Decoder(Event[msgspec.Raw])
 _faults = msgspec.json.Decoder(Fault)
+_exchanges = msgspec.json.Decoder(Exchange)
 _attempts = msgspec.json.Decoder(tuple[Attempt, ...])
 _cycles = msgspec.json.Decoder(tuple[Cycle, ...])
 _resolutions = msgspec.json.Decoder(Resolution)
@@ -72,6 +74,11 @@ def event_from(document: str | bytes) -> Event[msgspec.Raw]:
 def fault_from(document: str | None) -> Fault | None:
     """Read a fault, if there is one."""
     return None if document is None else _faults.decode(document)
+
+
+def exchange_from(document: str | None) -> Exchange | None:
+    """Read what was exchanged in a try, if it was kept."""
+    return None if document is None else _exchanges.decode(document)
 
 
 def attempts_from(document: str | None) -> tuple[Attempt, ...]:

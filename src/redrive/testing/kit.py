@@ -210,11 +210,9 @@ class Kit:
             for one in pending
             for instant in (one.due if one.behind is None else None, one.deadline)
         ]
-        instants += [
-            gate.until
-            for gate in await self.operations.gates()
-            if any(one.destination == gate.destination for one in pending)
-        ]
+        for gate in await self.operations.gates():
+            if any(one.destination == gate.destination for one in pending):
+                instants += [gate.until, gate.gate.next_check]
         return min((one for one in instants if one is not None and one > now), default=None)
 
     def _look(self, question: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:

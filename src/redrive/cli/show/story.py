@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -16,7 +16,9 @@ from redrive.cli.show.words import ago, counted, instant, safe, title, verdict
 from redrive.model.delivery import Attempt, Cycle, Delivery, Status
 from redrive.model.duration import rough_duration
 from redrive.model.event import Severity
+from redrive.model.outcome import Exchange
 from redrive.operations import Story
+from redrive.policies.waiting import Waiting
 
 __all__ = ["story"]
 
@@ -29,6 +31,8 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
     delivery = told.delivery
     yield Text(f"Delivery {delivery.id}: {safe(title(delivery))}", style="bold")
     yield Text(_condition(delivery, now))
+    for one in told.waiting:
+        yield Text(_waits(one, now), style="yellow")
     yield ""
     yield _indented(_facts(told, now))
     if delivery.log:
@@ -37,6 +41,10 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
         yield from _section("Earlier cycles", _cycles(delivery.cycles, now))
     if delivery.fault is not None and delivery.fault.stack:
         yield from _section("Stack", Text(safe(delivery.fault.stack)))
+    if delivery.exchange is not None:
+        yield from _section("Request", _request(delivery.exchange))
+        if delivery.exchange.status is not None:
+            yield from _section("Response", _response(delivery.exchange))
     yield from _section("Payload", _payload(told))
     steps = list(_next_steps(told))
     if steps:
@@ -46,8 +54,6 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
 def _condition(delivery: Delivery, now: datetime) -> str:
     tries = counted(delivery.attempts, "try", "tries")
     match delivery.status:
-        case Status.PENDING if delivery.behind is not None:
-            return f"Pending behind delivery {delivery.behind} of its key."
         case Status.PENDING:
             return f"Pending after {tries}, due {ago(delivery.due, now)}."
         case Status.IN_FLIGHT:
@@ -64,6 +70,33 @@ def _condition(delivery: Delivery, now: datetime) -> str:
             return f"Failed after {tries}, {when}: {delivery.reason}."
         case never:
             assert_never(never)
+
+
+def _waits(waiting: Waiting, now: datetime) -> str:
+    until = "" if waiting.until is None else f" Until {instant(waiting.until, now)}."
+    return f"Waits ({waiting.reason.replace('_', ' ')}): {safe(waiting.what)}{until}"
+
+
+def _request(exchange: Exchange) -> Text:
+    head = f"{exchange.method} {safe(exchange.url)}"
+    return Text(
+        "\n".join([head, *_headers(exchange.headers), f"({counted(exchange.size, 'byte')})"])
+    )
+
+
+def _response(exchange: Exchange) -> Text:
+    head = f"{exchange.status} {safe(exchange.reason)}".strip()
+    text = Text("\n".join([head, *_headers(exchange.answer_headers)]))
+    if exchange.body:
+        text.append("\n\n")
+        text.append_text(_shortened(exchange.body))
+    if exchange.is_cut:
+        text.append("\n… and more, which was not kept.", style="dim")
+    return text
+
+
+def _headers(headers: Mapping[str, str]) -> list[str]:
+    return [f"{safe(name)}: {safe(value)}" for name, value in headers.items()]
 
 
 def _facts(told: Story, now: datetime) -> Table:
@@ -143,7 +176,10 @@ def _cycles(cycles: Sequence[Cycle], now: datetime) -> Table:
 
 def _payload(told: Story) -> Text:
     document = bytes(told.event.payload)
-    whole = msgspec.json.format(document, indent=2).decode()
+    return _shortened(msgspec.json.format(document, indent=2).decode())
+
+
+def _shortened(whole: str) -> Text:
     lines = whole[:_LONGEST_PAYLOAD].split("\n")[:_MOST_PAYLOAD_LINES]
     shown = "\n".join(lines)
     text = Text(safe(shown))

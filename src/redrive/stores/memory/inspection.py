@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from redrive.model.delivery import Delivery, DeliveryId, Status
+import msgspec
+
+from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
 from redrive.store import (
@@ -45,7 +47,10 @@ class MemoryInspection(Tables):
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
         with self._lock:
             row = self._rows.get(delivery_id)
-            return None if row is None else row.delivery(self._behind(row, self._heads()))
+            if row is None:
+                return None
+            delivery = row.delivery(self._behind(row, self._heads()))
+            return msgspec.structs.replace(delivery, exchange=row.exchange)
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         with self._lock:
@@ -90,15 +95,23 @@ class MemoryInspection(Tables):
                     self._count(destination, heads, now=now)
                     for _, destination in sorted(self._destinations.items())
                 ),
-                workers=tuple(
-                    WorkerFigures(
-                        id=worker,
-                        seen_at=seen_at,
-                        in_flight=sum(row.worker == worker for row in self._rows.values()),
-                    )
-                    for worker, seen_at in sorted(self._workers.items())
-                ),
+                workers=self._known_workers(),
             )
+
+    async def workers(self) -> Sequence[WorkerFigures]:
+        with self._lock:
+            return self._known_workers()
+
+    def _known_workers(self) -> tuple[WorkerFigures, ...]:
+        return tuple(
+            WorkerFigures(
+                id=worker,
+                seen_at=seen_at,
+                in_flight=sum(row.worker == worker for row in self._rows.values()),
+                serving=self._serving.get(worker),
+            )
+            for worker, seen_at in sorted(self._workers.items())
+        )
 
     def _cut(
         self, found: Sequence[Row], cursor: str | None, limit: int
@@ -124,7 +137,9 @@ class MemoryInspection(Tables):
             patterns=destination.patterns,
             pending=len(pending),
             waiting=sum(not row.is_due(now) for row in pending),
+            retrying=sum(not row.is_due(now) and row.kind is Kind.RETRY for row in pending),
             behind=len(behind),
+            due=len(startable),
             in_flight=sum(row.status is Status.IN_FLIGHT for row in rows),
             delivered=sum(row.status is Status.DELIVERED for row in rows),
             failed=sum(row.is_dead_letter for row in failed),

@@ -20,7 +20,7 @@ from redrive.model.delivery import (
     Status,
 )
 from redrive.model.event import Event
-from redrive.model.outcome import Fault
+from redrive.model.outcome import Exchange, Fault
 from redrive.model.settlement import FailureReason, Requeued
 
 __all__ = ["Row"]
@@ -58,6 +58,7 @@ class Row:
     was_passed_by: bool = False
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
+    exchange: Exchange | None = None
 
     @property
     def is_suspect(self) -> bool:
@@ -169,7 +170,7 @@ class Row:
         self.generation = generation or self.generation
         self.attempts = self.snoozes = self.crashes = 0
         self.settled_at = self.first_failed_at = self.last_failed_at = self.last_crash_at = None
-        self.reason = self.fault = None
+        self.reason = self.fault = self.exchange = None
         self.log = ()
         # It has had its deadline: left in place, it would end the new cycle before it begins.
         if self.is_past_deadline(now):

@@ -14,7 +14,7 @@ from redrive.model.audit import AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.gate import BreakerChange, Gate
-from redrive.store import Entry
+from redrive.store import Entry, Serving
 from redrive.stores.memory.row import Row
 
 __all__ = ["Heads", "Identity", "Lane", "Tables", "Waiter"]
@@ -54,6 +54,7 @@ class Tables:
         self._rows: dict[DeliveryId, Row] = {}
         self._last_delivery_id = 0
         self._workers: dict[str, datetime] = {}
+        self._serving: dict[str, Serving] = {}
         self._audit: list[AuditEntry] = []
         self._refused_settlements = 0
         self._deleted = 0

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from redrive.model.delivery import Delivery, Status
+from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import (
     DestinationFigures,
@@ -18,11 +18,13 @@ from redrive.store import (
     LaneFigures,
     Page,
     Query,
+    Serving,
     WorkerFigures,
 )
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
+    exchange_from,
     fault_from,
     from_micros,
     maybe_from_micros,
@@ -35,7 +37,16 @@ from redrive.stores.sqlite.claiming import KINDS
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count, read_routes
 
-__all__ = ["STATUSES", "figures", "find", "find_deliveries", "groups", "lanes"]
+__all__ = [
+    "STATUSES",
+    "figures",
+    "find",
+    "find_deliveries",
+    "find_delivery",
+    "groups",
+    "lanes",
+    "workers",
+]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
@@ -128,7 +139,8 @@ ORDER BY g.letters DESC, g.last_seen DESC, g.group_id
 """
 _COUNT = """
 SELECT destination,
-       sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND is_behind),
+       sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND due > :now AND kind = 1),
+       sum(status = 0 AND is_behind), sum(status = 0 AND NOT is_behind AND due <= :now),
        sum(status = 1), sum(status = 2), sum(status = 3 AND resolution IS NULL),
        sum(status = 3 AND resolution IS NOT NULL),
        min(CASE WHEN status = 0 AND NOT is_behind AND due <= :now THEN due END)
@@ -151,11 +163,12 @@ ORDER BY d.settled_at, d.id LIMIT ?
 _WORKERS = """
 SELECT w.id, w.seen_at, (
     SELECT count(*) FROM redrive_deliveries d WHERE d.status = 1 AND d.worker = w.id
-)
-FROM redrive_workers w ORDER BY w.id
+), s.document
+FROM redrive_workers w LEFT JOIN redrive_serving s ON s.worker = w.id ORDER BY w.id
 """
 
 
+_servings = msgspec.json.Decoder(Serving)
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
 
 
@@ -245,6 +258,17 @@ def find_deliveries(
     return [_delivery(row) for row in rows(connection, _DELIVERIES + where, values)]
 
 
+def find_delivery(connection: apsw.Connection, delivery_id: DeliveryId) -> Delivery | None:
+    """Carry out `Inspection.find_delivery`."""
+    found = find_deliveries(connection, "WHERE d.id = ?", (delivery_id,))
+    if not found:
+        return None
+    exchange = connection.execute(
+        "SELECT document FROM redrive_exchanges WHERE delivery = ?", (delivery_id,)
+    ).get
+    return msgspec.structs.replace(found[0], exchange=exchange_from(exchange))
+
+
 def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:
     """Carry out `Inspection.lanes`."""
     return [
@@ -268,8 +292,9 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
     numbers = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
     destinations = []
     for one in read_routes(connection).destinations:
-        pending, waiting, behind, in_flight, delivered, failed, resolved, oldest = counts.get(
-            numbers[one.name], (0, 0, 0, 0, 0, 0, 0, None)
+        counted = counts.get(numbers[one.name], (0, 0, 0, 0, 0, 0, 0, 0, 0, None))
+        pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved, oldest = (
+            counted
         )
         destinations.append(
             DestinationFigures(
@@ -277,7 +302,9 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
                 patterns=one.patterns,
                 pending=pending,
                 waiting=waiting,
+                retrying=retrying,
                 behind=behind,
+                due=due,
                 in_flight=in_flight,
                 delivered=delivered,
                 failed=failed,
@@ -293,10 +320,20 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
         refused_settlements=count(connection, "refused_settlements"),
         deleted=count(connection, "deleted"),
         destinations=tuple(destinations),
-        workers=tuple(
-            WorkerFigures(id=worker, seen_at=from_micros(seen_at), in_flight=in_flight)
-            for worker, seen_at, in_flight in rows(connection, _WORKERS)
-        ),
+        workers=workers(connection),
+    )
+
+
+def workers(connection: apsw.Connection) -> tuple[WorkerFigures, ...]:
+    """Carry out `Inspection.workers`."""
+    return tuple(
+        WorkerFigures(
+            id=worker,
+            seen_at=from_micros(seen_at),
+            in_flight=in_flight,
+            serving=None if serving is None else _servings.decode(serving),
+        )
+        for worker, seen_at, in_flight, serving in rows(connection, _WORKERS)
     )
 
 

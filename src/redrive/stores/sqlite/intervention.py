@@ -17,12 +17,13 @@ from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.log import grow
-from redrive.stores.sqlite.settling import free_lanes, lanes_of, pass_by
+from redrive.stores.sqlite.settling import forget_exchanges, free_lanes, lanes_of, pass_by
 
 __all__ = [
     "cancel",
     "delete",
     "expire",
+    "fail_pending",
     "has_expired",
     "prioritise",
     "replay",
@@ -72,6 +73,7 @@ def replay(
         connection.execute(_REPLAY, (micros(now), json_text(cycles), generation, delivery.id))
     changed = [delivery.id for delivery in dead]
     if changed:
+        forget_exchanges(connection, changed)
         record(connection, "replay", changed, actor, now=now, detail=generation or "")
     return changed
 
@@ -115,7 +117,7 @@ def cancel(
 ) -> Sequence[DeliveryId]:
     """Carry out `Intervention.cancel`."""
     changed = _in_status(connection, ids, "status = 0")
-    _fail_pending(connection, changed, FailureReason.CANCELLED, blame, now=now)
+    fail_pending(connection, changed, FailureReason.CANCELLED, blame, now=now)
     if changed:
         record(connection, "cancel", changed, actor, now=now)
     return changed
@@ -136,7 +138,7 @@ def expire(
     ]
     if not changed:
         return ()
-    _fail_pending(connection, changed, FailureReason.EXPIRED, blame, now=now)
+    fail_pending(connection, changed, FailureReason.EXPIRED, blame, now=now)
     return find_deliveries(connection, f"WHERE d.{_OF} ORDER BY d.id", (json_text(changed),))
 
 
@@ -212,7 +214,7 @@ def _in_status(
     ]
 
 
-def _fail_pending(
+def fail_pending(
     connection: apsw.Connection,
     ids: Sequence[DeliveryId],
     reason: FailureReason,
@@ -220,6 +222,7 @@ def _fail_pending(
     *,
     now: datetime,
 ) -> None:
+    """Fail pending deliveries, each for what its destination is blamed for."""
     numbers = json_text(ids)
     destinations = rows(connection, _DESTINATIONS, (numbers,))
     for destination, name in destinations:
