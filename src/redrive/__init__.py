@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from redrive.model.event import Event, NewEvent, Receipt, Severity
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
-    from redrive.observer import BreakerChanged, DeadLettered
+    from redrive.model.replay import AutoReplay
+    from redrive.observer import BreakerChanged, DeadLettered, ReplayStopped
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
-    from redrive.store import Query
+    from redrive.store import Query, Replay
     from redrive.transports.http import http
 
 __all__ = [
+    "AutoReplay",
     "Breaker",
     "BreakerChanged",
     "Cancel",
@@ -50,6 +52,8 @@ __all__ = [
     "Receipt",
     "Redrive",
     "RedriveError",
+    "Replay",
+    "ReplayStopped",
     "Retry",
     "SchemaError",
     "Severity",
@@ -71,6 +75,7 @@ _HOMES = (
     "redrive.model.event",
     "redrive.model.limits",
     "redrive.model.outcome",
+    "redrive.model.replay",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",

@@ -195,13 +195,17 @@ class Worker:
                 self._is_wedged = True
                 return
             self._progress.clear()
+            replayed = self._caretaker.sent
             is_reached = await self._turn(claims=True)
             if not is_reached:
                 await wait_at_most(self._stopping, self._pause, self._clock)
-            elif until_idle and self._is_idle():
-                return
-            else:
+            elif not until_idle or not self._is_idle():
                 await self._rest()
+            else:
+                # A replay whose wave is settled has more to send, and only the caretaker knows.
+                await self._caretaker.look_after_replays()
+                if self._caretaker.sent == replayed:
+                    return
 
     async def _turn(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.
@@ -252,6 +256,7 @@ class Worker:
         self.tally.refused += len(decisions) - len(accepted)
         for one in accepted:
             self.tally.count(one.settled.settlement)
+        self._caretaker.heed(one.leased.kind for one in accepted)
 
     async def _claim(self, *, is_settled: bool) -> Claim | None:
         running = self._carrier.running()

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from redrive.maintenance.caretaker import Caretaker
 from redrive.maintenance.duties import expire, rescue
+from redrive.maintenance.replays import advance_replays, start_scheduled
 
-__all__ = ["Caretaker", "expire", "rescue"]
+__all__ = ["Caretaker", "advance_replays", "expire", "rescue", "start_scheduled"]

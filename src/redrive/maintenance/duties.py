@@ -9,14 +9,14 @@ import msgspec
 from redrive.model.settlement import Failed, FailureReason
 from redrive.observer import DeadLettered, Observer, Rescued
 from redrive.policies.recovery import deadline_passed, recover
-from redrive.store import DeliveryQueue, Inspection, Rescue
+from redrive.store import DeliveryQueue, Inspection, Replays, Rescue
 
 __all__ = ["MOST_AT_ONCE", "DutyStore", "expire", "rescue"]
 
 MOST_AT_ONCE = 200
 
 
-class DutyStore(DeliveryQueue, Inspection, Protocol):
+class DutyStore(DeliveryQueue, Inspection, Replays, Protocol):
     """What the duties need of a store."""
 
 

@@ -8,6 +8,7 @@ from typing import NewType
 
 import msgspec
 
+from redrive.model.edit import Edit
 from redrive.model.event import Event, EventId
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
@@ -129,7 +130,11 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known of one delivery except its event's payload."""
+    """Everything known of one delivery except its event's payload.
+
+    `payload` is what it carries instead of its event's, once a person has edited it. `replay` is
+    the replay that sent it last, and `auto_replays` how often a schedule did.
+    """
 
     id: DeliveryId
     event_id: EventId
@@ -158,6 +163,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     behind: DeliveryId | None = None
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
+    payload: msgspec.Raw | None = None
+    edits: tuple[Edit, ...] = ()
+    replay: int | None = None
+    auto_replays: int = 0
 
     @property
     def is_dead_letter(self) -> bool:

@@ -35,11 +35,15 @@ from redrive.observer import (
     LeasesLost,
     Operated,
     Published,
+    ReplayEnded,
+    ReplayStarted,
+    ReplayStopped,
     Rescued,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    WaveSent,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
@@ -128,6 +132,12 @@ class PrometheusObserver:
             "destination",
             "state",
         )
+        self._replays = _Counter(
+            "redrive_replays_total", "Replays of many that reached a state.", "state"
+        )
+        self._replayed = _Counter(
+            "redrive_replays_sent_total", "Dead letters that replays of many sent again."
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
 
     def notice(self, fact: Fact) -> None:
@@ -173,6 +183,12 @@ class PrometheusObserver:
             case BreakerChanged(change=change):
                 name = self._destinations.name(change.destination)
                 self._breakers.add(name, _STATES[type(change.after)])
+            case ReplayStarted():
+                self._replays.add("started")
+            case WaveSent(deliveries=deliveries):
+                self._replayed.add(by=len(deliveries))
+            case ReplayStopped() | ReplayEnded():
+                self._replays.add(str(fact.replay.state))
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):

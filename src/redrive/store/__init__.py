@@ -46,9 +46,24 @@ from redrive.store.queue import (
     Rescue,
     Settled,
 )
+from redrive.store.replays import (
+    SCHEDULER,
+    Advance,
+    Due,
+    Editing,
+    NewReplay,
+    Replay,
+    Replays,
+    ReplayStep,
+    Schedule,
+    Selection,
+    Survey,
+)
 
 __all__ = [
     "FORGOTTEN_AFTER",
+    "SCHEDULER",
+    "Advance",
     "Allowance",
     "Append",
     "Appended",
@@ -61,6 +76,8 @@ __all__ = [
     "Conflict",
     "DeliveryQueue",
     "DestinationFigures",
+    "Due",
+    "Editing",
     "Entry",
     "EventLog",
     "Figures",
@@ -72,15 +89,22 @@ __all__ = [
     "LaneFigures",
     "Level",
     "LoggedEvent",
+    "NewReplay",
     "Overdue",
     "Page",
     "Query",
     "Registry",
+    "Replay",
+    "ReplayStep",
+    "Replays",
     "Report",
     "Rescue",
     "RoutesChanged",
+    "Schedule",
+    "Selection",
     "Settled",
     "Store",
+    "Survey",
     "WorkerFigures",
 ]
 
@@ -94,7 +118,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(
-    EventLog, Registry, DeliveryQueue, Gates, Inspection, Intervention, Audit, Checkup, Protocol
+    EventLog,
+    Registry,
+    DeliveryQueue,
+    Gates,
+    Inspection,
+    Intervention,
+    Replays,
+    Editing,
+    Audit,
+    Checkup,
+    Protocol,
 ):
     """All roles together, and the life of the store itself."""
 
