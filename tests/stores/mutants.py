@@ -604,7 +604,7 @@ class ResumesWithoutACanary(Mutant):
         return is_new
 
 
-class ResumesWhatIsCancelled(Mutant):
+class GoesOnAfterACancel(Mutant):
     async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
         is_new = await super().cancel_replay(replay_id, actor=actor)
         if is_new:
