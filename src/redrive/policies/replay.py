@@ -6,6 +6,7 @@ however many workers drive a replay, each step is taken once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -150,5 +151,7 @@ def _send(replay: Replay, wave: Wave, *, now: datetime) -> Send | Wait:
     wanted = max(1.0, min(float(room), rate.burst // 1))
     # Rounding in the refill must not cost the token that the wait was computed for.
     if tokens + 1e-6 < wanted:
-        return Wait(until=now + timedelta(seconds=(wanted - tokens) / rate.per_second))
+        # Rounded up: at the instant itself the tokens must be there.
+        wait = math.ceil((wanted - tokens) / rate.per_second * 1e6)
+        return Wait(until=now + timedelta(microseconds=wait))
     return Send(count=min(room, int(tokens + 1e-6)), wave=wave)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -19,6 +19,7 @@ from redrive.store import Query, Replay
 
 __all__ = ["difference", "plan", "replay", "replays", "started"]
 
+_NOTABLE = timedelta(seconds=1)
 _STYLES = {
     ReplayState.RUNNING: "cyan",
     ReplayState.PAUSED: "yellow",
@@ -56,11 +57,11 @@ def plan(planned: ReplayPlan) -> Iterator[RenderableType]:
     yield table
     yield ""
     yield from _obstacles(planned)
-    if planned.takes_at_least is None:
+    span = planned.takes_at_least
+    if span is None or span < _NOTABLE:
         yield Text("No rate holds it back.")
     else:
-        span = rough_duration(planned.takes_at_least)
-        yield Text(f"At the rates that hold it takes {span} or more.")
+        yield Text(f"At the rates that hold it takes {rough_duration(span)} or more.")
 
 
 def started(begun: Replay) -> Iterator[RenderableType]:
