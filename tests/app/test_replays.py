@@ -33,11 +33,17 @@ from tests.app.recorder import Recorder
 
 IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 MANY = 10_000 if IS_LONG else 600
-CAUSES = (
-    lambda: ConnectionError("no route"),
-    lambda: KeyError("total"),
-    lambda: Terminal("unknown account"),
-)
+
+
+def cause(number: int) -> Exception:
+    """Return one of three failures, made anew: each raise would lengthen its traceback."""
+    match number % 3:
+        case 0:
+            return ConnectionError("no route")
+        case 1:
+            return KeyError("total")
+        case _:
+            return Terminal("unknown account")
 
 
 class Shop:
@@ -58,7 +64,7 @@ class Shop:
     async def bill(self, event: Event[Any]) -> None:
         number = event.payload["order"]
         if not self.is_mended or number in self.broken:
-            raise CAUSES[number % 3]()
+            raise cause(number)
         self.received[number] += 1
 
     async def fail(self, count: int, **attributes: Any) -> None:  # noqa: ANN401 - any attribute

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from redrive import Event, Redrive, Retry
+from redrive import Event, Redrive, Retry, Terminal
 from redrive.clock import SystemClock
 
 App = Callable[[Path], Redrive]
@@ -147,5 +147,19 @@ def stuck(folder: Path) -> Redrive:
     def hung(event: Payload) -> None:
         record(folder, event, "begun")
         threading.Event().wait()
+
+    return app
+
+
+def mending(folder: Path) -> Redrive:
+    """Refuses everything until there is a file named `fixed`, and then takes 2 ms for each."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="mending", retry=never_again, replay_rate=None)
+    async def handle(event: Payload) -> None:
+        if not (folder / "fixed").exists():
+            raise Terminal("not yet")
+        await clock.sleep(0.002)
+        record(folder, event, "done")
 
     return app
