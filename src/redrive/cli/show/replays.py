@@ -129,7 +129,7 @@ def replays(
         table = Table(
             box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True
         )
-        for name in ("ID", "State", "Selected", "Delivered", "Failed", "Skipped", "Started"):
+        for name in ("ID", "State", "Delivered", "Failed", "Started"):
             is_count = name not in {"State", "Started"}
             table.add_column(name, justify="right" if is_count else "left", no_wrap=True)
         table.add_column("Of", ratio=1, no_wrap=True, overflow="ellipsis")
@@ -137,8 +137,8 @@ def replays(
             table.add_row(
                 str(one.id),
                 Text(one.state, style=_STYLES[one.state]),
-                *(short(count) for count in (one.selected, one.delivered, one.failed)),
-                short(one.skipped),
+                f"{one.delivered:,}/{one.selected - one.skipped:,}",
+                short(one.failed),
                 ago(one.started_at, now),
                 _summary(one),
             )
