@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from redrive.model.health import HealthCheck
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
-    from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused
+    from redrive.model.replay import AutoReplay
+    from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
-    from redrive.store import Query
+    from redrive.store import Query, Replay
     from redrive.transports.http import http
 
 __all__ = [
+    "AutoReplay",
     "Breaker",
     "BreakerChanged",
     "Cancel",
@@ -53,6 +55,8 @@ __all__ = [
     "Receipt",
     "Redrive",
     "RedriveError",
+    "Replay",
+    "ReplayStopped",
     "Retry",
     "SchemaError",
     "Severity",
@@ -75,6 +79,7 @@ _HOMES = (
     "redrive.model.health",
     "redrive.model.limits",
     "redrive.model.outcome",
+    "redrive.model.replay",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",

@@ -15,6 +15,7 @@ from redrive.model.duration import Duration
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, OverRetryRate, Rate, read_rate
 from redrive.model.pattern import check_pattern
+from redrive.model.replay import AutoReplay
 from redrive.policies.profiles import read_profile
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
@@ -56,6 +57,7 @@ class DestinationOptions(TypedDict, total=False):
     over_retry_rate: OverRetryRate
     replay_rate: Rate | str | None
     retry_budget: float | None
+    auto_replay: AutoReplay | None
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -124,10 +126,10 @@ def declare_handler(
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
-    order, limits, terms = _read_options(given)
-    _check_health(terms.health, limits, function)
+    known, terms = _read_options(given)
+    _check_health(terms.health, known["limits"], function)
     declaration = Declaration(
-        Destination(name=title, patterns=patterns, order=order, limits=limits),
+        Destination(name=title, patterns=patterns, **known),
         terms,
         lambda ports: FunctionTransport(
             function, terms=terms, executor=ports.executor, batch=batch
@@ -145,8 +147,8 @@ def declare_destination(
     given = dict(options)
     if isinstance(transport, Blueprint) and "profile" not in given:
         given.setdefault("breaker", Breaker())
-    order, limits, terms = _read_options(given)
-    _check_health(terms.health, limits, transport)
+    known, terms = _read_options(given)
+    _check_health(terms.health, known["limits"], transport)
 
     def make_transport(ports: Ports) -> Transport:
         if isinstance(transport, Blueprint):
@@ -154,13 +156,21 @@ def declare_destination(
         return transport
 
     return Declaration(
-        Destination(name=name, patterns=patterns, order=order, limits=limits),
+        Destination(name=name, patterns=patterns, **known),
         terms,
         make_transport,
     )
 
 
-def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
+class _Known(TypedDict):
+    """What the store knows of a destination beside its name and patterns."""
+
+    order: Order
+    limits: Limits
+    auto_replay: AutoReplay | None
+
+
+def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
     """Split the options of a destination into what the store knows and what the worker does."""
     if "profile" in options:
         options = {**read_profile(options.pop("profile")), **options}
@@ -184,7 +194,18 @@ def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
         retry_budget=options.pop("retry_budget", None),
         concurrency=options.get("concurrency"),
     )
-    return order, limits, Terms(retry_overrides=tuple(overrides.items()), **options)
+    auto_replay = _read_auto_replay(options.pop("auto_replay", None))
+    known = _Known(order=order, limits=limits, auto_replay=auto_replay)
+    return known, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_auto_replay(value: object) -> AutoReplay | None:
+    if value is None or isinstance(value, AutoReplay):
+        return value
+    raise ConfigurationError(
+        f"auto_replay is {value!r}; pass an AutoReplay, such as "
+        'AutoReplay(schedule="*/15 * * * *"), or None for none.'
+    )
 
 
 def _check_health(health: HealthCheck | None, limits: Limits, way: object) -> None:

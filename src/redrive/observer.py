@@ -13,7 +13,7 @@ from redrive.model.event import EventId, Receipt
 from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
-from redrive.store import Overdue
+from redrive.store import Overdue, Replay
 
 __all__ = [
     "BreakerChanged",
@@ -28,11 +28,15 @@ __all__ = [
     "Observers",
     "Operated",
     "Published",
+    "ReplayEnded",
+    "ReplayStarted",
+    "ReplayStopped",
     "Rescued",
     "Settlements",
     "SettlementsRefused",
     "StoreBack",
     "StoreLost",
+    "WaveSent",
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
@@ -138,6 +142,31 @@ class HealthChecked(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class ReplayStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A person, or a schedule, began to replay many dead letters."""
+
+    replay: Replay
+
+
+class WaveSent(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay sent letters again: a wave, or a part of a large one."""
+
+    replay: Replay
+    deliveries: tuple[DeliveryId, ...]
+
+
+class ReplayStopped(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay stopped itself because too many letters failed again."""
+
+    replay: Replay
+
+
+class ReplayEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """Every letter of a replay had its turn."""
+
+    replay: Replay
+
+
 class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
     """A handler neither ended at its time-out nor within the grace after it."""
 
@@ -190,13 +219,14 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, or a destination."""
+    """A person changed deliveries, a destination, or a replay."""
 
     action: str
     by: str
     why: str
     deliveries: tuple[DeliveryId, ...] = ()
     destination: str = ""
+    replay: int | None = None
 
 
 Fact = (
@@ -210,6 +240,10 @@ Fact = (
     | BreakerChanged
     | DestinationPaused
     | HealthChecked
+    | ReplayStarted
+    | WaveSent
+    | ReplayStopped
+    | ReplayEnded
     | HandlerStuck
     | WorkerWedged
     | WorkerStarted

@@ -200,13 +200,14 @@ class Worker:
                 self._is_wedged = True
                 return
             self._progress.clear()
+            replayed = self._caretaker.sent
             is_reached = await self._turn(claims=True)
             if not is_reached:
                 await wait_at_most(self._stopping, self._pause, self._clock)
-            elif until_idle and self._is_idle() and not await self._caretaker.attend():
-                return
-            else:
+            elif not until_idle or not self._is_idle():
                 await self._rest()
+            elif not await self._caretaker.attend() and self._caretaker.sent == replayed:
+                return
 
     async def _turn(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.
@@ -257,6 +258,7 @@ class Worker:
         self.tally.refused += len(decisions) - len(accepted)
         for one in accepted:
             self.tally.count(one.settled.settlement)
+        self._caretaker.heed(one.leased.kind for one in accepted)
 
     async def _claim(self, *, is_settled: bool) -> Claim | None:
         running = self._carrier.running()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from redrive import (
+    AutoReplay,
     Breaker,
     Event,
     HealthCheck,
@@ -27,13 +28,14 @@ from redrive.declaration import DestinationOptions, HandlerOptions, Ports
 from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.limits import Limits
 from redrive.model.outcome import Outcome
+from redrive.model.replay import Pace
 from redrive.observer import HandlerStuck
 from redrive.policies.terms import Terms
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_limits, test_outages, test_terms
+from tests.app import test_auto_replay, test_limits, test_outages, test_replays, test_terms
 from tests.app.recorder import Recorder
 from tests.http import test_health_checks
 
@@ -227,6 +229,7 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         over_retry_rate="delay",
         replay_rate="10/s",
         retry_budget=0.5,
+        auto_replay=AutoReplay(schedule="0 3 * * *"),
     )
     async with Kit(app) as kit:
         await app.publish("order.paid", 1, key="order-42")
@@ -296,11 +299,24 @@ DESTINATION = {
     **TERMS,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
+    "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
 }
 HANDLER = {
     **DESTINATION,
     "name": test_terms.test_name_is_what_a_destination_is_called,
     "batch": test_terms.test_batch_is_how_many_events_a_handler_takes,
+}
+AUTO_REPLAY: Mapping[str, Callable[..., object]] = {
+    "schedule": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
+    "batch": test_auto_replay.test_batch_bounds_what_one_run_takes,
+    "max_age": test_auto_replay.test_max_age_leaves_what_is_old_for_a_person,
+    "cycles": test_auto_replay.test_cycles_bounds_how_often_one_letter_is_sent,
+}
+PACE: Mapping[str, Callable[..., object]] = {
+    "canary": test_replays.test_canary_is_how_many_go_first,
+    "largest_wave": test_replays.test_largest_wave_bounds_how_many_go_at_once,
+    "failure_limit": test_replays.test_failure_limit_is_the_share_of_a_wave_that_may_fail,
+    "rate": test_replays.test_rate_bounds_what_is_sent,
 }
 RETRY: Mapping[str, Callable[..., object]] = {
     "max_attempts": test_terms.test_max_attempts_counts_the_first_try,
@@ -324,6 +340,8 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(Breaker.__struct_fields__, BREAKER, id="Breaker"),
         pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
         pytest.param(HealthCheck.__struct_fields__, HEALTH, id="HealthCheck"),
+        pytest.param(AutoReplay.__struct_fields__, AUTO_REPLAY, id="AutoReplay"),
+        pytest.param(Pace.__struct_fields__, PACE, id="Pace"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -331,6 +349,13 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
 ) -> None:
     """A key that nothing reads is a promise that nobody keeps."""
     assert sorted(keys) == sorted(shown)
-    modules = (test_limits, test_outages, test_terms, test_health_checks)
-    collected = {name: value for one in modules for name, value in vars(one).items()} | globals()
+    elsewhere = (
+        test_auto_replay,
+        test_health_checks,
+        test_limits,
+        test_outages,
+        test_replays,
+        test_terms,
+    )
+    collected = {name: test for one in elsewhere for name, test in vars(one).items()} | globals()
     assert all(collected[test.__name__] is test for test in shown.values())

@@ -43,7 +43,7 @@ def destination(name: str, **counts: object) -> DestinationFigures:
 
 
 def gate(name: str, state: Gate, hold: Hold | None = None, **more: object) -> GateFigures:
-    found = GateFigures(destination=name, gate=state, limits=WITH_BREAKER, hold=hold)
+    found = GateFigures(destination=name, at=NOW, gate=state, limits=WITH_BREAKER, hold=hold)
     return replace(found, **more)
 
 

@@ -16,6 +16,7 @@ from redrive.model.event import EventAttributes, NewEvent
 from redrive.model.gate import Hold
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, read_rate
+from redrive.model.replay import AutoReplay, Pace
 from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
@@ -182,6 +183,23 @@ def test_every_limit_is_listed_with_its_default() -> None:
         written = None if default == "none" else default.strip("`")
         value = written if name == "over_retry_rate" else read_rate(written, name=name)
         assert getattr(usual, name) == value, name
+
+
+def test_every_field_of_an_automatic_replay_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "replay.md", "By itself")
+    batch, age, cycles = [listed[name][0].strip("`") for name in ("batch", "max_age", "cycles")]
+
+    assert list(listed) == list(AutoReplay.__struct_fields__)
+    written = AutoReplay(schedule="* * * * *", batch=int(batch), max_age=age, cycles=int(cycles))
+    assert written == AutoReplay(schedule="* * * * *")
+
+
+def test_every_option_of_a_replay_is_told() -> None:
+    text = (GUIDES / "replay.md").read_text(encoding="utf-8")
+
+    for name in Pace.__struct_fields__:
+        assert f"`{name}`" in text
+        assert f"`--{name.replace('_', '-')}`" in text
 
 
 def test_every_hold_is_listed() -> None:

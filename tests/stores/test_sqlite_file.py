@@ -23,10 +23,18 @@ from redrive.errors import (
 )
 from redrive.model.limits import Breaker
 from redrive.model.settlement import Delivered
-from redrive.store import Allowance, ClaimRequest, Entry, Settled
+from redrive.store import (
+    Allowance,
+    ClaimRequest,
+    Entry,
+    NewReplay,
+    Query,
+    Selection,
+    Settled,
+)
 from redrive.stores.sqlite import SqliteStore, claiming, schema
 from redrive.stores.sqlite.connection import translated
-from redrive.testing.conformance.world import an_event
+from redrive.testing.conformance.world import BILLING, OPERATOR, a_fault, an_event, entries
 
 
 @asynccontextmanager
@@ -57,6 +65,50 @@ async def test_stores_that_start_at_once_migrate_once(tmp_path: Path) -> None:
     assert versions == [schema.LATEST] * 6
     for store in stores:
         await store.close()
+
+
+async def test_dead_letters_of_the_first_schema_can_be_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "redrive.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:1])
+        patch.setattr(schema, "LATEST", 1)
+        async with a_store(path) as store:
+            await store.register([BILLING])
+            events = [an_event({"n": number}) for number in range(3)]
+            await store.append(entries(*events), routes_version=1, all_or_nothing=True)
+    old = apsw.Connection(str(path))
+    fault = msgspec.json.encode(a_fault()).decode()
+    old.execute(
+        "UPDATE redrive_deliveries SET status = 3, reason = 'terminal', settled_at = 1, "
+        "fault = ?, group_id = 'hurts', attempts = 1, token = 1 WHERE id = 1",
+        (fault,),
+    )
+    old.close()
+
+    async with a_store(path) as store:
+        assert store.schema_version == schema.LATEST > 1
+        new = NewReplay(selection=Selection(query=Query(group="hurts")))
+        replay = await store.start_replay(new, actor=OPERATOR)
+        await store.advance_replays()
+        allowance = Allowance(destination="billing", total=9)
+        request = ClaimRequest(
+            worker="w",
+            allowances=(allowance,),
+            generations=("default",),
+            lease=timedelta(seconds=9),
+        )
+        leased = (await store.claim(request)).deliveries
+        settled = [Settled(lease=one.lease, settlement=Delivered()) for one in leased]
+        refused = await store.settle(settled)
+        await store.advance_replays()
+        [after] = await store.replays()
+
+        assert replay is not None
+        assert [one.event for one in leased] == events
+        assert list(refused) == []
+        assert (after.state, after.delivered) == ("done", 1)
 
 
 async def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import msgspec
 from redrive.model.settlement import Failed, FailureReason
 from redrive.observer import DeadLettered, Observer, Rescued
 from redrive.policies.recovery import deadline_passed, not_to_wait, recover
-from redrive.store import DeliveryQueue, Gates, Inspection, Rescue
+from redrive.store import DeliveryQueue, Gates, Inspection, Replays, Rescue
 
 __all__ = ["MOST_AT_ONCE", "DutyStore", "expire", "rescue", "shed"]
 
 MOST_AT_ONCE = 200
 
 
-class DutyStore(DeliveryQueue, Gates, Inspection, Protocol):
+class DutyStore(DeliveryQueue, Gates, Inspection, Replays, Protocol):
     """What the duties need of a store."""
 
 

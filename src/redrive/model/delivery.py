@@ -8,6 +8,7 @@ from typing import NewType
 
 import msgspec
 
+from redrive.model.edit import Edit
 from redrive.model.event import Event, EventId
 from redrive.model.outcome import Exchange, Fault
 from redrive.model.settlement import FailureReason
@@ -132,6 +133,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known of one delivery except its event's payload.
 
     `exchange` is of the last failed attempt of this cycle; lists leave it out.
+    `payload` is what it carries instead of its event's, once a person has edited it. `replay` is
+    the replay that sent it last, and `auto_replays` how often a schedule did.
     """
 
     id: DeliveryId
@@ -162,6 +165,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
     exchange: Exchange | None = None
+    payload: msgspec.Raw | None = None
+    edits: tuple[Edit, ...] = ()
+    replay: int | None = None
+    auto_replays: int = 0
 
     @property
     def is_dead_letter(self) -> bool:

@@ -37,11 +37,15 @@ from redrive.observer import (
     LeasesLost,
     Operated,
     Published,
+    ReplayEnded,
+    ReplayStarted,
+    ReplayStopped,
     Rescued,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    WaveSent,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
@@ -140,6 +144,12 @@ class PrometheusObserver:
         self._pauses = _Counter(
             "redrive_auto_pauses_total", "Destinations the engine itself paused.", "destination"
         )
+        self._replays = _Counter(
+            "redrive_replays_total", "Replays of many that reached a state.", "state"
+        )
+        self._replayed = _Counter(
+            "redrive_replays_sent_total", "Dead letters that replays of many sent again."
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
 
     def notice(self, fact: Fact) -> None:
@@ -192,6 +202,12 @@ class PrometheusObserver:
             case HealthChecked(destination=destination, error=error):
                 result = "unhealthy" if error else "healthy"
                 self._checks.add(self._destinations.name(destination), result)
+            case ReplayStarted():
+                self._replays.add("started")
+            case WaveSent(deliveries=deliveries):
+                self._replayed.add(by=len(deliveries))
+            case ReplayStopped() | ReplayEnded():
+                self._replays.add(str(fact.replay.state))
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):

@@ -32,9 +32,14 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...] = ()
 
     @property
+    def carried(self) -> msgspec.Raw:
+        """The payload a try carries, as JSON: the event's, unless a person has edited it."""
+        return self.event.payload if self.delivery.payload is None else self.delivery.payload
+
+    @property
     def payload(self) -> object:
-        """The event's payload, decoded."""
-        return msgspec.json.decode(self.event.payload)
+        """The payload a try carries, decoded."""
+        return msgspec.json.decode(self.carried)
 
 
 class Looking(Desk):

@@ -24,7 +24,7 @@ from redrive.stores.codec import micros, read_cursor, write_cursor
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Tables
 
-__all__ = ["MemoryInspection"]
+__all__ = ["MemoryInspection", "fits"]
 
 Place = tuple[int, int]
 _TOP_TENANTS = 3
@@ -35,7 +35,7 @@ class MemoryInspection(Tables):
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
         with self._lock:
-            found = [row for row in self._rows.values() if _fits(row, query)]
+            found = [row for row in self._rows.values() if fits(row, query)]
             found.sort(key=_place, reverse=True)
             heads = self._heads()
             rows, next_cursor = self._cut(found, cursor, limit)
@@ -75,7 +75,7 @@ class MemoryInspection(Tables):
         with self._lock:
             members: dict[str, list[Row]] = {}
             for row in self._rows.values():
-                if row.group is not None and _fits(row, query):
+                if row.group is not None and fits(row, query):
                     members.setdefault(row.group, []).append(row)
             groups = sorted((_group(rows) for rows in members.values()), key=lambda one: one.id)
             groups.sort(key=lambda one: (one.count, one.last_seen), reverse=True)
@@ -148,7 +148,8 @@ class MemoryInspection(Tables):
         )
 
 
-def _fits(row: Row, query: Query) -> bool:
+def fits(row: Row, query: Query) -> bool:
+    """Tell whether a query finds a row."""
     event, fault = row.event, row.fault
     return (
         row.status is query.status
@@ -193,7 +194,8 @@ def _most_first(tenant: tuple[str, int]) -> tuple[int, str]:
 
 def _searchable(row: Row) -> str:
     error = f"{row.fault.error_class}\n{row.fault.message}" if row.fault else ""
-    return f"{error}\n{bytes(row.event.payload).decode()}".lower()
+    payloads = bytes(row.event.payload).decode(), bytes(row.carried.payload).decode()
+    return "\n".join([error, *payloads]).lower()
 
 
 def _place(row: Row) -> Place:

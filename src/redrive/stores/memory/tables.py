@@ -15,7 +15,7 @@ from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.gate import BreakerChange, Gate
 from redrive.store import Entry, Serving
-from redrive.stores.memory.row import Row
+from redrive.stores.memory.row import Record, Row
 
 __all__ = ["Heads", "Identity", "Lane", "Tables", "Waiter"]
 
@@ -63,6 +63,8 @@ class Tables:
         self._gates: dict[str, Gate] = {}
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
+        self._replays: dict[int, Record] = {}
+        self._schedules: dict[str, datetime] = {}
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order

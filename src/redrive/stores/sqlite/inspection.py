@@ -24,10 +24,12 @@ from redrive.store import (
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
+    edits_from,
     exchange_from,
     fault_from,
     from_micros,
     maybe_from_micros,
+    maybe_raw,
     micros,
     read_cursor,
     resolution_from,
@@ -39,6 +41,7 @@ from redrive.stores.sqlite.log import count, read_routes
 
 __all__ = [
     "STATUSES",
+    "conditions_of",
     "figures",
     "find",
     "find_deliveries",
@@ -83,6 +86,10 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
     ("log", "d.log", attempts_from),
     ("cycles", "d.cycles", cycles_from),
+    ("payload", "d.payload", maybe_raw),
+    ("edits", "d.edits", edits_from),
+    ("replay", "d.replay", None),
+    ("auto_replays", "d.auto_replays", None),
 )
 """Each field of a `Delivery`, where it is kept, and how it is read."""
 
@@ -106,6 +113,7 @@ _TEXT = """(
     instr(lower(d.fault ->> 'message'), lower(?))
     OR instr(lower(d.fault ->> 'error_class'), lower(?))
     OR instr(lower(e.document -> 'payload'), lower(?))
+    OR instr(lower(d.payload), lower(?))
 )"""
 _GROUPS = """
 WITH found AS MATERIALIZED (
@@ -176,7 +184,7 @@ def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit
     """Carry out `Inspection.find`."""
     is_settled = query.status in {Status.DELIVERED, Status.FAILED}
     time = "d.settled_at" if is_settled else "d.enqueued_at"
-    conditions, values = _conditions(query, time)
+    conditions, values = conditions_of(query, time)
     if cursor is not None:
         conditions.append(f"({time}, d.id) < (?, ?)")
         values += read_cursor(cursor)
@@ -198,7 +206,7 @@ def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit
 
 def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence[Group]:
     """Carry out `Inspection.groups`."""
-    conditions, values = _conditions(query, "d.settled_at")
+    conditions, values = conditions_of(query, "d.settled_at")
     statement = _GROUPS.format(where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]))
     return tuple(
         Group(
@@ -228,7 +236,7 @@ def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence
     )
 
 
-def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
+def conditions_of(query: Query, time: str) -> tuple[list[str], list[object]]:
     """Return a query as conditions with their values; `time` is the column its times are about."""
     # The status is written out, not bound: only so does SQLite use the partial indexes.
     conditions = [f"d.status = {STATUSES.index(query.status)}"]
@@ -239,7 +247,7 @@ def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
             values.append(_only_asterisks(value) if name == "event_type" else value)
     if query.text is not None:
         conditions.append(_TEXT)
-        values += [query.text] * 3
+        values += [query.text] * 4
     if query.since is not None:
         conditions.append(f"{time} >= ?")
         values.append(micros(query.since))

@@ -35,11 +35,14 @@ from redrive.testing.conformance.outages import (
     ShedConformance,
 )
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
+from redrive.testing.conformance.replaying import ReplaysConformance, SurveyConformance
 from redrive.testing.conformance.rescuing import (
     DeadlineConformance,
     RescueConformance,
     SuspectConformance,
 )
+from redrive.testing.conformance.scheduling import EditConformance, ScheduleConformance
+from redrive.testing.conformance.sending import SendingConformance
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
 from redrive.testing.conformance.telling import ExchangeConformance, WorkerConformance
 from redrive.testing.conformance.transitions import TransitionConformance
@@ -84,6 +87,11 @@ class StoreConformance(
     FigureConformance,
     ReplayConformance,
     InterventionConformance,
+    ReplaysConformance,
+    SendingConformance,
+    SurveyConformance,
+    ScheduleConformance,
+    EditConformance,
     AuditConformance,
     WaitingConformance,
 ):
