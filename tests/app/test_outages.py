@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections import Counter
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -73,6 +72,14 @@ def checked(store: str, health: Health, *, breaker: Breaker = LONG, every: str =
     return gateway
 
 
+async def time_passes(gateway: Gateway) -> None:
+    """Let a little time pass, and whoever has something to do about it do so, threads too."""
+    gateway.kit.clock.advance("250ms")
+    for _ in range(5):
+        await gateway.operations.gates()
+        await gateway.kit.clock.sleep(0)
+
+
 async def test_a_healthy_answer_ends_the_open_time_early(store: str) -> None:
     """It moves the breaker, and is the first of the probes that must succeed."""
     health = Health(*[False], ConnectionError("refused"), None)
@@ -123,11 +130,9 @@ async def test_timeout_of_a_check_is_how_long_an_answer_may_take(store: str) -> 
     gateway.script = [DOWN]
     async with gateway.kit, gateway.app.worker():
         await gateway.publish()
-        for _ in range(2000):
-            gateway.kit.clock.advance("20ms")
-            await gateway.kit.clock.sleep(0)
-            if gateway.recorder.of(HealthChecked):
-                break
+        async with asyncio.timeout(20):
+            while not gateway.recorder.of(HealthChecked):
+                await time_passes(gateway)
 
         assert gateway.recorder.of(HealthChecked)[0].error == "no answer within 3s"
         assert isinstance((await gateway.gate()).gate.breaker, Open)
@@ -199,14 +204,9 @@ async def test_of_many_workers_one_asks_at_a_time(store: str) -> None:
         async with gateway.app.worker(), gateway.app.worker(), gateway.app.worker():
             async with asyncio.timeout(20):
                 while len(health.asked) < 4:
-                    gateway.kit.clock.advance("500ms")
-                    for _ in range(5):
-                        await gateway.operations.gates()
-                        await gateway.kit.clock.sleep(0)
+                    await time_passes(gateway)
 
-        gaps = [later - earlier for earlier, later in pairwise(health.asked)]
-        # The clock may go on by a step or two between the lease of a check and its question.
-        assert all(gap >= 3 for gap in gaps)
+        assert len(health.asked) <= health.asked[-1] // 5
 
 
 async def test_on_open_gives_up_what_comes_due_while_the_breaker_is_open(store: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from redrive import Breaker, Event, NewEvent, Query, Redrive, Retry, Snooze
 from redrive.model.delivery import Status
 from redrive.model.outcome import Faulted, Nature
+from redrive.model.settlement import Requeued
 from redrive.policies.waiting import Waiting, WaitReason
+from redrive.store import Allowance, ClaimRequest, Rescue
 from redrive.testing import Kit
 from tests.app.test_limits import BUSY, DOWN, FAULT, OK, Gateway
 
@@ -295,6 +297,37 @@ async def test_status_counts_what_waits_for_what(store: str) -> None:
 
         [figures] = (await gateway.operations.status()).destinations
         assert (figures.pending, figures.waiting, figures.retrying, figures.due) == (4, 2, 1, 2)
+
+
+async def test_a_suspect_and_a_crashed_delivery_say_so(store: str) -> None:
+    app = Redrive("memory://")
+    app.handler("order.*", name="billing")(print)
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        found = []
+        for crashes in (1, 2):
+            await _crash(app, kit, crashes=crashes)
+            found.append((await reasons(app))[0])
+            kit.clock.advance("1m")
+        found += await reasons(app)
+
+    assert found == [WaitReason.RECOVERY, WaitReason.RECOVERY, WaitReason.SUSPECT]
+
+
+async def _crash(app: Redrive, kit: Kit, *, crashes: int) -> None:
+    """Let the delivery be claimed by a worker that dies with it, and be taken back."""
+    session = await app._session()  # noqa: SLF001 - no public act crashes a worker
+    request = ClaimRequest(
+        worker="doomed",
+        allowances=(Allowance(destination="billing", total=1),),
+        generations=("default",),
+        lease=timedelta(seconds=15),
+    )
+    [leased] = (await session.store.claim(request)).deliveries
+    kit.clock.advance("15s")
+    when = kit.clock.now() + timedelta(seconds=30)
+    requeued = Requeued(when=when, crashes=crashes, last_crash_at=kit.clock.now())
+    assert list(await session.store.rescue([Rescue(leased.lease, requeued)])) == []
 
 
 async def _heard_of(gateway: Gateway) -> None:
