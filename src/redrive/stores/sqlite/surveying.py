@@ -115,7 +115,7 @@ def start_scheduled(connection: apsw.Connection, *, due: Due, now: datetime) -> 
             found = rows(connection, _NEGLECTED, (number, oldest, schedule.cycles, schedule.batch))
             new = NewReplay(selection=Selection(ids=tuple(one for (one,) in found)))
             actor = Actor(SCHEDULER, schedule.schedule)
-            replay = start(connection, new, actor=actor, now=now)
+            replay = start(connection, new, actor=actor, now=now) if found else None
             started += [] if replay is None else [replay]
     return started
 
