@@ -18,7 +18,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignor
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY) ## see events delivered, retried, dead-lettered and replayed
+demo: $(READY) ## watch a shop through kill -9, an outage, a bug and a replay
 	@$(BIN)/redrive demo
 
 test: $(READY) ## run the tests (ARGS="-k breaker" narrows them, JOBS=8 spreads them)

@@ -24,21 +24,26 @@ if TYPE_CHECKING:
         UsageError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.health import HealthCheck
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
-    from redrive.observer import BreakerChanged, DeadLettered
+    from redrive.model.replay import AutoReplay
+    from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
-    from redrive.store import Query
+    from redrive.store import Query, Replay
     from redrive.transports.http import http
 
 __all__ = [
+    "AutoReplay",
     "Breaker",
     "BreakerChanged",
     "Cancel",
     "ConfigurationError",
     "DeadLettered",
+    "DestinationPaused",
     "Event",
+    "HealthCheck",
     "IdempotencyConflictError",
     "NewEvent",
     "NotFoundError",
@@ -50,6 +55,8 @@ __all__ = [
     "Receipt",
     "Redrive",
     "RedriveError",
+    "Replay",
+    "ReplayStopped",
     "Retry",
     "SchemaError",
     "Severity",
@@ -69,8 +76,10 @@ __all__ = [
 _HOMES = (
     "redrive.errors",
     "redrive.model.event",
+    "redrive.model.health",
     "redrive.model.limits",
     "redrive.model.outcome",
+    "redrive.model.replay",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",

@@ -29,7 +29,7 @@ from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
 from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
-from redrive.observers.hooks import BreakerHook, FailureHook, Hooks
+from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
 from redrive.session import Session, Sessions, SessionWorker
@@ -48,6 +48,8 @@ __all__ = ["Redrive"]
 H = TypeVar("H", bound=Handler)
 F = TypeVar("F", bound=FailureHook)
 B = TypeVar("B", bound=BreakerHook)
+P = TypeVar("P", bound=PauseHook)
+R = TypeVar("R", bound=ReplayHook)
 
 
 class Redrive:
@@ -99,6 +101,16 @@ class Redrive:
     def on_breaker(self, hook: B) -> B:
         """Declare a function to be told when a destination's breaker opens or closes."""
         self._hooks.on_breaker(hook)
+        return hook
+
+    def on_pause(self, hook: P) -> P:
+        """Declare a function to be told when a destination was paused, but not by a person."""
+        self._hooks.on_pause(hook)
+        return hook
+
+    def on_replay_stopped(self, hook: R) -> R:
+        """Declare a function to be told when a replay stops itself."""
+        self._hooks.on_replay_stopped(hook)
         return hook
 
     def observe(self, observer: Observer) -> None:
@@ -160,7 +172,12 @@ class Redrive:
     @property
     def operations(self) -> Operations:
         """Everything a person may do."""
-        return Operations(self._store, self._observers, to_change=self._store_to_change)
+        return Operations(
+            self._store,
+            self._observers,
+            to_change=self._store_to_change,
+            payload_limit=self.settings.payload_limit,
+        )
 
     async def drain(self) -> Tally:
         """Deliver everything that is due now, here, and tell what came of it."""

@@ -12,11 +12,14 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
-from redrive.model.limits import Breaker, Limits, Rate, read_rate
+from redrive.model.health import HealthCheck
+from redrive.model.limits import Breaker, Limits, OverRetryRate, Rate, read_rate
 from redrive.model.pattern import check_pattern
+from redrive.model.replay import AutoReplay
+from redrive.policies.profiles import read_profile
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
-from redrive.transport import Blueprint, Endpoint, Transport, Way
+from redrive.transport import Addressed, Blueprint, Endpoint, Transport, Way
 from redrive.transports.function import FunctionTransport, Handler
 
 __all__ = [
@@ -37,6 +40,7 @@ _REPLAY_RATE = "100/s"
 class DestinationOptions(TypedDict, total=False):
     """The terms of a destination and its limits; see `policies.terms.Terms` and `model.limits`."""
 
+    profile: str
     retry: Retry
     retry_overrides: Mapping[str, Retry]
     timeout: Duration
@@ -47,10 +51,13 @@ class DestinationOptions(TypedDict, total=False):
     snooze_age: Duration
     order: Order | str
     breaker: Breaker | None
+    health: HealthCheck | None
     rate: Rate | str | None
     retry_rate: Rate | str | None
+    over_retry_rate: OverRetryRate
     replay_rate: Rate | str | None
     retry_budget: float | None
+    auto_replay: AutoReplay | None
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -119,9 +126,10 @@ def declare_handler(
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
-    order, limits, terms = _read_options(given)
+    known, terms = _read_options(given)
+    _check_health(terms.health, known["limits"], function)
     declaration = Declaration(
-        Destination(name=title, patterns=patterns, order=order, limits=limits),
+        Destination(name=title, patterns=patterns, **known),
         terms,
         lambda ports: FunctionTransport(
             function, terms=terms, executor=ports.executor, batch=batch
@@ -137,9 +145,10 @@ def declare_destination(
     """Return the declaration of a destination that is reached by a transport."""
     refuse_unknown(options, DestinationOptions.__annotations__, what="destination option")
     given = dict(options)
-    if isinstance(transport, Blueprint):
+    if isinstance(transport, Blueprint) and "profile" not in given:
         given.setdefault("breaker", Breaker())
-    order, limits, terms = _read_options(given)
+    known, terms = _read_options(given)
+    _check_health(terms.health, known["limits"], transport)
 
     def make_transport(ports: Ports) -> Transport:
         if isinstance(transport, Blueprint):
@@ -147,14 +156,24 @@ def declare_destination(
         return transport
 
     return Declaration(
-        Destination(name=name, patterns=patterns, order=order, limits=limits),
+        Destination(name=name, patterns=patterns, **known),
         terms,
         make_transport,
     )
 
 
-def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
+class _Known(TypedDict):
+    """What the store knows of a destination beside its name and patterns."""
+
+    order: Order
+    limits: Limits
+    auto_replay: AutoReplay | None
+
+
+def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
     """Split the options of a destination into what the store knows and what the worker does."""
+    if "profile" in options:
+        options = {**read_profile(options.pop("profile")), **options}
     given = options.pop("order", Order.NONE)
     try:
         order = Order(given)
@@ -170,11 +189,40 @@ def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
         breaker=_read_breaker(options.pop("breaker", None)),
         rate=read_rate(options.pop("rate", None), name="rate"),
         retry_rate=read_rate(options.pop("retry_rate", _RETRY_RATE), name="retry_rate"),
+        over_retry_rate=options.pop("over_retry_rate", "delay"),
         replay_rate=read_rate(options.pop("replay_rate", _REPLAY_RATE), name="replay_rate"),
         retry_budget=options.pop("retry_budget", None),
         concurrency=options.get("concurrency"),
     )
-    return order, limits, Terms(retry_overrides=tuple(overrides.items()), **options)
+    auto_replay = _read_auto_replay(options.pop("auto_replay", None))
+    known = _Known(order=order, limits=limits, auto_replay=auto_replay)
+    return known, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_auto_replay(value: object) -> AutoReplay | None:
+    if value is None or isinstance(value, AutoReplay):
+        return value
+    raise ConfigurationError(
+        f"auto_replay is {value!r}; pass an AutoReplay, such as "
+        'AutoReplay(schedule="*/15 * * * *"), or None for none.'
+    )
+
+
+def _check_health(health: HealthCheck | None, limits: Limits, way: object) -> None:
+    if health is None:
+        return
+    if limits.breaker is None:
+        raise ConfigurationError(
+            "A health check ends the open time of a breaker early, and this destination has no "
+            "breaker; pass breaker=Breaker() beside health."
+        )
+    if isinstance(health.ask, str):
+        if not isinstance(way, Addressed):
+            raise ConfigurationError(
+                f"The health check asks {health.ask!r}, which only http(...) can do; pass a "
+                "function that raises when the destination is down."
+            )
+        way.health_url(health.ask)
 
 
 def _read_breaker(value: object) -> Breaker | None:

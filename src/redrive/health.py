@@ -9,7 +9,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -23,6 +23,7 @@ import msgspec
 from redrive.clock import Clock
 from redrive.errors import ConfigurationError, StoreError
 from redrive.executor import Executor, RunningDuty
+from redrive.model.gate import GateFigures
 from redrive.observer import (
     Fact,
     StoreBack,
@@ -50,7 +51,7 @@ class Metrics(Protocol):
 
     content_type: str
 
-    def render(self, figures: Figures | None = None) -> bytes:
+    def render(self, figures: Figures | None = None, gates: Sequence[GateFigures] = ()) -> bytes:
         """Return all series as text. May be called from any thread."""
 
 
@@ -209,30 +210,30 @@ class HealthEndpoint:
         if self._metrics is None:
             hint = "metrics need prometheus-client: pip install 'redrive[metrics]'"
             return _say(HTTPStatus.NOT_FOUND, {"error": hint})
-        text = self._metrics.render(self._ask_figures())
+        text = self._metrics.render(*self._ask_figures())
         return Answer(HTTPStatus.OK, self._metrics.content_type, text)
 
-    def _ask_figures(self) -> Figures | None:
-        """Return the store's figures, or none if it does not give them in time."""
+    def _ask_figures(self) -> tuple[Figures | None, Sequence[GateFigures]]:
+        """Return the store's figures and gates, or none if it does not give them in time."""
         if self._loop is None:
-            return None
+            return None, ()
         reading = self._read_figures()
         try:
             asked = asyncio.run_coroutine_threadsafe(reading, self._loop)
         except RuntimeError:  # the loop is closed: the worker has ended meanwhile
             reading.close()
-            return None
+            return None, ()
         try:
             return asked.result(_SCRAPE_SECONDS)
         except (StoreError, TimeoutError, concurrent.futures.CancelledError):
             asked.cancel()
-            return None
+            return None, ()
 
-    async def _read_figures(self) -> Figures:
+    async def _read_figures(self) -> tuple[Figures, Sequence[GateFigures]]:
         async with self._reading:
             if self._store is None:
                 self._store = await self._open_store()
-            return await self._store.figures()
+            return await self._store.figures(), await self._store.gates()
 
     async def _tick(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import LeasesLost, Observer, WorkerWedged
 from redrive.pipeline.deliver import Carrier
-from redrive.store import Store
+from redrive.store import Serving, Store
 
 __all__ = ["Heartbeat"]
 
@@ -31,6 +31,7 @@ class Heartbeat:
         open_store: Callable[[], Awaitable[Store]],
         carrier: Carrier,
         lease: timedelta,
+        serving: Serving,
         clock: Clock,
         observer: Observer,
         on_missed: Callable[[], None],
@@ -40,6 +41,8 @@ class Heartbeat:
         self._open_store = open_store
         self._carrier = carrier
         self._lease = lease
+        self._serving = serving
+        self._is_announced = False
         self._clock = clock
         self._observer = observer
         self._on_missed = on_missed
@@ -79,6 +82,9 @@ class Heartbeat:
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
         refused = await store.heartbeat(self._worker, leases, lease=self._lease)
+        if not self._is_announced:
+            await store.announce(self._worker, self._serving)
+            self._is_announced = True
         # A lease settled between the list and the beat is not lost.
         held = frozenset(self._carrier.leases()) if refused else frozenset()
         lost = tuple(lease for lease in refused if lease in held)

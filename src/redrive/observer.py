@@ -13,24 +13,30 @@ from redrive.model.event import EventId, Receipt
 from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
-from redrive.store import Overdue
+from redrive.store import Overdue, Replay
 
 __all__ = [
     "BreakerChanged",
     "Claimed",
     "DeadLettered",
+    "DestinationPaused",
     "Fact",
     "HandlerStuck",
+    "HealthChecked",
     "LeasesLost",
     "Observer",
     "Observers",
     "Operated",
     "Published",
+    "ReplayEnded",
+    "ReplayStarted",
+    "ReplayStopped",
     "Rescued",
     "Settlements",
     "SettlementsRefused",
     "StoreBack",
     "StoreLost",
+    "WaveSent",
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
@@ -122,6 +128,45 @@ class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
     """Who changed it; nobody but the results of attempts when empty."""
 
 
+class DestinationPaused(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine itself paused a destination, which waits for a person to resume it."""
+
+    destination: str
+    why: str
+
+
+class HealthChecked(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination whose breaker is open was asked for its health; `error` is empty if well."""
+
+    destination: str
+    error: str = ""
+
+
+class ReplayStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A person, or a schedule, began to replay many dead letters."""
+
+    replay: Replay
+
+
+class WaveSent(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay sent letters again: a wave, or a part of a large one."""
+
+    replay: Replay
+    deliveries: tuple[DeliveryId, ...]
+
+
+class ReplayStopped(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay stopped itself because too many letters failed again."""
+
+    replay: Replay
+
+
+class ReplayEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """Every letter of a replay had its turn."""
+
+    replay: Replay
+
+
 class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
     """A handler neither ended at its time-out nor within the grace after it."""
 
@@ -174,13 +219,14 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, or a destination."""
+    """A person changed deliveries, a destination, or a replay."""
 
     action: str
     by: str
     why: str
     deliveries: tuple[DeliveryId, ...] = ()
     destination: str = ""
+    replay: int | None = None
 
 
 Fact = (
@@ -192,6 +238,12 @@ Fact = (
     | Rescued
     | DeadLettered
     | BreakerChanged
+    | DestinationPaused
+    | HealthChecked
+    | ReplayStarted
+    | WaveSent
+    | ReplayStopped
+    | ReplayEnded
     | HandlerStuck
     | WorkerWedged
     | WorkerStarted

@@ -10,10 +10,11 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
+from redrive.model.health import HealthCheck
 from redrive.model.outcome import Outcome
 from redrive.policies.terms import Terms
 
-__all__ = ["Blueprint", "Closing", "Endpoint", "Transport", "Way"]
+__all__ = ["Addressed", "Blueprint", "Checkable", "Closing", "Endpoint", "Transport", "Way"]
 
 
 class Transport(Protocol):
@@ -36,6 +37,25 @@ class Closing(Protocol):
 
     async def close(self) -> None:
         """Let go of connections; called when a worker ends. A later `send` opens new ones."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A transport that can ask its destination for its health without delivering anything."""
+
+    async def check_health(self, health: HealthCheck) -> str:
+        """Ask the URL or path that the check names; return what is wrong, nothing if it is well.
+
+        Cancelling it is how a time-out ends it.
+        """
+
+
+@runtime_checkable
+class Addressed(Protocol):
+    """A blueprint whose transports are `Checkable` by a URL, or a path at their own."""
+
+    def health_url(self, target: str) -> str:
+        """Return the URL that a health check asks, or say what is wrong with it."""
 
 
 @runtime_checkable

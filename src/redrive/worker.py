@@ -26,7 +26,7 @@ from redrive.pipeline.admit import admit, starves
 from redrive.pipeline.claim import Claimer
 from redrive.pipeline.deliver import Carrier, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
-from redrive.store import Claim, Store
+from redrive.store import Claim, Serving, Store
 from redrive.transport import Closing, Endpoint
 
 __all__ = ["Tally", "Worker", "WorkerSettings"]
@@ -113,7 +113,9 @@ class Worker:
             store=store,
             worker=self.id,
             lease=settings.lease,
+            endpoints=endpoints,
             clock=clock,
+            executor=executor,
             observer=observer,
             on_store_lost=self._lose_store,
         )
@@ -122,6 +124,7 @@ class Worker:
             open_store=open_store,
             carrier=self._carrier,
             lease=settings.lease,
+            serving=Serving(destinations=tuple(self._endpoints), generations=settings.generations),
             clock=clock,
             observer=observer,
             on_missed=self._caretaker.hold_back,
@@ -164,6 +167,8 @@ class Worker:
             asyncio.create_task(self._heartbeat.tick()),
             asyncio.create_task(self._caretaker.run()),
         ]
+        if not until_idle:  # whoever waits for idleness asks for the checks itself
+            chores.append(asyncio.create_task(self._caretaker.examiner.run()))
         for chore in chores:
             chore.add_done_callback(self._quit_if_broken)
         try:
@@ -195,13 +200,14 @@ class Worker:
                 self._is_wedged = True
                 return
             self._progress.clear()
+            replayed = self._caretaker.sent
             is_reached = await self._turn(claims=True)
             if not is_reached:
                 await wait_at_most(self._stopping, self._pause, self._clock)
-            elif until_idle and self._is_idle():
-                return
-            else:
+            elif not until_idle or not self._is_idle():
                 await self._rest()
+            elif not await self._caretaker.attend() and self._caretaker.sent == replayed:
+                return
 
     async def _turn(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.
@@ -252,6 +258,7 @@ class Worker:
         self.tally.refused += len(decisions) - len(accepted)
         for one in accepted:
             self.tally.count(one.settled.settlement)
+        self._caretaker.heed(one.leased.kind for one in accepted)
 
     async def _claim(self, *, is_settled: bool) -> Claim | None:
         running = self._carrier.running()

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from redrive import (
+    AutoReplay,
     Breaker,
     Event,
+    HealthCheck,
     NewEvent,
     PayloadError,
     Query,
@@ -26,14 +28,16 @@ from redrive.declaration import DestinationOptions, HandlerOptions, Ports
 from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.limits import Limits
 from redrive.model.outcome import Outcome
+from redrive.model.replay import Pace
 from redrive.observer import HandlerStuck
 from redrive.policies.terms import Terms
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_limits, test_terms
+from tests.app import test_auto_replay, test_limits, test_outages, test_replays, test_terms
 from tests.app.recorder import Recorder
+from tests.http import test_health_checks
 
 ONCE = Retry(max_attempts=1)
 
@@ -219,9 +223,13 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         order="park",
         breaker=Breaker(failures=9),
         rate="50/s",
+        profile="critical",
+        health=HealthCheck(print),
         retry_rate="20/s",
+        over_retry_rate="delay",
         replay_rate="10/s",
         retry_budget=0.5,
+        auto_replay=AutoReplay(schedule="0 3 * * *"),
     )
     async with Kit(app) as kit:
         await app.publish("order.paid", 1, key="order-42")
@@ -254,11 +262,13 @@ TERMS: Mapping[str, Callable[..., object]] = {
     "transient": test_terms.test_transient_lists_what_is_retried_all_the_same,
     "snooze_limit": test_terms.test_snooze_limit_bounds_how_often_a_delivery_is_put_off,
     "snooze_age": test_terms.test_snooze_age_bounds_for_how_long_a_delivery_is_put_off,
+    "health": test_outages.test_a_healthy_answer_ends_the_open_time_early,
 }
 LIMITS: Mapping[str, Callable[..., object]] = {
     "breaker": test_limits.test_an_open_breaker_holds_deliveries_and_spends_no_attempt,
     "rate": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
     "retry_rate": test_limits.test_retry_rate_bounds_retries_and_nothing_else,
+    "over_retry_rate": test_outages.test_over_retry_rate_gives_up_the_retries_above_it,
     "replay_rate": test_limits.test_replay_rate_bounds_replays_and_nothing_else,
     "retry_budget": test_limits.test_retry_budget_bounds_retries_by_the_first_attempts_there_were,
     "concurrency": test_limits.test_concurrency_of_a_destination_is_shared_by_all_workers,
@@ -271,6 +281,14 @@ BREAKER: Mapping[str, Callable[..., object]] = {
     "open_for": test_limits.test_open_for_is_how_long_until_the_first_probe,
     "successes": test_limits.test_successes_of_probes_close_the_breaker,
     "probes": test_limits.test_probes_is_how_many_are_under_way_while_it_is_half_open,
+    "on_open": test_outages.test_on_open_gives_up_what_comes_due_while_the_breaker_is_open,
+    "ramp": test_outages.test_ramp_is_how_long_the_pace_of_what_waited_grows,
+}
+HEALTH: Mapping[str, Callable[..., object]] = {
+    "ask": test_outages.test_a_healthy_answer_ends_the_open_time_early,
+    "every": test_outages.test_every_is_how_often_the_health_is_asked_for,
+    "timeout": test_outages.test_timeout_of_a_check_is_how_long_an_answer_may_take,
+    "method": test_health_checks.test_method_is_how_the_url_is_asked,
 }
 RATE: Mapping[str, Callable[..., object]] = {
     "per_second": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
@@ -280,11 +298,25 @@ DESTINATION = {
     **LIMITS,
     **TERMS,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
+    "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
+    "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
 }
 HANDLER = {
     **DESTINATION,
     "name": test_terms.test_name_is_what_a_destination_is_called,
     "batch": test_terms.test_batch_is_how_many_events_a_handler_takes,
+}
+AUTO_REPLAY: Mapping[str, Callable[..., object]] = {
+    "schedule": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
+    "batch": test_auto_replay.test_batch_bounds_what_one_run_takes,
+    "max_age": test_auto_replay.test_max_age_leaves_what_is_old_for_a_person,
+    "cycles": test_auto_replay.test_cycles_bounds_how_often_one_letter_is_sent,
+}
+PACE: Mapping[str, Callable[..., object]] = {
+    "canary": test_replays.test_canary_is_how_many_go_first,
+    "largest_wave": test_replays.test_largest_wave_bounds_how_many_go_at_once,
+    "failure_limit": test_replays.test_failure_limit_is_the_share_of_a_wave_that_may_fail,
+    "rate": test_replays.test_rate_bounds_what_is_sent,
 }
 RETRY: Mapping[str, Callable[..., object]] = {
     "max_attempts": test_terms.test_max_attempts_counts_the_first_try,
@@ -307,6 +339,9 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(Limits.__struct_fields__, LIMITS, id="Limits"),
         pytest.param(Breaker.__struct_fields__, BREAKER, id="Breaker"),
         pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
+        pytest.param(HealthCheck.__struct_fields__, HEALTH, id="HealthCheck"),
+        pytest.param(AutoReplay.__struct_fields__, AUTO_REPLAY, id="AutoReplay"),
+        pytest.param(Pace.__struct_fields__, PACE, id="Pace"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -314,5 +349,13 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
 ) -> None:
     """A key that nothing reads is a promise that nobody keeps."""
     assert sorted(keys) == sorted(shown)
-    collected = {**vars(test_limits), **vars(test_terms), **globals()}
+    elsewhere = (
+        test_auto_replay,
+        test_health_checks,
+        test_limits,
+        test_outages,
+        test_replays,
+        test_terms,
+    )
+    collected = {name: test for one in elsewhere for name, test in vars(one).items()} | globals()
     assert all(collected[test.__name__] is test for test in shown.values())

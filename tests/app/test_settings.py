@@ -130,7 +130,7 @@ def test_an_unknown_option_of_a_handler_is_refused_with_a_suggestion() -> None:
 
 
 def test_an_unknown_option_of_a_destination_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(ConfigurationError, match="option 'batch'; there are retry, retry_over"):
+    with pytest.raises(ConfigurationError, match="option 'batch'; there are profile, retry"):
         Redrive("memory://").destination("billing", "order.*", transport=None, batch=3)  # type: ignore[arg-type, call-arg]
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive import Breaker, Redrive, Transient
+from redrive import Breaker, HealthCheck, Redrive, Transient
 from redrive.cli.session import current_user
 from tests.cli.shell import Shell, Shop
 
@@ -201,7 +201,7 @@ def test_the_audit_log_tells_what_was_done_to_destinations(shell: Shell, shop: S
         (["breaker", "open", "billing", "--why", "their deploy"], "breaker open"),
     ],
 )
-def test_the_status_says_in_a_word_why_a_destination_is_held(
+def test_the_status_says_why_a_destination_is_held_and_how_much_of_it(
     act: Sequence[str], word: str, shell: Shell, shop: Shop
 ) -> None:
     shop.publish({"order": 1})
@@ -210,7 +210,7 @@ def test_the_status_says_in_a_word_why_a_destination_is_held(
     said = lines(shell("status").out)
 
     [billing] = [number for number, line in enumerate(said) if line.startswith("billing ")]
-    assert said[billing + 1] == word
+    assert said[billing + 1] == f"{word}, 1 held"
     assert said[billing + 2].startswith("mail ")
 
 
@@ -227,8 +227,8 @@ def test_the_status_names_a_limit_only_when_something_waits_for_it(
     calm = lines(shell("status").out)
     shell("publish", "parcel.sent", "2")
 
-    assert "rate limit" not in calm
-    assert "rate limit" in lines(shell("status").out)
+    assert "rate limit" not in " ".join(calm)
+    assert "rate limit, 1 held" in lines(shell("status").out)
 
 
 def test_the_status_has_the_gates_for_programs(shell: Shell, shop: Shop) -> None:
@@ -300,3 +300,28 @@ def test_keys_that_wait_behind_a_dead_letter_are_listed(shell: Shell, shop: Shop
     ), told
     [lane] = shell("destination", "lanes", "--json").json["lanes"]
     assert (lane["destination"], lane["key"], lane["waiting"]) == ("ledger", "ann", 2)
+
+
+def test_a_breaker_says_when_its_health_is_asked_for_next(shell: Shell, shop: Shop) -> None:
+    async def work(app: Redrive) -> None:
+        @app.handler(
+            "parcel.*",
+            name="gateway",
+            breaker=Breaker(failures=1, open_for="1h", on_open="dead_letter"),
+            health=HealthCheck(print, every="30m"),
+            over_retry_rate="dead_letter",
+        )
+        async def send(event: object) -> None:
+            raise Transient("no route to host")
+
+        await app.close()
+        await app.publish("parcel.sent", 1)
+        await app.drain()
+
+    shop.do(work)
+
+    breakers = " ".join(shell("breaker", "list").out.split())
+    limits = " ".join(shell("destination", "list").out.split())
+    assert "tried again in 59 min, its health asked for in 29 min" in breakers
+    assert "above it fail" in limits
+    assert "fails while open" in limits

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from redrive.cli import admin
+from redrive.cli import asking
 from tests.cli.shell import Shell, Shop, ids
 
 
@@ -96,7 +96,7 @@ def test_acting_on_a_group_asks_first(
     shell: Shell, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {"Delete 2 dead letters?": False}
-    monkeypatch.setattr(admin, "_is_attended", lambda: True)
+    monkeypatch.setattr(asking, "is_attended", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, **_: answers.pop(question))
 
     answer = shell("dlq", "delete", "--group", group, "--why", "old")
@@ -130,6 +130,6 @@ def test_the_story_of_a_letter_names_its_group_and_how_many_share_it(
     shared, alone = shell("dlq", "show", "1").out, shell("dlq", "show", "3").out
 
     assert f"Group         {group}, 2 dead letters in all" in shared
-    assert f"redrive dlq replay --group {group}" in shared
+    assert f"redrive replay start --group {group}" in shared
     assert ", 1 dead letter in all" in alone
     assert "--group" not in alone

@@ -8,7 +8,9 @@ import apsw
 import pytest
 
 from redrive import Redrive, Retry, Snooze
+from redrive.model.delivery import Leased
 from redrive.model.event import Event
+from redrive.model.outcome import Exchange, Fault, Faulted, Nature, Outcome
 from tests.cli.shell import Shell, Shop, ids
 
 
@@ -182,8 +184,68 @@ def test_a_pending_delivery_tells_what_it_waits_behind(shell: Shell, shop: Shop)
     shown = shell("delivery", "show", "2").out
 
     assert "behind 1" in listed
-    assert "Pending behind delivery 1 of its key." in shown
+    assert "Waits (order): Delivery 1 of the same key goes first." in shown
     assert "redrive delivery show 1" in shown
+
+
+def test_a_pending_delivery_tells_everything_it_waits_for(shell: Shell, shop: Shop) -> None:
+    shop.publish({"order": 1}, due="1h")
+    shell("destination", "pause", "billing", "--why", "they migrate", "--by", "ann")
+
+    shown = shell("delivery", "show", "1").out
+    told = shell("delivery", "show", "1", "--json").json["waiting"]
+
+    assert "Waits (due): Its due time has not come. Until " in shown
+    assert "Waits (pause): Paused by ann: they migrate." in shown
+    assert "Waits (worker): No worker is alive." in shown
+    assert [one["reason"] for one in told] == ["due", "pause", "worker"]
+
+
+def test_a_dead_letter_shows_what_was_sent_and_answered(shell: Shell, shop: Shop) -> None:
+    exchange = Exchange(
+        method="POST",
+        url="https://api.example.com/hooks",
+        headers={"content-type": "application/json"},
+        size=12,
+        status=422,
+        reason="Unprocessable",
+        answer_headers={"x-request": "r-7"},
+        body="\x1b[31mno such customer\nat line 2",
+        is_cut=True,
+    )
+    fault = Fault(error_class="HTTP 422", message="no such customer", rule="status 422")
+
+    class Refusing:
+        batch = 1
+
+        async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+            return [Faulted(fault=fault, nature=Nature.TERMINAL, exchange=exchange)]
+
+    async def work(app: Redrive) -> None:
+        app.destination("crm", "parcel.*", transport=Refusing())
+        await app.close()
+        await app.publish("parcel.sent", 1)
+        await app.drain()
+
+    shop.do(work)
+
+    shown = shell("dlq", "show", "1").out
+    told = shell("dlq", "show", "1", "--json").json["delivery"]["exchange"]
+
+    for line in (
+        "Request",
+        "  POST https://api.example.com/hooks",
+        "  content-type: application/json",
+        "  (12 bytes)",
+        "Response",
+        "  422 Unprocessable",
+        "  x-request: r-7",
+        "  \\x1b[31mno such customer",
+        "  at line 2",
+        "  … and more, which was not kept.",
+    ):
+        assert line in shown.splitlines()
+    assert (told["status"], told["body"]) == (422, exchange.body)
 
 
 def test_a_dead_letter_is_shown_with_its_whole_story(shell: Shell, shop: Shop) -> None:

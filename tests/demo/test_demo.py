@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import re
+import select
 import shlex
 import signal
 import subprocess
@@ -11,6 +14,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import pytest
@@ -27,7 +31,7 @@ from redrive.demo.narrators.lines import Lines
 from redrive.demo.narrators.picture import Picture
 from redrive.errors import ConfigurationError
 
-FAST = 20.0
+FAST = 10.0
 
 
 class Saboteur(Lines):
@@ -62,43 +66,89 @@ class Saboteur(Lines):
         connection.close()
 
 
-def test_the_demo_ends_with_nothing_lost(capsys: pytest.CaptureFixture[str]) -> None:
+class Told(NamedTuple):
+    code: int
+    text: str
+    left_behind: list[str]
+
+    def numbers(self, pattern: str) -> list[int]:
+        """Return the numbers that stand where the pattern has a group."""
+        found = re.search(pattern, " ".join(self.text.split()))
+        assert found, f"{pattern!r} is not told in\n{self.text}"
+        return [int(one) for one in found.groups()]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """The whole story without a terminal, told once for all who ask about it."""
+    folder, out = tmp_path_factory.mktemp("demo"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        patch.setattr(tempfile, "tempdir", str(folder))
+        code = run_demo(speed=FAST)
+    return Told(code, out.getvalue(), [path.name for path in folder.iterdir()])
+
+
+def test_the_demo_ends_with_nothing_lost(told: Told) -> None:
     """This is the promise, so it is the last thing the demo says."""
-    code = run_demo(plain=True, speed=FAST)
-
-    told = capsys.readouterr().out
-    assert "lost: 0" in told
-    assert code == 0, told
+    assert "lost: 0" in told.text
+    assert told.code == 0, told.text
 
 
-def test_plain_lines_tell_every_act_without_control_characters(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_plain_lines_tell_every_act_without_control_characters(told: Told) -> None:
     """Plain output ends up in logs, where anything but text is noise."""
-    run_demo(plain=True, speed=FAST)
-
-    told = capsys.readouterr().out
-    assert [act for act in range(1, 6) if f"Act {act} of 5" not in told] == []
-    assert "16  search: KeyError: 'category'" in told
-    assert "8  search: ValueError: could not convert string to float: '#'" in told
-    assert all(letter == "\n" or letter.isprintable() for letter in told)
-    assert told.isascii()
+    assert [act for act in range(1, 7) if f"Act {act} of 6" not in told.text] == []
+    assert all(letter == "\n" or letter.isprintable() for letter in told.text)
+    assert told.text.isascii()
 
 
-def test_without_a_terminal_the_story_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody has to know the option to get a readable log."""
-    run_demo(speed=FAST)
+def test_a_killed_worker_s_deliveries_are_taken_over(told: Told) -> None:
+    [held] = told.numbers(r"in the middle of (\d+) deliveries")
 
-    assert "Act 5 of 5" in capsys.readouterr().out
+    assert held > 0
+    assert "Taken over after" in told.text
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_opens_the_breaker_and_what_is_held_spends_no_try(told: Told) -> None:
+    waiting, untried, spent = told.numbers(
+        r"(\d+) orders wait for the warehouse\. (\d+) of them have not spent a single try, "
+        r"and all together only (\d+)"
+    )
+
+    assert "warehouse: breaker open for" in told.text
+    assert untried > waiting / 2
+    assert spent < waiting
+
+
+def test_the_warehouse_never_sees_more_than_it_can_take(told: Told) -> None:
+    """By its own book, and over a few seconds: at this speed, one is short enough to blur."""
+    seen = [int(one) for one in re.findall(r"the warehouse sees +(\d+)/s", told.text)]
+    [limit] = {int(one) for one in re.findall(r"limit (\d+)/s", told.text)}
+
+    assert 0 in seen
+    assert max(seen) > 10
+    assert max(sum(seen[begin : begin + 5]) for begin in range(len(seen))) <= 5 * limit * 1.2
+
+
+def test_the_dead_letters_of_one_bug_are_one_group(told: Told) -> None:
+    [group] = {line.split(maxsplit=1)[1] for line in told.text.splitlines() if "HTTP 422" in line}
+    [letters] = told.numbers(r"became dead letters: (\d+) of them, and one cause")
+
+    assert "voucher GIFT-# is not a number" in group
+    assert letters > 1
+    assert 'the answer was {"error": "voucher GIFT-' in " ".join(told.text.split())
+
+
+def test_a_replay_with_the_wrong_fix_stops_itself_after_the_canary(told: Told) -> None:
+    sent, safe = told.numbers(r"stopped itself: (\d+) letter sent, (\d+) still safe")
+
+    assert sent == 1
+    assert safe > 1
+    assert "no dead letters left" in told.text
+
+
+def test_nothing_is_left_behind(told: Told) -> None:
     """A demo that litters is run once."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    perform(Lines(io.StringIO()), speed=FAST)
-
-    assert list(tmp_path.iterdir()) == []
+    assert told.left_behind == []
 
 
 def test_a_dead_letter_deleted_behind_its_back_is_reported_as_lost() -> None:
@@ -107,21 +157,21 @@ def test_a_dead_letter_deleted_behind_its_back_is_reported_as_lost() -> None:
 
     code = perform(saboteur, speed=FAST)
 
-    told = saboteur.out.getvalue()
-    assert "lost: 1" in told
-    assert "The count does not add up" in told
+    said = saboteur.out.getvalue()
+    assert "lost: 1" in said
+    assert "The count does not add up" in said
     assert code == 1
 
 
 def test_a_finished_delivery_deleted_behind_its_back_does_not_add_up() -> None:
     """It arrived, so it is not lost, but the store's book is wrong."""
-    saboteur = Saboteur(in_act=5, status=2)
+    saboteur = Saboteur(in_act=6, status=2)
 
     code = perform(saboteur, speed=FAST)
 
-    told = saboteur.out.getvalue()
-    assert "lost: 0" in told
-    assert "1 of the expected deliveries are not in the store" in told
+    said = saboteur.out.getvalue()
+    assert "lost: 0" in said
+    assert "1 of the expected deliveries are not in the store" in said
     assert code == 1
 
 
@@ -159,22 +209,42 @@ def test_breaking_it_off_leaves_nothing_behind(tmp_path: Path, signal_number: in
             if "delivered:" in line:
                 break
         demo.send_signal(signal_number)
-        told, complaints = demo.communicate(timeout=20)
+        said, complaints = demo.communicate(timeout=20)
 
     assert complaints == ""
-    assert "Stopped before the end" in told
+    assert "Stopped before the end" in said
     assert demo.returncode == 130
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_command_it_shows_is_one_the_cli_knows() -> None:
+def test_workers_end_with_a_demo_that_was_killed(tmp_path: Path) -> None:
+    """Nobody is left to tell them; they notice."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "redrive", "demo", "--plain"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "delivered:" in line:
+                break
+        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text("ascii").split()
+        workers = [os.pidfd_open(int(one)) for one in children]
+        demo.kill()
+
+    assert len(workers) == 2
+    for one in workers:
+        ended, _, _ = select.select([one], [], [], 20)
+        assert ended
+        os.close(one)
+
+
+def test_every_command_it_shows_is_one_the_cli_knows(told: Told) -> None:
     """People type what they see."""
     prompt = "    $ redrive "
-    out = io.StringIO()
+    shown = {line for line in told.text.splitlines() if line.startswith(prompt)}
 
-    perform(Lines(out), speed=FAST)
-
-    shown = {line for line in out.getvalue().splitlines() if line.startswith(prompt)}
     assert len(shown) >= 5
     for line in sorted(shown):
         arguments = shlex.split(line.removeprefix(prompt))
@@ -182,6 +252,13 @@ def test_every_command_it_shows_is_one_the_cli_knows() -> None:
         while isinstance(command, TyperGroup):
             command = command.commands[arguments.pop(0)]
         command.make_context(command.name, arguments)
+
+
+def test_without_aiohttp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(ConfigurationError, match=r"pip install 'redrive\[http\]'"):
+        run_demo(plain=True)
 
 
 def test_a_speed_that_makes_no_sense_is_refused() -> None:
@@ -208,3 +285,23 @@ def test_a_service_that_missed_an_event_does_not_add_up() -> None:
 
     assert not count.adds_up
     assert count.problems == ["1 lost: event to mail."]
+
+
+def test_an_effect_that_was_repeated_for_no_reason_does_not_add_up() -> None:
+    """At least once is no excuse for a worker that sends twice what was answered."""
+    count = Count(
+        published=1,
+        stored=1,
+        orders_paid=1,
+        orders_written=1,
+        expected=2,
+        effects=2,
+        repeated=1,
+        delivered=2,
+        failed=0,
+        pending=0,
+        unexcused=(("event", "mail"),),
+    )
+
+    assert not count.adds_up
+    assert "took effect more than once" in count.problems[0]

@@ -14,9 +14,13 @@ from redrive.config import Settings
 from redrive.declaration import HandlerOptions, Ports, declare_handler
 from redrive.model.event import EventAttributes, NewEvent
 from redrive.model.gate import Hold
+from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, read_rate
+from redrive.model.replay import AutoReplay, Pace
+from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
+from redrive.policies.waiting import WaitReason
 from tests.docs.pages import (
     ROOT,
     anchors_of,
@@ -135,11 +139,39 @@ def test_every_preset_is_listed_as_it_is() -> None:
 def test_every_field_of_a_breaker_is_listed_with_its_default() -> None:
     listed = table_of(GUIDES / "limits.md", "Breakers")
     written = {name: cells[0].strip("`") for name, cells in listed.items() if name != "rate"}
-    durations = {name: written.pop(name) for name in ("window", "open_for")}
+    texts = {name: written.pop(name) for name in ("window", "open_for", "on_open", "ramp")}
 
     assert list(listed) == list(Breaker.__struct_fields__)
     counts = {name: int(value) for name, value in written.items()}
-    assert Breaker(**durations, **counts) == Breaker()  # type: ignore[arg-type]
+    assert Breaker(**texts, **counts) == Breaker()  # type: ignore[arg-type]
+
+
+def test_every_field_of_a_health_check_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "limits.md", "Health checks")
+    written = {name: cells[0].strip("`") for name, cells in listed.items() if name != "ask"}
+
+    assert list(listed) == list(HealthCheck.__struct_fields__)
+    assert HealthCheck(print, **written) == HealthCheck(print)  # type: ignore[arg-type]
+
+
+def test_every_profile_is_listed_as_it_is() -> None:
+    listed = table_of(GUIDES / "limits.md", "Profiles")
+
+    assert list(listed) == list(PROFILES)
+    for name, (failures, open_for, attempts, base, timeout) in listed.items():
+        assert PROFILES[name] == Profile(
+            breaker=Breaker(failures=int(failures), open_for=open_for),
+            retry=Retry(max_attempts=int(attempts), base=base),
+            timeout=timeout,
+        )
+
+
+def test_every_reason_to_wait_is_listed() -> None:
+    text = (GUIDES / "limits.md").read_text(encoding="utf-8")
+    _, _, table = text.partition("| reason | it waits for |")
+    cells = [line.split("|")[1] for line in table.splitlines()[2:] if line.startswith("|")]
+
+    assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == list(WaitReason)
 
 
 def test_every_limit_is_listed_with_its_default() -> None:
@@ -148,8 +180,26 @@ def test_every_limit_is_listed_with_its_default() -> None:
 
     assert sorted([*listed, "breaker"]) == sorted(Limits.__struct_fields__)
     for name, (default, _) in listed.items():
-        value = None if default == "none" else read_rate(default.strip("`"), name=name)
+        written = None if default == "none" else default.strip("`")
+        value = written if name == "over_retry_rate" else read_rate(written, name=name)
         assert getattr(usual, name) == value, name
+
+
+def test_every_field_of_an_automatic_replay_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "replay.md", "By itself")
+    batch, age, cycles = [listed[name][0].strip("`") for name in ("batch", "max_age", "cycles")]
+
+    assert list(listed) == list(AutoReplay.__struct_fields__)
+    written = AutoReplay(schedule="* * * * *", batch=int(batch), max_age=age, cycles=int(cycles))
+    assert written == AutoReplay(schedule="* * * * *")
+
+
+def test_every_option_of_a_replay_is_told() -> None:
+    text = (GUIDES / "replay.md").read_text(encoding="utf-8")
+
+    for name in Pace.__struct_fields__:
+        assert f"`{name}`" in text
+        assert f"`--{name.replace('_', '-')}`" in text
 
 
 def test_every_hold_is_listed() -> None:

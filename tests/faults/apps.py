@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from redrive import Event, Redrive, Retry
+from redrive import Breaker, Event, Redrive, Retry, Terminal, http
 from redrive.clock import SystemClock
 
 App = Callable[[Path], Redrive]
@@ -116,6 +116,19 @@ def blocked(folder: Path, *, timeout: str = "500ms") -> Redrive:
     return app
 
 
+def sluggish(folder: Path) -> Redrive:
+    """Blocks the event loop for as long as the event says, and then goes on."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="sluggish", timeout="30s")
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        threading.Event().wait(event.payload["seconds"])
+        record(folder, event, "done")
+
+    return app
+
+
 def obstinate(folder: Path) -> Redrive:
     """One event blocks the event loop for ever, and may do so for long."""
     return blocked(folder, timeout="10m")
@@ -147,5 +160,67 @@ def stuck(folder: Path) -> Redrive:
     def hung(event: Payload) -> None:
         record(folder, event, "begun")
         threading.Event().wait()
+
+    return app
+
+
+def probed(folder: Path) -> Redrive:
+    """Sends events to the service whose URL is in the folder, with two probes at a time."""
+    app = make_app(folder)
+    app.destination(
+        "service",
+        "thing.*",
+        transport=http(
+            (folder / "url").read_text("utf-8"),
+            headers={"x-process": str(os.getpid())},
+            allow_private=True,
+        ),
+        retry=Retry(max_attempts=50, base="50ms", cap="200ms"),
+        breaker=Breaker(failures=3, open_for="1s", successes=20, probes=2, ramp="2s"),
+        retry_rate=None,
+    )
+    return app
+
+
+def ordered(folder: Path, *, order: str) -> Redrive:
+    """Keeps the order of keys, and refuses what is marked until somebody has mended it."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="ordered", order=order, retry=never_again, replay_rate=None)
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        await clock.sleep(0.001)
+        if event.payload.get("is_bad") and not (folder / "mended").exists():
+            raise Terminal("it is marked")
+        record(folder, event, "done")
+
+    return app
+
+
+def parking(folder: Path) -> Redrive:
+    """Keeps later events of a key behind one that has failed."""
+    return ordered(folder, order="park")
+
+
+def blocking(folder: Path) -> Redrive:
+    """Stops altogether when one has failed."""
+    return ordered(folder, order="block")
+
+
+def skipping(folder: Path) -> Redrive:
+    """Goes on with the key of one that has failed."""
+    return ordered(folder, order="skip")
+
+
+def mending(folder: Path) -> Redrive:
+    """Refuses everything until there is a file named `fixed`, and then takes 2 ms for each."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="mending", retry=never_again, replay_rate=None)
+    async def handle(event: Payload) -> None:
+        if not (folder / "fixed").exists():
+            raise Terminal("not yet")
+        await clock.sleep(0.002)
+        record(folder, event, "done")
 
     return app

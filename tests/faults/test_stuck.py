@@ -95,3 +95,19 @@ def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(machine_of: Machine
     worker.send(signal.SIGINT)
 
     assert worker.wait(within=4) == 70
+
+
+def test_a_handler_that_blocks_the_event_loop_for_many_leases_keeps_its_lease(
+    machine_of: MachineOf,
+) -> None:
+    """The heartbeat does not share its loop, so nobody else takes the delivery."""
+    machine = machine_of("sluggish")
+    machine.publish([{"number": 1, "seconds": 4}])
+    machine.start_worker()
+    machine.until_written("begun", 1, within=10)
+    machine.start_worker()
+    machine.until_settled(within=20)
+
+    assert machine.journal("begun") == machine.journal("done") == {1: 1}
+    assert machine.of("sluggish").delivered == 1
+    assert machine.figures().refused_settlements == 0

@@ -54,6 +54,29 @@ async def test_an_id_stays_the_same_over_every_try_and_replay(receiver: Receiver
         Webhook(KEY).verify(one.body, dict(one.headers))
 
 
+async def test_an_edited_payload_is_what_is_sent_and_signed(receiver: Receiver) -> None:
+    app = Redrive("memory://")
+    transport = http(receiver.url, signing_keys=KEY, allow_private=True)
+    app.destination("crm", "order.*", transport=transport, retry=AT_ONCE)
+    receiver.answers(answer(422), answer(503))
+
+    async with app:
+        receipt = await app.publish("order.paid", {"order": 42})
+        await app.drain()
+        await app.operations.edit(1, {"order": "42"}, by="ann", why="they want text")
+        tally = await app.drain()
+
+    assert (tally.retried, tally.delivered) == (1, 1)
+    assert receiver.ids == [receipt.event_id] * 3
+    assert [one.body for one in receiver.requests] == [
+        b'{"order":42}',
+        b'{"order":"42"}',
+        b'{"order":"42"}',
+    ]
+    for one in receiver.requests:
+        Webhook(KEY).verify(one.body, dict(one.headers))
+
+
 async def test_one_worker_uses_its_connection_again_and_a_later_one_starts_anew(
     receiver: Receiver,
 ) -> None:

@@ -4,35 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
+from redrive.model.destination import Destination
 from redrive.model.event import Event, Receipt
-from redrive.model.gate import BreakerChange, Gate, Open
+from redrive.model.gate import Bucket, Closed, Gate, Open
 from redrive.model.limits import Limits
+from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.settlement import FailureReason, Snoozed
 from redrive.policies.gate import Passage, Turnstile, passage
+from redrive.policies.outage import Shedding
+from redrive.policies.replay import Decision
 from redrive.store import (
+    Advance,
     Allowance,
     Append,
     Blame,
     Claim,
     ClaimRequest,
     Conflict,
+    Due,
     Entry,
     Group,
+    NewReplay,
     Overdue,
     Page,
     Query,
+    Replay,
     Report,
+    Reported,
     Rescue,
+    Selection,
+    Serving,
     Settled,
+    ShedBlame,
 )
 from redrive.stores.memory import MemoryStore
-from redrive.stores.memory.row import Row
+from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
 from redrive.testing.conformance.world import a_fault
 
@@ -412,7 +425,7 @@ class NeverFreesTheProbeOfACrashedWorker(Mutant):
 
 
 class CountsResultsOfOldGenerations(Mutant):
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         current = [
             msgspec.structs.replace(one, generation=self._gate(one.destination).breaker.generation)
             for one in batch
@@ -439,6 +452,143 @@ class ForgetsWhatWaited(Mutant):
         gate = self._gate(destination)
         self._gates[destination] = msgspec.structs.replace(gate, reopened_at=None)
         return is_new
+
+
+class HasNoRamp(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        gate, found = super()._passage(destination, now)
+        return gate, msgspec.structs.replace(found, paced=1_000)
+
+
+class TakesNoTokensFromTheRamp(Mutant):
+    def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
+        super()._leave(destination, turnstile, now)
+        gate = self._gates[destination]
+        self._gates[destination] = msgspec.structs.replace(gate, ramp=Bucket())
+
+
+class ChecksWithoutALease(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        begun = await super().begin_check(destination, every=every, lease=timedelta(0))
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, next_check=self._clock.now())
+        return begun
+
+
+class ChecksAgainAtOnce(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        return await super().begin_check(destination, every=timedelta(0), lease=lease)
+
+
+class NeverFreesACheckThatHangs(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        return await super().begin_check(destination, every=every, lease=timedelta(days=1))
+
+
+class ChecksWhatAPersonOpened(Mutant):
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        state = self._gate(destination).breaker
+        begun = await super().begin_check(destination, every=every, lease=lease)
+        is_forced = isinstance(state, Open) and state.until is None
+        return state.generation if is_forced else begun
+
+
+class IgnoresTheHealthOfADestination(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        return await super().report([one for one in batch if not one.is_check], chance=chance)
+
+
+class BelievesAnUnhealthyDestination(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        well = [
+            msgspec.structs.replace(one, is_success=True) if one.is_check else one for one in batch
+        ]
+        return await super().report(well, chance=chance)
+
+
+class PausesAgainAndAgain(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        reported = await super().report(batch, chance=chance)
+        paused = tuple(one.destination for one in batch if one.pause)
+        return msgspec.structs.replace(reported, paused=paused)
+
+
+class PausesWithoutAudit(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        entries = list(self._audit)
+        reported = await super().report(batch, chance=chance)
+        self._audit = entries
+        return reported
+
+
+class GivesUpWhatIsHeld(Mutant):
+    def _shedding(self, destination: str, now: datetime) -> Shedding | None:
+        is_open = isinstance(self._gate(destination).breaker, Open)
+        found = super()._shedding(destination, now)
+        return found or (Shedding(reason=FailureReason.CIRCUIT_OPEN) if is_open else None)
+
+
+class GivesUpWhilePaused(Mutant):
+    def _shedding(self, destination: str, now: datetime) -> Shedding | None:
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, pause=None)
+        found = super()._shedding(destination, now)
+        self._gates[destination] = gate
+        return found
+
+
+class GivesUpEveryKind(Mutant):
+    def _shedding(self, destination: str, now: datetime) -> Shedding | None:
+        found = super()._shedding(destination, now)
+        return found and msgspec.structs.replace(found, kind=None)
+
+
+class GivesUpNothing(Mutant):
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        return ()
+
+
+class GivesUpWithoutALimit(Mutant):
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        return await super().shed(blame=blame, limit=1_000)
+
+
+class GivesUpBeforeTheDueTime(Mutant):
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        for row in self._rows.values():
+            row.due = min(row.due, self._clock.now())
+        return await super().shed(blame=blame, limit=limit)
+
+
+class KeepsOlderExchanges(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        before = row.exchange
+        super()._carry_out(settled, row, now=now)
+        row.exchange = row.exchange or before
+
+
+class LosesExchanges(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        super()._carry_out(settled, row, now=now)
+        row.exchange = None
+
+
+class ForgetsWhatWorkersServe(Mutant):
+    async def announce(self, worker: str, serving: Serving) -> None:
+        self._workers[worker] = self._clock.now()
+
+
+class RemembersWhatRetiredWorkersServed(Mutant):
+    async def retire(self, worker: str) -> None:
+        self._workers.pop(worker, None)
 
 
 class SharesOneGate(Mutant):
@@ -476,6 +626,210 @@ class BlamesOneDestinationForAll(Mutant):
         self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
     ) -> Sequence[DeliveryId]:
         return await super().cancel(ids, blame=lambda _: blame("billing"), actor=actor)
+
+
+class SendsWhatFailsLater(Mutant):
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+        selection = Selection(query=record.replay.query)
+        record.items |= {row.id: row.token for row in self._selected(selection)}
+        return super()._take_letters(record, count)
+
+
+class CountsNoNewcomers(Mutant):
+    def _newcomers(self, record: Record) -> int:
+        return 0
+
+
+class CountsWhatFailsAgainAsNew(Mutant):
+    def _newcomers(self, record: Record) -> int:
+        return super()._newcomers(record) + record.replay.failed
+
+
+class SendsEverythingAtOnce(Mutant):
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+        return super()._take_letters(record, len(record.items))
+
+
+class DecidesAndSendsInTwoSteps(Mutant):
+    async def advance_replays(self) -> Advance:
+        before = {number: one.replay for number, one in self._replays.items()}
+        await self._clock.sleep(0)
+        for number, one in self._replays.items():
+            if number in before:
+                counts = {"delivered": one.replay.delivered, "failed": one.replay.failed}
+                one.replay = msgspec.structs.replace(before[number], **counts)
+        return await super().advance_replays()
+
+
+class NeverStopsReplays(Mutant):
+    def _decide(self, record: Record, *, now: datetime) -> Decision:
+        failed_before = record.replay.failed
+        wave = msgspec.structs.replace(record.replay.wave, failed_before=failed_before)
+        record.replay = msgspec.structs.replace(record.replay, wave=wave)
+        return super()._decide(record, now=now)
+
+
+class StopsReplaysAtEveryFailure(Mutant):
+    def _decide(self, record: Record, *, now: datetime) -> Decision:
+        wave = msgspec.structs.replace(record.replay.wave, is_canary=True)
+        record.replay = msgspec.structs.replace(record.replay, wave=wave)
+        return super()._decide(record, now=now)
+
+
+class ReplaysIgnoreTheirRate(Mutant):
+    def _decide(self, record: Record, *, now: datetime) -> Decision:
+        record.replay = msgspec.structs.replace(record.replay, bucket=Bucket())
+        return super()._decide(record, now=now)
+
+
+class ResendsWhatFailedAgain(Mutant):
+    def _is_untouched(self, row: Row, token: int) -> bool:
+        return row.is_dead_letter
+
+
+class ReplaysResolvedLetters(Mutant):
+    def _is_untouched(self, row: Row, token: int) -> bool:
+        return row.status is Status.FAILED and row.token == token
+
+
+class SendsWhatWaitsBehindADeadLetter(Mutant):
+    def _sendable(self, rows: Sequence[Row]) -> list[Row]:
+        return list(rows)
+
+
+class WaitsForLettersThatCannotRun(Mutant):
+    def _held(self, record: Record) -> int:
+        return 0
+
+
+class WaitsForNothing(Mutant):
+    def _held(self, record: Record) -> int:
+        return record.replay.under_way
+
+
+class SendsBlockingLettersOneByOne(Mutant):
+    def _blocks_as_a_whole(self, row: Row) -> bool:
+        return False
+
+
+class CountsOnlyWhileReplaysRun(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        if row.sender is not None and row.sender.replay.state is not ReplayState.RUNNING:
+            row.sender = None
+        super()._carry_out(settled, row, now=now)
+
+
+class CountsOnlyWhatIsSettled(Mutant):
+    def _recover(self, rescue: Rescue, row: Row, *, now: datetime) -> None:
+        row.sender = None
+        super()._recover(rescue, row, now=now)
+
+
+class CountsReplaysByHandForOthers(Mutant):
+    async def replay(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+    ) -> Sequence[DeliveryId]:
+        senders = {row.id: row.sender for row in self._found(ids)}
+        replayed = await super().replay(ids, actor=actor, generation=generation)
+        for row in self._found(replayed):
+            row.sender = senders[row.id]
+        return replayed
+
+
+class ResumesWithoutACanary(Mutant):
+    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        wave = self._replays[replay_id].replay.wave
+        is_new = await super().resume_replay(replay_id, actor=actor)
+        record = self._replays[replay_id]
+        record.replay = msgspec.structs.replace(record.replay, wave=wave)
+        return is_new
+
+
+class GoesOnAfterACancel(Mutant):
+    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        is_new = await super().cancel_replay(replay_id, actor=actor)
+        if is_new:
+            await super().start_replay(NewReplay(selection=Selection(query=Query())), actor=actor)
+        return is_new
+
+
+class SchedulesRunTwice(Mutant):
+    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+        before = dict(self._schedules)
+        started = await super().start_scheduled(due=due)
+        self._schedules |= before
+        return started
+
+
+class SchedulesIgnoreGates(Mutant):
+    def _is_free(self, destination: Destination) -> bool:
+        return not any(one.replay.state is ReplayState.RUNNING for one in self._replays.values())
+
+
+class SchedulesOverlap(Mutant):
+    def _is_free(self, destination: Destination) -> bool:
+        gate = self._gate(destination.name)
+        return gate.pause is None and isinstance(gate.breaker, Closed)
+
+
+class SchedulesIgnoreAge(Mutant):
+    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+        ageless = msgspec.structs.replace(schedule, max_age=timedelta(days=9999))
+        return super()._neglected(destination, ageless, now=now)
+
+
+class SchedulesNeverGiveUp(Mutant):
+    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+        endless = msgspec.structs.replace(schedule, cycles=9999)
+        return super()._neglected(destination, endless, now=now)
+
+
+class SchedulesTakeEverything(Mutant):
+    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+        large = msgspec.structs.replace(schedule, batch=9999)
+        return super()._neglected(destination, large, now=now)
+
+
+class SchedulesTakeTheFirstAgain(Mutant):
+    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+        large = msgspec.structs.replace(schedule, batch=9999)
+        found = super()._neglected(destination, large, now=now)
+        return sorted(found, key=lambda row: row.id)[: schedule.batch]
+
+
+class EditsTheEvent(Mutant):
+    async def edit(self, delivery_id: DeliveryId, **given: Any) -> bool:  # noqa: ANN401 - as given
+        is_done = await super().edit(delivery_id, **given)
+        if is_done:
+            row = self._rows[delivery_id]
+            for index, entry in enumerate(self._log):
+                if entry.event is row.event:
+                    self._log[index] = Entry(row.carried, entry.destinations)
+        return is_done
+
+
+class EditsWhatIsNoDeadLetter(Mutant):
+    async def edit(self, delivery_id: DeliveryId, **given: Any) -> bool:  # noqa: ANN401 - as given
+        row = self._rows.get(delivery_id)
+        if row is not None:
+            row.payload = given["payload"]
+            given["before"] = given["payload"]
+        return await super().edit(delivery_id, **given)
+
+
+class ForgetsEditsOnReplay(Mutant):
+    def _begin_cycle(
+        self,
+        row: Row,
+        by: str,
+        generation: str | None,
+        *,
+        now: datetime,
+        sender: Record | None = None,
+    ) -> None:
+        super()._begin_cycle(row, by, generation, now=now, sender=sender)
+        if len(row.cycles) > 1:
+            row.payload = None
 
 
 class NeverWaits(Mutant):

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,20 @@ from redrive.errors import (
     StoreUnavailableError,
     TransactionError,
 )
-from redrive.store import Entry
+from redrive.model.limits import Breaker
+from redrive.model.settlement import Delivered
+from redrive.store import (
+    Allowance,
+    ClaimRequest,
+    Entry,
+    NewReplay,
+    Query,
+    Selection,
+    Settled,
+)
 from redrive.stores.sqlite import SqliteStore, claiming, schema
 from redrive.stores.sqlite.connection import translated
-from redrive.testing.conformance.world import an_event
+from redrive.testing.conformance.world import BILLING, OPERATOR, a_fault, an_event, entries
 
 
 @asynccontextmanager
@@ -56,6 +67,50 @@ async def test_stores_that_start_at_once_migrate_once(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_dead_letters_of_the_first_schema_can_be_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "redrive.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:1])
+        patch.setattr(schema, "LATEST", 1)
+        async with a_store(path) as store:
+            await store.register([BILLING])
+            events = [an_event({"n": number}) for number in range(3)]
+            await store.append(entries(*events), routes_version=1, all_or_nothing=True)
+    old = apsw.Connection(str(path))
+    fault = msgspec.json.encode(a_fault()).decode()
+    old.execute(
+        "UPDATE redrive_deliveries SET status = 3, reason = 'terminal', settled_at = 1, "
+        "fault = ?, group_id = 'hurts', attempts = 1, token = 1 WHERE id = 1",
+        (fault,),
+    )
+    old.close()
+
+    async with a_store(path) as store:
+        assert store.schema_version == schema.LATEST > 1
+        new = NewReplay(selection=Selection(query=Query(group="hurts")))
+        replay = await store.start_replay(new, actor=OPERATOR)
+        await store.advance_replays()
+        allowance = Allowance(destination="billing", total=9)
+        request = ClaimRequest(
+            worker="w",
+            allowances=(allowance,),
+            generations=("default",),
+            lease=timedelta(seconds=9),
+        )
+        leased = (await store.claim(request)).deliveries
+        settled = [Settled(lease=one.lease, settlement=Delivered()) for one in leased]
+        refused = await store.settle(settled)
+        await store.advance_replays()
+        [after] = await store.replays()
+
+        assert replay is not None
+        assert [one.event for one in leased] == events
+        assert list(refused) == []
+        assert (after.state, after.delivered) == ("done", 1)
+
+
 async def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "redrive.db"
     async with a_store(path):
@@ -83,6 +138,65 @@ async def test_a_newer_schema_that_only_adds_is_accepted(tmp_path: Path) -> None
         await store.append([Entry(an_event(), ())], routes_version=0, all_or_nothing=True)
 
         assert (await store.figures()).events == 1
+
+
+async def test_a_file_of_the_first_schema_goes_on_with_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "redrive.db"
+    with monkeypatch.context() as old:
+        old.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:1])
+        old.setattr(schema, "LATEST", 1)
+        connection = apsw.Connection(str(path))
+        assert schema.migrate(connection, name="old") == 1
+        _fill(connection)
+        connection.close()
+
+    async with a_store(path) as store:
+        assert store.schema_version == schema.LATEST > 1
+        claim = await store.claim(
+            ClaimRequest(
+                worker="w1",
+                allowances=(Allowance(destination="billing", total=9),),
+                generations=("default",),
+                lease=timedelta(seconds=15),
+            )
+        )
+        settled = [
+            Settled(lease=one.lease, settlement=Delivered(), exchange=None)
+            for one in claim.deliveries
+        ]
+        assert list(await store.settle(settled)) == []
+        [gate] = await store.gates()
+
+        assert len(settled) == 2
+        assert gate.limits.breaker == Breaker(failures=7)
+        assert [(one.id, one.serving) for one in await store.workers()] == [("w1", None)]
+
+
+def _fill(connection: apsw.Connection) -> None:
+    """Leave work as the first release did: documents without the fields that came later."""
+    limits = {"breaker": {"failures": 7}, "retry_rate": {"per_second": 100.0, "burst": 10.0}}
+    destination = {"name": "billing", "patterns": ["order.*"], "order": "none", "limits": limits}
+    connection.execute(
+        "INSERT INTO redrive_destinations (name, document) VALUES (?, ?)",
+        ("billing", msgspec.json.encode(destination).decode()),
+    )
+    connection.execute(
+        "INSERT INTO redrive_gates VALUES (1, ?)",
+        ('{"breaker":{"type":"closed","in_a_row":2}}',),
+    )
+    for _ in range(2):
+        event = an_event()
+        connection.execute(
+            "INSERT INTO redrive_events (id, type, destinations, document) VALUES (?, ?, ?, ?)",
+            (event.id, event.type, '["billing"]', msgspec.json.encode(event).decode()),
+        )
+        connection.execute(
+            "INSERT INTO redrive_deliveries "
+            "(position, destination, is_ready, priority, generation, due, enqueued_at) "
+            "VALUES (last_insert_rowid(), 1, 1, 0, 'default', 0, 0)"
+        )
 
 
 async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:

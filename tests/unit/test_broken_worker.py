@@ -14,7 +14,7 @@ from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import Delivery, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
-from redrive.store import Blame
+from redrive.store import Blame, Serving
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 
@@ -64,6 +64,7 @@ async def test_a_heartbeat_that_stumbles_goes_on() -> None:
             on_progress=lambda: None,
         ),
         lease=timedelta(seconds=4),
+        serving=Serving(destinations=(), generations=()),
         clock=clock,
         observer=observer,
         on_missed=lambda: None,

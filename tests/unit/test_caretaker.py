@@ -13,6 +13,7 @@ from redrive.observer import Observers
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.testing.conformance.world import World, an_event
+from redrive.testing.fakes import InlineExecutor
 
 LEASE = timedelta(seconds=30)
 observers = Observers()
@@ -37,7 +38,9 @@ class Running:
             store=world.store,
             worker="caretaker",
             lease=LEASE,
+            endpoints=(),
             clock=world.clock,
+            executor=InlineExecutor(),
             observer=observers,
             on_store_lost=lambda _: self.caretaker.hold_back(),
         )

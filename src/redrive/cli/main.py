@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from redrive.cli import admin, destinations, inspect
+from redrive.cli import admin, destinations, editing, inspect, replays
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
+from redrive.cli.top import top
 
 __all__ = ["main"]
 
@@ -37,7 +38,8 @@ app = typer.Typer(
     epilog=_EPILOG,
     **_PLAIN,
 )
-dlq = typer.Typer(help="Look at dead letters; replay, resolve or delete them.", **_PLAIN)
+dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve or delete them.", **_PLAIN)
+replay = typer.Typer(help="Replay many dead letters, one first; follow and steer it.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
 destination = typer.Typer(help="Look at destinations; pause and resume them.", **_PLAIN)
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
@@ -67,6 +69,7 @@ def _options(
 
 
 @dlq.callback(invoke_without_command=True)
+@replay.callback(invoke_without_command=True)
 @delivery.callback(invoke_without_command=True)
 @destination.callback(invoke_without_command=True)
 @breaker.callback(invoke_without_command=True)
@@ -80,7 +83,14 @@ def demo(
     *,
     plain: Annotated[bool, typer.Option("--plain", help="Lines of text, no live picture.")] = False,
 ) -> None:
-    """See events delivered, retried, dead-lettered and replayed."""
+    """Watch a small shop for most of a minute: nothing is lost.
+
+    Two worker processes bring its orders to two HTTP services on this machine, over a store in a
+    temporary folder. A worker is killed, a service goes down and its breaker opens, it comes back
+    with a bug, and dead letters are replayed, first with a fix that does not work. In the end the
+    shop's receipts, the services' ledgers and the store are compared: the exit code is 0 only if
+    everything has arrived.
+    """
     from redrive.demo import run_demo
 
     raise typer.Exit(run_demo(plain=plain))
@@ -127,7 +137,9 @@ def worker(
 app.command()(admin.init)
 app.command()(admin.publish)
 app.command()(inspect.status)
+app.command()(top)
 app.add_typer(dlq, name="dlq")
+app.add_typer(replay, name="replay")
 app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
@@ -138,8 +150,17 @@ dlq.command("list")(inspect.list_dead_letters)
 dlq.command("groups")(inspect.groups)
 dlq.command("show")(inspect.show)
 dlq.command("replay")(admin.replay)
+dlq.command("edit")(editing.edit)
 dlq.command("resolve")(admin.resolve)
 dlq.command("delete")(admin.delete)
+
+replay.command("plan")(replays.plan)
+replay.command("start")(replays.start)
+replay.command("list")(replays.list_replays)
+replay.command("show")(replays.show)
+replay.command("pause")(replays.pause)
+replay.command("resume")(replays.resume)
+replay.command("cancel")(replays.cancel)
 
 delivery.command("list")(inspect.list_deliveries)
 delivery.command("show")(inspect.show)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from redrive.app import Redrive
 
-__all__ = ["current_user", "in_session"]
+__all__ = ["current_user", "in_session", "refuse_empty"]
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ def in_session(
     from redrive.app import Redrive
 
     app = Redrive(store)
-    _refuse_empty(app.settings.store, creates=creates)
+    refuse_empty(app.settings.store, creates=creates)
 
     async def session() -> T:
         try:
@@ -44,8 +44,8 @@ def current_user() -> str:
         return f"uid {os.getuid()}"
 
 
-def _refuse_empty(store: str, *, creates: bool) -> None:
-    """A mistyped address must not look like a store where all is well."""
+def refuse_empty(store: str, *, creates: bool) -> None:
+    """Refuse a store that is not there; a mistyped address must not look as if all were well."""
     from redrive.config import parse_store
     from redrive.errors import StoreUnavailableError, UsageError
 

@@ -1,4 +1,4 @@
-"""The demo: a small shop on the real engine, from first order to final count, in half a minute."""
+"""The demo: a small shop on the real engine, from first order to final count, within a minute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redrive.demo.count import Count
     from redrive.demo.narrator import Narrator
 
@@ -20,6 +22,8 @@ def run_demo(*, plain: bool = False, speed: float = 1.0) -> int:
 
     It is a live picture on a terminal that can show one, and plain lines otherwise or if asked.
     """
+    from importlib.util import find_spec
+
     from redrive.demo.narrators.lines import Lines
     from redrive.demo.narrators.picture import Picture, can_show_picture
     from redrive.errors import ConfigurationError
@@ -27,6 +31,11 @@ def run_demo(*, plain: bool = False, speed: float = 1.0) -> int:
     if not speed > 0:
         raise ConfigurationError(
             f"speed is {speed!r}; it is how many times faster the story runs, such as 1 or 10."
+        )
+    if find_spec("aiohttp") is None:
+        raise ConfigurationError(
+            "The demo delivers to HTTP services of its own, which needs aiohttp; "
+            "install it with: pip install 'redrive[http]'"
         )
     if plain or not can_show_picture():
         return perform(Lines(sys.stdout), speed=speed)
@@ -36,6 +45,7 @@ def run_demo(*, plain: bool = False, speed: float = 1.0) -> int:
 def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
     """Play the story in a temporary folder, tell it to the narrator, and return the exit code."""
     import asyncio
+    from pathlib import Path
     from tempfile import TemporaryDirectory
 
     count: Count | None = None
@@ -44,7 +54,7 @@ def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
         suppress(KeyboardInterrupt, asyncio.CancelledError),
         narrator,
     ):
-        count = asyncio.run(_tell(narrator, f"sqlite:///{folder}/shop.db", speed))
+        count = asyncio.run(_tell(narrator, Path(folder), speed))
     if count is None:
         narrator.stop()
         return _BROKEN_OFF
@@ -52,13 +62,13 @@ def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
     return 0 if count.adds_up else 1
 
 
-async def _tell(narrator: Narrator, store: str, speed: float) -> Count:
+async def _tell(narrator: Narrator, folder: Path, speed: float) -> Count:
     import asyncio
     import signal
 
     from redrive.demo.story import tell
 
-    telling = asyncio.ensure_future(tell(narrator, store=store, speed=speed))
+    telling = asyncio.ensure_future(tell(narrator, folder=folder, speed=speed))
     with suppress(ValueError, RuntimeError):  # only the main thread hears signals
         for name in (signal.SIGHUP, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, telling.cancel)

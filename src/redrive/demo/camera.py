@@ -6,6 +6,7 @@ from collections import deque
 
 from redrive.demo.narrator import Narrator, View
 from redrive.demo.pace import Pace
+from redrive.demo.service import Service
 from redrive.operations import Operations
 from redrive.store import Group
 
@@ -14,15 +15,26 @@ __all__ = ["Camera"]
 _FRAME_SECONDS = 0.12
 _BUCKET_SECONDS = 0.5
 _BUCKETS = 40
+_ARRIVAL_SECONDS = 40
 
 
 class Camera:
-    """Looks at the store through `Operations`, as a dashboard would, and at nothing else."""
+    """Looks at the store through `Operations`, as a dashboard would, and at a service's book."""
 
-    def __init__(self, operations: Operations, narrator: Narrator, pace: Pace) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        narrator: Narrator,
+        pace: Pace,
+        *,
+        service: Service,
+        limit: int,
+    ) -> None:
         self._operations = operations
         self._narrator = narrator
         self._pace = pace
+        self._service = service
+        self._limit = limit
         self._flows: dict[str, deque[float]] = {}
         self._delivered: dict[str, int] = {}
         self._bucket_began = 0.0
@@ -38,6 +50,7 @@ class Camera:
     async def shoot(self) -> View:
         """Show the present moment."""
         figures = await self._operations.status()
+        gates = tuple(await self._operations.gates())
         failed = sum(one.failed for one in figures.destinations)
         if failed != self._failed:
             self._causes, self._failed = tuple(await self._operations.groups()), failed
@@ -51,9 +64,13 @@ class Camera:
             self._bucket_began = now
         view = View(
             elapsed=now,
+            now=figures.now,
             events=figures.events,
             destinations=figures.destinations,
+            gates=gates,
             flows={name: tuple(flow) for name, flow in self._flows.items()},
+            arrivals=self._service.per_second(until=now, seconds=_ARRIVAL_SECONDS),
+            limit=self._limit,
             causes=self._causes,
         )
         self._narrator.show(view)

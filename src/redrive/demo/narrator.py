@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from types import TracebackType
 from typing import Protocol
 
 import msgspec
 
 from redrive.demo.count import Count
+from redrive.model.gate import GateFigures
 from redrive.store import DestinationFigures, Group
 
 __all__ = ["ACTS", "Narrator", "Scene", "View"]
 
-ACTS = ("orders", "retries", "dead letters", "replay", "the count")
+ACTS = ("orders", "kill -9", "an outage", "dead letters", "replay", "the count")
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,12 +26,20 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """The shop at one moment; `flows` are deliveries per second, the latest last."""
+    """The shop at one moment.
 
-    elapsed: float
-    events: int
-    destinations: tuple[DestinationFigures, ...]
-    flows: dict[str, tuple[float, ...]]
+    `flows` are deliveries per second, the latest last; `arrivals` the requests that the warehouse
+    has seen in each of the last seconds, by its own book, and `limit` what it should see at most.
+    """
+
+    elapsed: float = 0.0
+    now: datetime | None = None
+    events: int = 0
+    destinations: tuple[DestinationFigures, ...] = ()
+    gates: tuple[GateFigures, ...] = ()
+    flows: dict[str, tuple[float, ...]] = {}
+    arrivals: tuple[int, ...] = ()
+    limit: int = 0
     causes: tuple[Group, ...] = ()
 
 

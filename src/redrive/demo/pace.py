@@ -20,6 +20,10 @@ class Pace:
         self._speed = speed
         self._began = clock.monotonic()
 
+    def restart(self) -> None:
+        """Let the script begin now."""
+        self._began = self._clock.monotonic()
+
     @property
     def elapsed(self) -> float:
         """Seconds of the script since the beginning."""

@@ -1,16 +1,85 @@
-"""The shop: its app with three destinations, its own table, and its book of what it published."""
+"""The shop: its app with two HTTP destinations, its own table, and its book of receipts."""
 
 from __future__ import annotations
 
+import msgspec
+
 from redrive.app import Redrive
+from redrive.clock import SystemClock
 from redrive.demo.pace import Pace
-from redrive.demo.services import Billing, Mail, Search, Service
-from redrive.model.event import NewEvent, Receipt
+from redrive.model.event import Receipt
+from redrive.model.limits import Breaker, Rate
 from redrive.policies.retry import Proportional, Retry
+from redrive.transports.http import http
 
-__all__ = ["Shop"]
+__all__ = [
+    "DESTINATIONS",
+    "MOST_PER_SECOND",
+    "REPLAYS_PER_SECOND",
+    "RETRIES_PER_SECOND",
+    "Plan",
+    "Shop",
+    "make_app",
+]
 
-_CATEGORIES = ("books", "garden", "kitchen", "toys")
+DESTINATIONS = ("billing", "warehouse")
+_FRESH_PER_SECOND = 20
+RETRIES_PER_SECOND = 15
+REPLAYS_PER_SECOND = 10
+MOST_PER_SECOND = _FRESH_PER_SECOND + RETRIES_PER_SECOND
+"""What the warehouse can take: so many fresh orders, and so many that have waited."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shop and its workers, each a process of its own, have to agree on."""
+
+    store: str
+    billing: str
+    warehouse: str
+    speed: float
+
+
+def make_app(plan: Plan) -> Redrive:
+    """Return the app of the shop, the same in every process."""
+    pace = Pace(SystemClock(), plan.speed)
+    # Said in full, so that a redrive.toml or the environment cannot change the story.
+    app = Redrive(
+        plan.store,
+        payload_limit="1MiB",
+        concurrency=50,
+        lease="3s",
+        grace="2s",
+        poll="1s",
+        generation="demo",
+        generations=["demo"],
+        history=20,
+    )
+    patiently = Retry(
+        max_attempts=30,
+        base=pace.duration(1.0),
+        factor=1.4,
+        cap=pace.duration(3.0),
+        jitter=Proportional(0.3),
+    )
+    # A public address would need no permission; loopback has to be allowed by name.
+    loopback = ("127.0.0.1",)
+    app.destination(
+        "billing",
+        "order.*",
+        transport=http(plan.billing, allow_networks=loopback),
+        retry=patiently,
+    )
+    app.destination(
+        "warehouse",
+        "order.*",
+        transport=http(plan.warehouse, allow_networks=loopback),
+        retry=patiently,
+        breaker=Breaker(failures=5, open_for=pace.duration(2.5), successes=3),
+        rate=Rate(per_second=_FRESH_PER_SECOND * plan.speed, burst=2),
+        retry_rate=Rate(per_second=RETRIES_PER_SECOND * plan.speed, burst=2),
+        replay_rate=Rate(per_second=REPLAYS_PER_SECOND * plan.speed, burst=1),
+    )
+    return app
 
 
 class _CardDeclinedError(Exception):
@@ -18,45 +87,16 @@ class _CardDeclinedError(Exception):
 
 
 class Shop:
-    """A shop whose orders and products are events; `wanted_by` is who it expects to get each."""
+    """A shop whose orders are events; `wanted_by` is who it expects to get each.
 
-    def __init__(self, store: str, pace: Pace) -> None:
-        self.billing, self.mail, self.search = Billing(pace), Mail(pace), Search(pace)
+    `at_risk` are the deliveries, by event and destination, that a killed worker had under way.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.app = make_app(plan)
         self.wanted_by: dict[str, tuple[str, ...]] = {}
+        self.at_risk: list[tuple[str, str]] = []
         self.orders = 0
-        # Said in full, so that a redrive.toml or the environment cannot change the story.
-        self.app = Redrive(
-            store,
-            payload_limit="1MiB",
-            concurrency=50,
-            lease="15s",
-            grace="2s",
-            poll="1s",
-            generation="demo",
-            generations=["demo"],
-            history=20,
-        )
-        self._declare(pace)
-
-    @property
-    def services(self) -> dict[str, Service]:
-        """The services by the name of their destination."""
-        return {"billing": self.billing, "mail": self.mail, "search": self.search}
-
-    def _declare(self, pace: Pace) -> None:
-        patiently = Retry(
-            max_attempts=12,
-            base=pace.duration(1.0),
-            factor=1.4,
-            cap=pace.duration(2.5),
-            jitter=Proportional(0.3),
-        )
-        app = self.app
-        app.handler("order.*", name="billing")(self.billing.bill)
-        app.handler("order.*", name="mail", retry=patiently)(self.mail.confirm)
-        app.handler("product.*", name="search", concurrency=5, terminal=(KeyError, ValueError))(
-            self.search.index_product
-        )
 
     async def furnish(self) -> None:
         """Create the shop's own table, in the same file as the events."""
@@ -65,55 +105,25 @@ class Shop:
 
     async def sell(self, number: int) -> None:
         """Write an order and publish it in one transaction; a declined card undoes both."""
-        total = 5 + number * 37 % 90
+        order: dict[str, object] = {"number": number, "total": 5 + number * 37 % 90}
+        if number % 8 == 0:
+            order["voucher"] = f"GIFT-{number}"
         try:
             async with self.app.transaction() as tx:
-                tx.execute("INSERT INTO orders VALUES (?, ?)", (number, total))
+                tx.execute("INSERT INTO orders VALUES (?, ?)", (number, order["total"]))
                 receipt = await self.app.publish(
-                    "order.paid",
-                    {"number": number, "total": total},
-                    key=f"order-{number}",
-                    within=tx,
+                    "order.paid", order, key=f"order-{number}", within=tx
                 )
                 _charge_card(number)
         except _CardDeclinedError:
             return
         self.orders += 1
-        self._note(receipt, "billing", "mail")
+        self._note(receipt)
 
-    async def change_product(self, number: int) -> None:
-        """Publish a change of one of the shop's own, complete products."""
-        product = {"name": f"own-{number}", "category": _CATEGORIES[number % 4], "price": "9.90"}
-        self._note(await self.app.publish("product.changed", product), "search")
-
-    async def import_price_list(self, products: int) -> None:
-        """Publish a supplier's price list at once.
-
-        Every fifth line lacks a category, and every tenth has a comma in its price.
-        """
-        events = [
-            NewEvent(type="product.changed", payload=_line(number)) for number in range(products)
-        ]
-        for receipt in await self.app.publish_many(events):
-            self._note(receipt, "search")
-
-    def _note(self, receipt: Receipt, *wanted_by: str) -> None:
-        self.wanted_by[receipt.event_id] = wanted_by
+    def _note(self, receipt: Receipt) -> None:
+        self.wanted_by[receipt.event_id] = DESTINATIONS
 
 
 def _charge_card(number: int) -> None:
     if number % 20 == 0:
         raise _CardDeclinedError
-
-
-def _line(number: int) -> dict[str, str]:
-    line = {
-        "name": f"supplier-{number}",
-        "category": _CATEGORIES[number % 4],
-        "price": f"{5 + number}.50",
-    }
-    if number % 5 == 1:
-        del line["category"]
-    elif number % 10 == 0:
-        line["price"] = line["price"].replace(".", ",")
-    return line

@@ -1,44 +1,89 @@
-"""The story in five acts, played on the real engine."""
+"""The story in six acts, played on the real engine against real HTTP services."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from redrive.clock import SystemClock
 from redrive.demo.camera import Camera
 from redrive.demo.count import Count, count_up
+from redrive.demo.crew import Crew
 from redrive.demo.narrator import Narrator, Scene
 from redrive.demo.pace import Pace
-from redrive.demo.shop import Shop
-from redrive.store import DestinationFigures, Query
+from redrive.demo.replaying import replay_the_group
+from redrive.demo.service import Billing, Service, Street, Warehouse
+from redrive.demo.shop import (
+    MOST_PER_SECOND,
+    REPLAYS_PER_SECOND,
+    RETRIES_PER_SECOND,
+    Plan,
+    Shop,
+)
+from redrive.model.delivery import Delivery, Status
+from redrive.model.gate import Closed, GateFigures, Open
+from redrive.store import DestinationFigures, Group, Query
 
 __all__ = ["tell"]
 
-_PRODUCTS = 80
-_SECONDS_BETWEEN_ORDERS = 0.11
-_ORDERS_PER_PRODUCT_CHANGE = 4
+_WORKERS = 2
+_ORDERS_PER_SECOND = 10
 _PATIENCE_SECONDS = 20.0
 
 
-async def tell(narrator: Narrator, *, store: str, speed: float) -> Count:
+async def tell(narrator: Narrator, *, folder: Path, speed: float) -> Count:
     """Play all acts and return the final count."""
     pace = Pace(SystemClock(), speed)
-    shop = Shop(store, pace)
-    narrator.begin(store=store)
-    async with shop.app:
-        await shop.furnish()
-        async with shop.app.worker():
-            await _Story(shop, narrator, pace).play()
-    return await count_up(shop)
+    billing, warehouse = Billing(pace), Warehouse(pace)
+    services: dict[str, Service] = {"billing": billing, "warehouse": warehouse}
+    async with Street(billing, warehouse) as street:
+        plan = Plan(
+            store=f"sqlite:///{folder}/shop.db",
+            billing=billing.url,
+            warehouse=warehouse.url,
+            speed=speed,
+        )
+        narrator.begin(store=plan.store)
+        shop = Shop(plan)
+        async with shop.app:
+            await shop.furnish()
+            async with Crew(plan, folder) as crew:
+                narrator.scene(Scene(act=1, sentence="Two worker processes are starting."))
+                await asyncio.gather(*(crew.hire() for _ in range(_WORKERS)))
+                pace.restart()
+                story = _Story(
+                    shop=shop,
+                    warehouse=warehouse,
+                    street=street,
+                    crew=crew,
+                    narrator=narrator,
+                    pace=pace,
+                )
+                await story.play()
+        return await count_up(shop, services)
 
 
 class _Story:
-    def __init__(self, shop: Shop, narrator: Narrator, pace: Pace) -> None:
+    def __init__(
+        self,
+        *,
+        shop: Shop,
+        warehouse: Warehouse,
+        street: Street,
+        crew: Crew,
+        narrator: Narrator,
+        pace: Pace,
+    ) -> None:
         self._shop = shop
+        self._warehouse = warehouse
+        self._street = street
+        self._crew = crew
         self._narrator = narrator
         self._pace = pace
         self._operations = shop.app.operations
-        self._camera = Camera(self._operations, narrator, pace)
+        self._camera = Camera(
+            self._operations, narrator, pace, service=warehouse, limit=MOST_PER_SECOND
+        )
         self._is_open = True
 
     async def play(self) -> None:
@@ -46,9 +91,12 @@ class _Story:
             camera = group.create_task(self._camera.roll())
             customers = group.create_task(self._serve_customers())
             await self._sell()
-            await self._lose_the_mail_server()
-            await self._import_a_price_list()
-            await self._replay()
+            await self._kill_a_worker()
+            await self._lose_the_warehouse()
+            await self._get_it_back()
+            await self._look_at_the_dead_letters()
+            await self._replay_with_the_wrong_fix()
+            await self._replay_with_the_right_fix()
             self._is_open = False
             await customers
             await self._close()
@@ -60,97 +108,205 @@ class _Story:
         while self._is_open:
             number += 1
             await self._shop.sell(number)
-            if number % _ORDERS_PER_PRODUCT_CHANGE == 0:
-                await self._shop.change_product(number)
-            due += _SECONDS_BETWEEN_ORDERS
+            due += 1 / _ORDERS_PER_SECOND
             await self._pace.sleep(max(0.0, due - self._pace.elapsed))
 
     async def _sell(self) -> None:
         self._scene(
             1,
-            "Customers order. Each order is written to the shop's own table and published in "
-            "one transaction: both are kept, or neither. The mail server turns three mails in ten "
-            "down at first; they are tried again.",
-            "redrive status",
-        )
-        await self._pace.sleep(6)
-
-    async def _lose_the_mail_server(self) -> None:
-        self._shop.mail.is_down = True
-        self._scene(
-            2,
-            "Now the mail server is down. Its deliveries wait and are tried again, each time a "
-            "little later. Billing and search go on as if nothing had happened.",
-            "redrive status",
-        )
-        await self._pace.sleep(4)
-        self._shop.mail.is_down = False
-        self._scene(
-            2,
-            "The mail server is back. What waited is delivered by itself; nobody had to do "
-            "anything.",
-            "redrive status",
+            "Customers order. Each order is written to the shop's own table and published in one "
+            "transaction. Two worker processes bring it to two HTTP services, billing and the "
+            "warehouse.",
+            "redrive top",
         )
         await self._pace.sleep(3.5)
 
-    async def _import_a_price_list(self) -> None:
-        await self._shop.import_price_list(_PRODUCTS)
+    async def _kill_a_worker(self) -> None:
+        victim = await self._find_a_busy_worker()
+        await self._crew.kill(victim)
+        orphans = await self._in_flight_of(victim)
+        self._shop.at_risk += [(one.event_id, one.destination) for one in orphans]
         self._scene(
-            3,
-            f"A supplier's price list of {_PRODUCTS} products arrives, and the search service has "
-            "two bugs. What no retry can heal is set aside as a dead letter, with its cause.",
-            "redrive dlq list",
+            2,
+            f"kill -9 for worker {victim}, in the middle of {len(orphans)} deliveries. Nobody has "
+            "told anybody: its leases run out, and then another worker takes them over.",
+            "redrive status",
         )
-        await self._pace.wait_until(self._is_imported, patience=_PATIENCE_SECONDS)
-        causes = await self._operations.groups()
-        letters = sum(cause.count for cause in causes)
-        self._scene(
-            3,
-            f"{letters} dead letters, {len(causes)} causes. Nothing else was held up: orders "
-            "are billed and confirmed as before, and the other products are found.",
-            "redrive dlq groups",
-            *(f"redrive dlq show {cause.example}" for cause in causes[:1]),
-        )
-        await self._pace.sleep(4)
+        began = self._pace.elapsed
+        await self._crew.hire()
 
-    async def _replay(self) -> None:
-        self._shop.search.is_fixed = True
+        async def is_rescued() -> bool:
+            return not await self._in_flight_of(victim)
+
+        await self._pace.wait_until(is_rescued, patience=_PATIENCE_SECONDS)
+        self._scene(
+            2,
+            f"Taken over after {self._pace.elapsed - began:.1f} s. What the dead worker had sent "
+            "but not noted down is sent again under the same id: at least once, and the receiver "
+            "can tell.",
+            "redrive status",
+        )
+        await self._pace.sleep(2)
+
+        async def have_arrived() -> bool:
+            stories = [await self._operations.show(one.id) for one in orphans]
+            return all(one.delivery.status is Status.DELIVERED for one in stories)
+
+        # However fast the story is told, the next fault finds them safe.
+        await self._pace.wait_until(have_arrived, patience=_PATIENCE_SECONDS)
+
+    async def _lose_the_warehouse(self) -> None:
+        await self._street.run(self._warehouse.go_down())
+        self._scene(
+            3,
+            "The warehouse is down: its port refuses every connection. After five failures in a "
+            "row its breaker opens, for all workers at once. Billing goes on as if nothing had "
+            "happened.",
+            "redrive breaker list",
+        )
+        await self._pace.wait_until(self._is_shut, patience=_PATIENCE_SECONDS)
+        await self._pace.sleep(3)
+        waiting = await self._waiting_for_the_warehouse()
+        untried = sum(not one.attempts for one in waiting)
+        spent = sum(one.attempts for one in waiting)
+        self._scene(
+            3,
+            f"{len(waiting)} orders wait for the warehouse. {untried} of them have not spent a "
+            f"single try, and all together only {spent}: what is held costs nothing.",
+            "redrive delivery list --destination warehouse",
+        )
+        await self._pace.sleep(2.5)
+
+    async def _get_it_back(self) -> None:
+        self._warehouse.knows_vouchers = False
+        await self._street.run(self._warehouse.come_up())
+        self._scene(
+            3,
+            "The warehouse is back, with a new release. One probe at a time finds out; three "
+            f"successes close its breaker. What waited goes out at {RETRIES_PER_SECOND}/s beside "
+            f"the fresh orders, never more than {MOST_PER_SECOND}/s.",
+            "redrive top",
+        )
+        await self._pace.wait_until(self._is_closed, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(self._has_caught_up, patience=_PATIENCE_SECONDS)
+        await self._pace.sleep(1)
+
+    async def _look_at_the_dead_letters(self) -> None:
+        cause = await self._largest_group()
         self._scene(
             4,
-            "The fix is deployed. The dead letters are still there, each with its event and its "
-            "history, and can be sent again.",
-            "redrive dlq replay --all-matching --why fixed",
+            f"The new release has a bug: it answers 422 to some orders. No retry can heal that, "
+            f"so they became dead letters: {cause.count} of them, and one cause.",
+            "redrive dlq groups",
         )
-        await self._pace.sleep(3)
-        for cause in await self._operations.groups():
-            self._scene(
-                4,
-                f"Replay of {cause.count} dead letters, {cause.title}. Same events, same "
-                "ids; the audit log says who did it and why.",
-                f"redrive dlq replay --group {cause.id} --why fixed",
-                "redrive audit",
-            )
-            letters = await self._operations.select(Query(group=cause.id))
-            await self._operations.replay(letters, by="demo", why="fixed")
-            await self._pace.sleep(3)
+        await self._pace.sleep(2.5)
+        story = await self._operations.show(cause.example)
+        fault = story.delivery.fault
+        said = fault.message.partition(": ")[2] if fault is not None else ""
+        self._scene(
+            4,
+            f"The operator looks at one of them. It was tried {story.delivery.attempts} time; the "
+            f"answer was {said}",
+            f"redrive dlq show {cause.example}",
+        )
+        await self._pace.sleep(3.5)
+
+    async def _replay_with_the_wrong_fix(self) -> None:
+        cause = await self._largest_group()
+        self._scene(
+            5,
+            "A fix is deployed, and it does not work. The replay of the group begins with one "
+            "letter, the canary.",
+            f"redrive dlq replay --group {cause.id} --why 'release 2'",
+        )
+        sent = await replay_the_group(self._operations, cause, self._pace, why="release 2")
+        cause = await self._largest_group()
+        self._scene(
+            5,
+            f"The canary failed again, and the replay has stopped itself: {sent.sent} letter sent, "
+            f"{cause.count} still safe in their group.",
+            "redrive dlq groups",
+        )
+        await self._pace.sleep(3.5)
+
+    async def _replay_with_the_right_fix(self) -> None:
+        self._warehouse.knows_vouchers = True
+        cause = await self._largest_group()
+        self._scene(
+            5,
+            "The right fix. The canary arrives, and the others follow, at most "
+            f"{REPLAYS_PER_SECOND} a second: same events, same ids, and the audit log says who "
+            "did it and why.",
+            f"redrive dlq replay --group {cause.id} --why 'release 3'",
+            "redrive audit",
+        )
+        await replay_the_group(self._operations, cause, self._pace, why="release 3")
+        await self._pace.wait_until(self._has_no_dead_letter, patience=_PATIENCE_SECONDS)
+        await self._pace.sleep(4)
 
     async def _close(self) -> None:
         self._scene(
-            5,
+            6,
             "The shop closes. What is still on its way arrives; then everything is counted from "
-            "three books: the shop's, its services' and the store's.",
+            "three books: the shop's receipts, its services' ledgers, and the store, opened anew.",
             "redrive status",
         )
         await self._pace.wait_until(self._is_quiet, patience=_PATIENCE_SECONDS)
         await self._camera.shoot()
         await self._pace.sleep(2)
 
-    async def _is_imported(self) -> bool:
-        one = next(each for each in await self._destinations() if each.name == "search")
-        return one.pending + one.in_flight <= _SECONDS_BETWEEN_ORDERS * 10
+    async def _find_a_busy_worker(self) -> str:
+        """Wait for a worker with several deliveries in flight, and return its id."""
+        found: list[tuple[int, str]] = []
+
+        async def is_busy() -> bool:
+            workers = (await self._operations.status()).workers
+            found[:] = sorted((one.in_flight, one.id) for one in workers)
+            return found[-1][0] > 1
+
+        await self._pace.wait_until(is_busy, patience=_PATIENCE_SECONDS)
+        return found[-1][1]
+
+    async def _in_flight_of(self, worker: str) -> list[Delivery]:
+        page = await self._operations.deliveries(Query(status=Status.IN_FLIGHT), limit=1_000)
+        return [one for one in page.deliveries if one.worker == worker]
+
+    async def _waiting_for_the_warehouse(self) -> tuple[Delivery, ...]:
+        query = Query(status=Status.PENDING, destination="warehouse")
+        return (await self._operations.deliveries(query, limit=1_000)).deliveries
+
+    async def _largest_group(self) -> Group:
+        found: list[Group] = []
+
+        async def is_there() -> bool:
+            found[:] = await self._operations.groups(limit=1)
+            return bool(found)
+
+        await self._pace.wait_until(is_there, patience=_PATIENCE_SECONDS)
+        return found[0]
+
+    async def _is_shut(self) -> bool:
+        return isinstance((await self._gate()).gate.breaker, Open)
+
+    async def _is_closed(self) -> bool:
+        return isinstance((await self._gate()).gate.breaker, Closed)
+
+    async def _has_caught_up(self) -> bool:
+        one = await self._figures_of("warehouse")
+        return one.pending <= _ORDERS_PER_SECOND
+
+    async def _has_no_dead_letter(self) -> bool:
+        return not any(one.failed for one in await self._destinations())
 
     async def _is_quiet(self) -> bool:
         return all(one.pending + one.in_flight == 0 for one in await self._destinations())
+
+    async def _gate(self) -> GateFigures:
+        gates = await self._operations.gates()
+        return next(one for one in gates if one.destination == "warehouse")
+
+    async def _figures_of(self, name: str) -> DestinationFigures:
+        return next(one for one in await self._destinations() if one.name == name)
 
     async def _destinations(self) -> tuple[DestinationFigures, ...]:
         return (await self._operations.status()).destinations

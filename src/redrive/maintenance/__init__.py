@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from redrive.maintenance.caretaker import Caretaker
-from redrive.maintenance.duties import expire, rescue
+from redrive.maintenance.duties import expire, rescue, shed
+from redrive.maintenance.examiner import Examiner
+from redrive.maintenance.replays import advance_replays, start_scheduled
 
-__all__ = ["Caretaker", "expire", "rescue"]
+__all__ = [
+    "Caretaker",
+    "Examiner",
+    "advance_replays",
+    "expire",
+    "rescue",
+    "shed",
+    "start_scheduled",
+]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 
-from redrive.clock import Clock
+from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
-from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue
+from redrive.executor import Executor
+from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue, shed
+from redrive.maintenance.examiner import Examiner
+from redrive.maintenance.replays import advance_replays, start_scheduled
+from redrive.model.delivery import Kind
 from redrive.observer import Observer
+from redrive.transport import Endpoint
 
 __all__ = ["Caretaker"]
 
@@ -33,10 +38,20 @@ class Caretaker:
         store: DutyStore,
         worker: str,
         lease: timedelta,
+        endpoints: Sequence[Endpoint],
         clock: Clock,
+        executor: Executor,
         observer: Observer,
         on_store_lost: Callable[[StoreError], None],
     ) -> None:
+        self.examiner = Examiner(
+            store=store,
+            endpoints=endpoints,
+            clock=clock,
+            executor=executor,
+            observer=observer,
+            on_store_lost=on_store_lost,
+        )
         self._store = store
         self._worker = worker
         self._clock = clock
@@ -46,28 +61,80 @@ class Caretaker:
         self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
         self._looked_at = clock.now()
         self._steady_since = -math.inf
+        self._nudged = asyncio.Event()
+        self._replaying = asyncio.Lock()
+        self._follows_replays = False
+        self._next_step = math.inf
+        self.sent = 0
+        """How many letters of replays it has sent since it began."""
 
     def hold_back(self) -> None:
         """Rescue nothing until the store has been within reach for a while. For any thread."""
         self._steady_since = math.inf
 
+    def heed(self, settled: Iterable[Kind]) -> None:
+        """Hear of deliveries that were settled: a replay may wait for them to go on."""
+        if self._follows_replays or Kind.REPLAY in settled:
+            self._nudged.set()
+
     async def run(self) -> None:
         """Do the duties until cancelled; a round that has begun is finished."""
         while True:
-            begun = asyncio.ensure_future(self._do_duties())
+            await _to_its_end(self._do_duties())
+            await self._rest_between()
+
+    async def _rest_between(self) -> None:
+        """Rest until the next round, but for replays that can go on."""
+        end = self._clock.monotonic() + self._rest
+        while (left := end - self._clock.monotonic()) > 0:
+            wait = min(left, max(0.0, self._next_step - self._clock.monotonic()))
+            if not await wait_at_most(self._nudged, wait, self._clock) and wait == left:
+                return
+            await _to_its_end(self.look_after_replays())
+
+    async def look_after_replays(self) -> None:
+        """Begin the replays that are due, and take every step there is to take now."""
+        async with self._replaying:
+            self._nudged.clear()
+            self._follows_replays, self._next_step = False, math.inf
             try:
-                await asyncio.shield(begun)
-            except asyncio.CancelledError:
-                # What the store has failed for good must be told, or no hook would ever hear of it.
-                await asyncio.wait([begun], timeout=_LAST_ROUND_SECONDS)
-                begun.cancel()
-                raise
-            await self._clock.sleep(self._rest)
+                await start_scheduled(self._store, self._observer)
+                sent, advance = await advance_replays(self._store, self._observer)
+            except StoreError as error:
+                self._on_store_lost(error)
+                return
+            self.sent += sent
+            self._follows_replays = advance.running > 0
+            if advance.next_at is not None:
+                wait = (advance.next_at - advance.now).total_seconds()
+                self._next_step = self._clock.monotonic() + wait
+
+    async def attend(self) -> bool:
+        """Do at once what else would wait for the next round; tells whether anything changed.
+
+        Only the caretaker knows of a replay whose wave is settled that it has more to send.
+        """
+        sent = self.sent
+        try:
+            given_up = await self._shed_all()
+        except StoreError as error:
+            self._on_store_lost(error)
+            return False
+        await self.look_after_replays()
+        return await self.examiner.check_once() or given_up > 0 or self.sent > sent
+
+    async def _shed_all(self) -> int:
+        given_up = last = await shed(self._store, self._observer)
+        while last >= MOST_AT_ONCE:
+            last = await shed(self._store, self._observer)
+            given_up += last
+        return given_up
 
     async def _do_duties(self) -> None:
         try:
             while await expire(self._store, self._observer) >= MOST_AT_ONCE:
                 pass
+            await self._shed_all()
             if self._is_steady():
                 while (
                     await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
@@ -75,6 +142,8 @@ class Caretaker:
                     pass
         except StoreError as error:
             self._on_store_lost(error)
+        else:
+            await self.look_after_replays()
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""
@@ -83,3 +152,14 @@ class Caretaker:
         since = elapsed if gap > self._rest + self._hearing else min(self._steady_since, elapsed)
         self._steady_since = since
         return elapsed - since >= self._hearing
+
+
+async def _to_its_end(duty: Coroutine[None, None, None]) -> None:
+    begun = asyncio.ensure_future(duty)
+    try:
+        await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        # What the store has done must be told, or no hook would ever hear of it.
+        await asyncio.wait([begun], timeout=_LAST_ROUND_SECONDS)
+        begun.cancel()
+        raise

@@ -8,15 +8,15 @@ import msgspec
 
 from redrive.model.settlement import Failed, FailureReason
 from redrive.observer import DeadLettered, Observer, Rescued
-from redrive.policies.recovery import deadline_passed, recover
-from redrive.store import DeliveryQueue, Inspection, Rescue
+from redrive.policies.recovery import deadline_passed, not_to_wait, recover
+from redrive.store import DeliveryQueue, Gates, Inspection, Replays, Rescue
 
-__all__ = ["MOST_AT_ONCE", "DutyStore", "expire", "rescue"]
+__all__ = ["MOST_AT_ONCE", "DutyStore", "expire", "rescue", "shed"]
 
 MOST_AT_ONCE = 200
 
 
-class DutyStore(DeliveryQueue, Inspection, Protocol):
+class DutyStore(DeliveryQueue, Gates, Inspection, Replays, Protocol):
     """What the duties need of a store."""
 
 
@@ -54,3 +54,12 @@ async def expire(store: DutyStore, observer: Observer) -> int:
         if delivery.fault is not None:
             observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))
     return len(expired)
+
+
+async def shed(store: DutyStore, observer: Observer) -> int:
+    """Fail what is not to wait for its gate; returns how many."""
+    given_up = await store.shed(blame=not_to_wait, limit=MOST_AT_ONCE)
+    for delivery in given_up:
+        if delivery.fault is not None and delivery.reason is not None:
+            observer.notice(DeadLettered.of(delivery, delivery.reason, delivery.fault))
+    return len(given_up)

@@ -9,8 +9,10 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.model.checks import check_text
 
-__all__ = ["Actor", "AuditEntry"]
+__all__ = ["REDRIVE", "Actor", "AuditEntry"]
 
+REDRIVE = "redrive"
+"""Who acted when it was no person but the engine itself."""
 
 _LONGEST_REASON = 2_000
 

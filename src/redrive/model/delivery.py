@@ -8,8 +8,9 @@ from typing import NewType
 
 import msgspec
 
+from redrive.model.edit import Edit
 from redrive.model.event import Event, EventId
-from redrive.model.outcome import Fault
+from redrive.model.outcome import Exchange, Fault
 from redrive.model.settlement import FailureReason
 
 __all__ = [
@@ -45,7 +46,7 @@ class Status(StrEnum):
 LEGAL_TRANSITIONS: frozenset[tuple[Status, Status]] = frozenset(
     {
         (Status.PENDING, Status.IN_FLIGHT),  # claim
-        (Status.PENDING, Status.FAILED),  # deadline, cancel
+        (Status.PENDING, Status.FAILED),  # deadline, cancel, shed
         (Status.IN_FLIGHT, Status.PENDING),  # retry, snooze, release, rescue
         (Status.IN_FLIGHT, Status.DELIVERED),  # settle
         (Status.IN_FLIGHT, Status.FAILED),  # settle, crash loop
@@ -129,7 +130,12 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known of one delivery except its event's payload."""
+    """Everything known of one delivery except its event's payload.
+
+    `exchange` is of the last failed attempt of this cycle; lists leave it out.
+    `payload` is what it carries instead of its event's, once a person has edited it. `replay` is
+    the replay that sent it last, and `auto_replays` how often a schedule did.
+    """
 
     id: DeliveryId
     event_id: EventId
@@ -158,6 +164,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     behind: DeliveryId | None = None
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
+    exchange: Exchange | None = None
+    payload: msgspec.Raw | None = None
+    edits: tuple[Edit, ...] = ()
+    replay: int | None = None
+    auto_replays: int = 0
 
     @property
     def is_dead_letter(self) -> bool:

@@ -31,6 +31,7 @@ class Hold(StrEnum):
     BREAKER_OPEN = "breaker_open"
     PROBING = "probing"
     SLOWED = "slowed"
+    RAMP = "ramp"
     RATE = "rate"
     RETRY_RATE = "retry_rate"
     REPLAY_RATE = "replay_rate"
@@ -94,7 +95,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of one destination that all workers share.
 
     What came due before `reopened_at` waited behind a closed gate: it is let through at the pace
-    of retries.
+    of retries, and with a breaker at one that grows. `next_check` is when its health is asked for
+    next, and `check_until` the end of the lease of a check under way.
     """
 
     breaker: BreakerState = Closed()
@@ -102,9 +104,12 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry: Bucket = Bucket()
     replay: Bucket = Bucket()
     budget: Bucket = Bucket()
+    ramp: Bucket = Bucket()
     pause: Pause | None = None
     slow_until: datetime | None = None
     reopened_at: datetime | None = None
+    next_check: datetime | None = None
+    check_until: datetime | None = None
 
 
 class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +121,16 @@ class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination's gate as people see it: what holds it now, and until when if that is known."""
+    """A destination's gate as people see it: what holds it now, and until when if that is known.
+
+    `at` is that instant, by the store's clock. `hold` is the first of `holds`, which are all there
+    are.
+    """
 
     destination: str
+    at: datetime
     gate: Gate
     limits: Limits
     hold: Hold | None = None
+    holds: tuple[Hold, ...] = ()
     until: datetime | None = None

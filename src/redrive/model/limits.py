@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
 from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 
-__all__ = ["Breaker", "Limits", "Rate", "read_rate"]
+__all__ = ["Breaker", "Limits", "OnOpen", "OverRetryRate", "Rate", "read_rate"]
+
+OnOpen = Literal["hold", "dead_letter"]
+"""What becomes of deliveries that come due while a breaker is open."""
+
+OverRetryRate = Literal["delay", "dead_letter"]
+"""What becomes of retries that come due when their rate is used up."""
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BURST_SHARE = 10
+_DROP: object = "drop"
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +46,8 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     It opens after `failures` transient failures in a row or, with `rate`, when that share of the
     calls within `window` failed (of at least `least_calls`). It stays open for `open_for`, and
     longer each time it opens again without having closed. `successes` of probes, at most `probes`
-    at once over all workers, close it.
+    at once over all workers, close it. What comes due meanwhile waits, or with `on_open` becomes a
+    dead letter at once; what has waited goes out at a pace that grows over `ramp`.
     """
 
     failures: int = 5
@@ -49,6 +57,8 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     open_for: timedelta = timedelta(seconds=60)
     successes: int = 3
     probes: int = 1
+    on_open: OnOpen = "hold"
+    ramp: timedelta = timedelta(seconds=30)
 
     if TYPE_CHECKING:
         # Durations may be given as text; once here they are a timedelta.
@@ -62,6 +72,8 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             open_for: Duration = "60s",
             successes: int = 3,
             probes: int = 1,
+            on_open: OnOpen = "hold",
+            ramp: Duration = "30s",
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -70,6 +82,8 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, read)
             if not read:
                 raise ConfigurationError(f'{name} is 0s; write how long, such as "60s".')
+        msgspec.structs.force_setattr(self, "ramp", duration(self.ramp, name="ramp"))
+        _check_word("on_open", self.on_open, get_args(OnOpen))
         for name in ("failures", "least_calls", "successes", "probes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -85,17 +99,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What all workers together keep to; `None` is no limit.
 
     First attempts, retries and replays are counted apart. `retry_budget` is the share of recent
-    first attempts that retries may add, beyond a few each second.
+    first attempts that retries may add, beyond a few each second. `over_retry_rate` says whether
+    retries wait for their rate, or become dead letters.
     """
 
     breaker: Breaker | None = None
     rate: Rate | None = None
     retry_rate: Rate | None = None
+    over_retry_rate: OverRetryRate = "delay"
     replay_rate: Rate | None = None
     retry_budget: float | None = None
     concurrency: int | None = None
 
     def __post_init__(self) -> None:
+        if self.over_retry_rate == _DROP:
+            raise ConfigurationError(
+                "over_retry_rate is 'drop', and nothing that was published is ever dropped; "
+                "write 'delay' to let retries wait, or 'dead_letter' to give them up where a "
+                "person sees them."
+            )
+        _check_word("over_retry_rate", self.over_retry_rate, get_args(OverRetryRate))
         if self.retry_budget is not None and not 0 <= self.retry_budget <= 1:
             raise ConfigurationError(
                 f"retry_budget is {self.retry_budget!r}; it is a share of the first attempts, "
@@ -110,6 +133,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 f"concurrency is {self.concurrency!r}; it is how many attempts may run at one "
                 "time, so write 1 or more, or leave it out for no limit of its own."
             )
+
+
+def _check_word(name: str, value: object, words: tuple[str, ...]) -> None:
+    if value not in words:
+        raise ConfigurationError(f"{name} is {value!r}; it is one of {', '.join(words)}.")
 
 
 def read_rate(value: object, *, name: str) -> Rate | None:

@@ -10,7 +10,16 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 
-__all__ = ["Cancel", "Fault", "Faulted", "Nature", "Outcome", "Snooze", "Succeeded"]
+__all__ = [
+    "Cancel",
+    "Exchange",
+    "Fault",
+    "Faulted",
+    "Nature",
+    "Outcome",
+    "Snooze",
+    "Succeeded",
+]
 
 
 class Nature(StrEnum):
@@ -36,16 +45,40 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str = ""
 
 
+class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was sent in one attempt and what came back, with every secret blanked.
+
+    `size` is how many bytes were sent. `status` is `None` when no answer came. Of the answer's
+    body, as text, there is the beginning; `is_cut` says that there was more.
+    """
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    size: int
+    status: int | None = None
+    reason: str = ""
+    answer_headers: dict[str, str] = {}
+    body: str = ""
+    is_cut: bool = False
+
+
 class Succeeded(msgspec.Struct, frozen=True):
     """The destination took it."""
 
 
 class Faulted(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt failed. `retry_after` is the least wait the destination asked for."""
+    """The attempt failed. `retry_after` is the least wait the destination asked for.
+
+    `pause` is why nothing more should be sent there until a person says so, if nothing should;
+    `exchange` is what was sent and answered, where the transport can tell.
+    """
 
     fault: Fault
     nature: Nature
     retry_after: timedelta | None = None
+    pause: str = ""
+    exchange: Exchange | None = None
 
 
 class Snooze(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Hooks: functions of the user's that hear of dead letters and of breakers."""
+"""Hooks: functions of the user's that hear of dead letters, breakers, pauses and replays."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from datetime import timedelta
 from typing import Any
 
 from redrive.model.duration import spell_duration
-from redrive.observer import BreakerChanged, DeadLettered, Fact
+from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, Fact, ReplayStopped
 
-__all__ = ["BreakerHook", "FailureHook", "Hooks"]
+__all__ = ["BreakerHook", "FailureHook", "Hooks", "PauseHook", "ReplayHook"]
 
 FailureHook = Callable[[DeadLettered], Any]
 """A function, sync or async, that is told of a dead letter. A sync one must be quick."""
 
 BreakerHook = Callable[[BreakerChanged], Any]
 """A function, sync or async, that is told when a breaker changes. A sync one must be quick."""
+
+PauseHook = Callable[[DestinationPaused], Any]
+"""A function, sync or async, that is told when a destination was paused by the engine."""
+
+ReplayHook = Callable[[ReplayStopped], Any]
+"""A function, sync or async, that is told when a replay stops itself. A sync one must be quick."""
 
 _PATIENCE = timedelta(seconds=10)
 _log = logging.getLogger("redrive")
@@ -39,6 +45,14 @@ class Hooks:
     def on_breaker(self, hook: BreakerHook) -> None:
         """Let one more hook hear of breakers."""
         self._hooks.append((BreakerChanged, "on_breaker", hook))
+
+    def on_pause(self, hook: PauseHook) -> None:
+        """Let one more hook hear of destinations that the engine has paused."""
+        self._hooks.append((DestinationPaused, "on_pause", hook))
+
+    def on_replay_stopped(self, hook: ReplayHook) -> None:
+        """Let one more hook hear of replays that stop themselves."""
+        self._hooks.append((ReplayStopped, "on_replay_stopped", hook))
 
     def notice(self, fact: Fact) -> None:
         """Call the hooks that want facts of this kind."""

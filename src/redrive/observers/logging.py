@@ -23,21 +23,28 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationPaused,
     Fact,
     HandlerStuck,
+    HealthChecked,
     LeasesLost,
     Operated,
     Published,
+    ReplayEnded,
+    ReplayStarted,
+    ReplayStopped,
     Rescued,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    WaveSent,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
     WorkerWedged,
 )
+from redrive.store import Replay
 
 __all__ = ["LoggingObserver", "configure_logging"]
 
@@ -85,6 +92,22 @@ class LoggingObserver:
                 _dead_lettered(log, fact)
             case BreakerChanged():
                 self._breaker_changed(log, fact)
+            case DestinationPaused(destination=destination, why=why):
+                log.error("destination paused", destination=destination, why=why)
+            case HealthChecked(destination=destination, error=error):
+                found = {
+                    "is_healthy": not error,
+                    **({"error": error[:_LONGEST_ERROR]} if error else {}),
+                }
+                log.info("health checked", destination=destination, **found)
+            case ReplayStarted(replay=replay):
+                log.info("replay started", by=replay.by, why=replay.why, **_replay(replay))
+            case WaveSent(replay=replay, deliveries=ids):
+                log.info("wave sent", wave=replay.wave.number, replay=replay.id, **_ids(ids))
+            case ReplayStopped(replay=replay):
+                log.error("replay stopped", reason=replay.reason, **_replay(replay))
+            case ReplayEnded(replay=replay):
+                log.info("replay ended", **_replay(replay))
             case HandlerStuck(worker=worker, destination=destination, deliveries=ids):
                 log.error("handler stuck", worker=worker, destination=destination, **_ids(ids))
             case WorkerWedged(worker=worker, destination=destination, deliveries=ids):
@@ -104,9 +127,8 @@ class LoggingObserver:
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
-            case Operated(action=action, by=by, why=why, deliveries=ids, destination=destination):
-                changed = {"destination": destination} if destination else _ids(ids)
-                log.info("operated", action=action, by=by, why=why, **changed)
+            case Operated(action=action, by=by, why=why):
+                log.info("operated", action=action, by=by, why=why, **_operated(fact))
             case never:
                 assert_never(never)
 
@@ -294,6 +316,17 @@ def _fault(fault: Fault) -> dict[str, str]:
         "error": fault.message[:_LONGEST_ERROR],
         "rule": fault.rule,
     }
+
+
+def _replay(replay: Replay) -> dict[str, object]:
+    counts = ("selected", "sent", "delivered", "failed", "skipped")
+    return {"replay": replay.id, **{name: getattr(replay, name) for name in counts}}
+
+
+def _operated(fact: Operated) -> dict[str, object]:
+    if fact.replay is not None:
+        return {"replay": fact.replay}
+    return {"destination": fact.destination} if fact.destination else _ids(fact.deliveries)
 
 
 def _leases(leases: Sequence[Lease]) -> dict[str, object]:

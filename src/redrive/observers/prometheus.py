@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import assert_never
 
@@ -16,7 +16,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
+from redrive.model.gate import BreakerState, Closed, GateFigures, HalfOpen, Open
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -30,16 +30,22 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationPaused,
     Fact,
     HandlerStuck,
+    HealthChecked,
     LeasesLost,
     Operated,
     Published,
+    ReplayEnded,
+    ReplayStarted,
+    ReplayStopped,
     Rescued,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    WaveSent,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
@@ -60,6 +66,7 @@ _STATES: dict[type[BreakerState], str] = {
     HalfOpen: "half_open",
     Open: "open",
 }
+_DEGREES: dict[type[BreakerState], int] = {Closed: 0, HalfOpen: 1, Open: 2}
 _RESULTS: dict[type[Settlement], str] = {
     Delivered: "delivered",
     RetryAt: "retry",
@@ -128,6 +135,21 @@ class PrometheusObserver:
             "destination",
             "state",
         )
+        self._checks = _Counter(
+            "redrive_health_checks_total",
+            "Health checks of destinations, by what came of them.",
+            "destination",
+            "result",
+        )
+        self._pauses = _Counter(
+            "redrive_auto_pauses_total", "Destinations the engine itself paused.", "destination"
+        )
+        self._replays = _Counter(
+            "redrive_replays_total", "Replays of many that reached a state.", "state"
+        )
+        self._replayed = _Counter(
+            "redrive_replays_sent_total", "Dead letters that replays of many sent again."
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
 
     def notice(self, fact: Fact) -> None:
@@ -143,14 +165,16 @@ class PrometheusObserver:
                 if isinstance(value, _Counter | _Histogram)
             ]
 
-    def render(self, figures: Figures | None = None) -> bytes:
+    def render(self, figures: Figures | None = None, gates: Sequence[GateFigures] = ()) -> bytes:
         """Return the series in Prometheus' text format, those of the store's figures included.
 
         Without figures, `redrive_store_up` says that the store gave none.
         """
         with self._lock:
             folded = () if figures is None else self._fold(figures)
-        return generate_latest(_Scrape([*self.collect(), *_gauges(figures, folded)]))
+            states = [(self._destinations.name(one.destination), one) for one in gates]
+        series = [*self.collect(), *_gauges(figures, folded), *_breakers(states)]
+        return generate_latest(_Scrape(series))
 
     def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one branch per fact
         match fact:
@@ -173,6 +197,17 @@ class PrometheusObserver:
             case BreakerChanged(change=change):
                 name = self._destinations.name(change.destination)
                 self._breakers.add(name, _STATES[type(change.after)])
+            case DestinationPaused(destination=destination):
+                self._pauses.add(self._destinations.name(destination))
+            case HealthChecked(destination=destination, error=error):
+                result = "unhealthy" if error else "healthy"
+                self._checks.add(self._destinations.name(destination), result)
+            case ReplayStarted():
+                self._replays.add("started")
+            case WaveSent(deliveries=deliveries):
+                self._replayed.add(by=len(deliveries))
+            case ReplayStopped() | ReplayEnded():
+                self._replays.add(str(fact.replay.state))
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):
@@ -315,6 +350,20 @@ def _gauges(
         "redrive_workers", "Workers the store has heard of.", value=len(figures.workers)
     )
     yield GaugeMetricFamily("redrive_in_flight", "Deliveries under way.", value=in_flight)
+
+
+def _breakers(gates: Iterable[tuple[str, GateFigures]]) -> Iterator[Metric]:
+    """Show each breaker as one number: a label for the state would leave old series behind."""
+    values: dict[tuple[str, ...], float] = {}
+    for name, one in gates:
+        values[name,] = max(values.get((name,), 0), _DEGREES[type(one.gate.breaker)])
+    if values:
+        yield _gauge(
+            "redrive_breaker_state",
+            "0 while a breaker is closed, 1 half-open, 2 open.",
+            ("destination",),
+            values,
+        )
 
 
 def _gauge(

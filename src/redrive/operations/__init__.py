@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from redrive.operations.acting import Acting
+from redrive.operations.editing import Editing
 from redrive.operations.gatekeeping import Gatekeeping
-from redrive.operations.looking import Looking, Story
+from redrive.operations.looking import Story
+from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 
-__all__ = ["Operations", "Story"]
+__all__ = ["AutomaticReplay", "Operations", "ReplayPlan", "Story"]
 
 
-class Operations(Looking, Acting, Gatekeeping):
+class Operations(Editing, Acting, Replaying, Gatekeeping):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

@@ -25,10 +25,12 @@ class Desk:
         observer: Observer,
         *,
         to_change: Callable[[], Awaitable[Store]] | None = None,
+        payload_limit: int = 2**20,
     ) -> None:
         self._store = store
         self._to_change = to_change or store
         self._observer = observer
+        self._payload_limit = payload_limit
 
     def _acted(self, action: str, destination: str, actor: Actor, *, is_new: bool) -> bool:
         if is_new:

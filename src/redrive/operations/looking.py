@@ -13,6 +13,7 @@ from redrive.model.event import Event
 from redrive.model.gate import GateFigures
 from redrive.operations.desk import MOST_PER_PAGE, Desk, check_limit, known_ids
 from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.policies.waiting import Waiting, why_waiting
 from redrive.store import Figures, Finding, Group, LaneFigures, LoggedEvent, Page, Query
 
 __all__ = ["Looking", "Story"]
@@ -21,17 +22,24 @@ __all__ = ["Looking", "Story"]
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery with everything known of it: its event, its tries, its earlier cycles.
 
-    `group` is what a dead letter shares with others that failed in the same way.
+    `group` is what a dead letter shares with others that failed in the same way; `waiting` is
+    everything that a pending delivery waits for, what comes first first.
     """
 
     delivery: Delivery
     event: Event[msgspec.Raw]
     group: Group | None = None
+    waiting: tuple[Waiting, ...] = ()
+
+    @property
+    def carried(self) -> msgspec.Raw:
+        """The payload a try carries, as JSON: the event's, unless a person has edited it."""
+        return self.event.payload if self.delivery.payload is None else self.delivery.payload
 
     @property
     def payload(self) -> object:
-        """The event's payload, decoded."""
-        return msgspec.json.decode(self.event.payload)
+        """The payload a try carries, decoded."""
+        return msgspec.json.decode(self.carried)
 
 
 class Looking(Desk):
@@ -100,18 +108,24 @@ class Looking(Desk):
     async def show(self, delivery_id: int) -> Story:
         """Return one delivery with its whole story."""
         [known] = known_ids([delivery_id]) or [DeliveryId(0)]
-        delivery = await (await self._store()).find_delivery(known)
+        store = await self._store()
+        delivery = await store.find_delivery(known)
         if delivery is None:
             raise NotFoundError(
                 f"There is no delivery {delivery_id}; it may have been deleted. "
                 "`redrive dlq list` shows the dead letters there are."
             )
-        event = await (await self._store()).find_event(delivery.event_id)
+        event = await store.find_event(delivery.event_id)
         if event is None:
             raise NotFoundError(
                 f"The event {delivery.event_id} of delivery {delivery_id} is no longer in the log."
             )
-        return Story(delivery=delivery, event=event, group=await self._group_of(delivery))
+        return Story(
+            delivery=delivery,
+            event=event,
+            group=await self._group_of(delivery),
+            waiting=await self._waiting(delivery),
+        )
 
     async def events(self, *, after: int = 0, limit: int = 50) -> Sequence[LoggedEvent]:
         """Return published events in commit order; `after` is the position to go on from."""
@@ -128,6 +142,13 @@ class Looking(Desk):
     async def gates(self) -> Sequence[GateFigures]:
         """Return the gate of each destination: breaker, buckets, pause, and what holds it now."""
         return await (await self._store()).gates()
+
+    async def _waiting(self, delivery: Delivery) -> tuple[Waiting, ...]:
+        if delivery.status is not Status.PENDING:
+            return ()
+        store = await self._store()
+        gates = {one.destination: one for one in await store.gates()}
+        return why_waiting(delivery, gates[delivery.destination], await store.workers())
 
     async def _group_of(self, delivery: Delivery) -> Group | None:
         if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -14,19 +13,18 @@ from redrive.clock import Clock, Ids
 from redrive.errors import (
     ConfigurationError,
     IdempotencyConflictError,
-    PayloadError,
     StoreError,
     TransactionError,
 )
 from redrive.model.destination import Routes
 from redrive.model.event import Event, EventId, NewEvent, Receipt
 from redrive.observer import Observer, Published
+from redrive.policies.payload import check_size, encode_payload
 from redrive.store import Conflict, Entry, EventLog, Registry, RoutesChanged
 
-__all__ = ["Publisher", "encode_payload", "open_transaction", "refuse_in_transaction"]
+__all__ = ["Publisher", "open_transaction", "refuse_in_transaction"]
 
 _MOST_PER_COMMIT = 1_000
-_NOT_FINITE = b"null"
 
 
 class _Transaction(Protocol):
@@ -98,12 +96,7 @@ class Publisher:
 
     def _prepare(self, new: NewEvent) -> Event[msgspec.Raw]:
         payload = encode_payload(new.payload)
-        if len(payload) > self._payload_limit:
-            raise PayloadError(
-                f"The payload of {new.type} is {len(payload):,} bytes of JSON, more than the limit "
-                f"of {self._payload_limit:,}. Store the large part elsewhere and publish a "
-                "reference to it, or raise payload_limit."
-            )
+        check_size(payload, self._payload_limit, what=new.type)
         now = self._clock.now()
         return Event(
             id=EventId(self._ids.event_id()),
@@ -176,49 +169,6 @@ class Publisher:
         if stored and (len(stored) == len(events) or not all_or_nothing):
             self._observer.notice(Published(events=stored))
         return appended.results
-
-
-def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """Return a payload as JSON, or say why it cannot be one."""
-    try:
-        if isinstance(payload, msgspec.Raw):
-            msgspec.json.decode(payload)
-        encoded = msgspec.json.encode(payload, enc_hook=_encode_model)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise PayloadError(
-            f"The payload is not JSON: {error}. Publish dicts, lists, text, numbers, booleans and "
-            "null, or a dataclass, msgspec Struct or pydantic model made of them."
-        ) from error
-    # Not-a-number and infinity become null: look closer only when there is a null at all.
-    if _NOT_FINITE in encoded and _has_infinite(
-        msgspec.to_builtins(payload, enc_hook=_encode_model)
-    ):
-        raise PayloadError(
-            "The payload holds a number that JSON does not have (NaN or infinity). "
-            "Publish null or text instead."
-        )
-    return encoded
-
-
-def _encode_model(value: object) -> object:
-    if isinstance(value, msgspec.Raw):
-        return msgspec.json.decode(value)
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
-
-
-def _has_infinite(value: object) -> bool:
-    match value:
-        case float():
-            return not math.isfinite(value)
-        case dict():
-            return any(_has_infinite(one) for one in value.values())
-        case list() | tuple():
-            return any(_has_infinite(one) for one in value)
-        case _:
-            return False
 
 
 def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:

@@ -12,7 +12,14 @@ from redrive.clock import Rng
 from redrive.model.delivery import Attempt, Leased
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
-from redrive.observer import BreakerChanged, DeadLettered, Observer, Settlements, SettlementsRefused
+from redrive.observer import (
+    BreakerChanged,
+    DeadLettered,
+    DestinationPaused,
+    Observer,
+    Settlements,
+    SettlementsRefused,
+)
 from redrive.policies.fingerprint import grouped
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
@@ -56,7 +63,7 @@ class Decision(msgspec.Struct, frozen=True):
     """A settlement, the delivery it is about, and how many seconds the try took.
 
     `is_success` is whether the destination answered, `None` when the try does not tell;
-    `slow_for` is a wait it asked of everybody.
+    `slow_for` is a wait it asked of everybody, `pause` why it must be left alone.
     """
 
     leased: Leased
@@ -64,6 +71,7 @@ class Decision(msgspec.Struct, frozen=True):
     took: float
     is_success: bool | None = None
     slow_for: timedelta | None = None
+    pause: str = ""
 
 
 class _Queue(DeliveryQueue, Gates, Protocol):
@@ -96,12 +104,19 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(settlement, Failed):
             fault = grouped(settlement.fault, leased.destination)
             settlement = Failed(reason=settlement.reason, fault=fault)
-        settled = Settled(lease=leased.lease, settlement=settlement, attempt=attempt)
+        settled = Settled(
+            lease=leased.lease,
+            settlement=settlement,
+            attempt=attempt,
+            exchange=outcome.exchange if isinstance(outcome, Faulted) else None,
+        )
         match outcome:
             case Faulted(nature=Nature.TRANSIENT):
                 return Decision(leased, settled, took, is_success=False)
             case Faulted(nature=Nature.THROTTLED) if isinstance(settlement, Snoozed):
                 return Decision(leased, settled, took, slow_for=settlement.until - now)
+            case Faulted(pause=pause) if pause:
+                return Decision(leased, settled, took, pause=pause)
             case _:
                 return Decision(leased, settled, took)
 
@@ -150,13 +165,15 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the attempts say of their destinations; alike ones in a row are one."""
         reports: list[Report] = []
         for one in decisions:
-            if one.leased.destination not in self.reporting and one.slow_for is None:
+            tells_more = one.slow_for is not None or one.pause
+            if one.leased.destination not in self.reporting and not tells_more:
                 continue
             report = Report(
                 destination=one.leased.destination,
                 generation=one.leased.breaker_generation,
                 is_success=one.is_success,
                 slow_for=one.slow_for,
+                pause=one.pause,
             )
             if reports and msgspec.structs.replace(reports[-1], times=1) == report:
                 report = msgspec.structs.replace(report, times=reports.pop().times + 1)
@@ -169,8 +186,12 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         if not reports:
             return
         chance = self.rng.uniform(0.0, 1.0)
-        for change in await self.store.report(reports, chance=chance):
+        reported = await self.store.report(reports, chance=chance)
+        for change in reported.changes:
             self.observer.notice(BreakerChanged(change=change))
+        for destination in reported.paused:
+            why = next(one.pause for one in reports if one.destination == destination and one.pause)
+            self.observer.notice(DestinationPaused(destination=destination, why=why))
 
 
 def _dead_letter(leased: Leased, failed: Failed) -> DeadLettered:

@@ -11,12 +11,15 @@ from typing import assert_never
 import msgspec
 
 from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
-from redrive.model.limits import Breaker
+from redrive.model.limits import Breaker, Rate
 
-__all__ = ["forced_open", "permitted", "reported", "reset"]
+__all__ = ["checked", "forced_open", "permitted", "ramp", "reported", "reset"]
 
 _MOST_DOUBLINGS = 6
 _SPREAD = 0.2
+_RAMP_BEGINS = 10.0
+_RAMP_DOUBLINGS = 10
+_RAMP_BURST_SHARE = 10
 
 
 def permitted(
@@ -69,6 +72,45 @@ def reported(
             )
         case never:
             assert_never(never)
+
+
+def checked(
+    state: BreakerState,
+    breaker: Breaker | None,
+    *,
+    is_healthy: bool,
+    generation: int,
+    now: datetime,
+) -> BreakerState:
+    """Return the state after a health check that began in `generation`.
+
+    A healthy answer ends the open time early and is the first successful probe. One that a person
+    opened without an end stays open, whatever the destination says.
+    """
+    match state:
+        case Open(until=until) if (
+            breaker is not None
+            and until is not None
+            and is_healthy
+            and generation == state.generation
+        ):
+            half_open = HalfOpen(generation=generation + 1, since=now, times=state.times)
+            return _probed(half_open, breaker, now=now)
+        case _:
+            return state
+
+
+def ramp(breaker: Breaker | None, *, reopened_at: datetime | None, now: datetime) -> Rate | None:
+    """Return how fast what has waited may go out now; `None` once the ramp is over.
+
+    It begins at ten a second and doubles ten times over the ramp. A rate that the destination has
+    holds beside it.
+    """
+    if breaker is None or reopened_at is None or now - reopened_at >= breaker.ramp:
+        return None
+    share = max(0.0, (now - reopened_at) / breaker.ramp)
+    pace = _RAMP_BEGINS * 2.0 ** (_RAMP_DOUBLINGS * share)
+    return Rate(per_second=pace, burst=max(_RAMP_BEGINS, pace / _RAMP_BURST_SHARE))
 
 
 def _probed(state: HalfOpen, breaker: Breaker, *, now: datetime) -> BreakerState:

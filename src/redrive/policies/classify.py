@@ -82,11 +82,15 @@ _NETWORK_CODES = frozenset(
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What kind of failure it is, which rule said so, and the least wait that was asked for."""
+    """What kind of failure it is, which rule said so, and the least wait that was asked for.
+
+    `is_gone` says that the destination is no more, for this delivery and for all others.
+    """
 
     nature: Nature
     rule: str
     retry_after: timedelta | None = None
+    is_gone: bool = False
 
 
 def classify(

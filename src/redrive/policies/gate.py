@@ -39,8 +39,9 @@ _BUDGET = Rate(per_second=10.0, burst=100.0)
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
     """What a gate lets through now.
 
-    `held_first` are the first attempts that waited behind a closed gate and pay as retries do.
-    `holds` say what limits it; `again_at` is when the gate may let through more.
+    `held_first` are the first attempts that waited behind a closed gate and pay as retries do;
+    `paced` bounds all that waited, and retries, while the gate has just reopened. `holds` say what
+    limits it; `again_at` is when the gate may let through more.
     """
 
     total: int
@@ -48,6 +49,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     held_first: int
     retries: int
     replays: int
+    paced: int = _PLENTY
     holds: tuple[Hold, ...] = ()
     again_at: datetime | None = None
 
@@ -65,6 +67,7 @@ class Turnstile:
         self._of_kind = of_kind
         self._passed: Counter[Kind] = Counter()
         self._held_first = 0
+        self._paced = 0
 
     def lets(self, kind: Kind, *, was_held: bool) -> bool:
         """Let one delivery pass, if there is room for it.
@@ -72,6 +75,9 @@ class Turnstile:
         `was_held` says that it came due before the gate reopened.
         """
         is_held = was_held and kind is Kind.FIRST
+        is_paced = was_held or kind is Kind.RETRY
+        if is_paced and self._paced >= self._allowed.paced:
+            return False
         if self.left <= 0 or self._passed[kind] >= self._of_kind(kind):
             return False
         if not self._has_token(kind, is_held=is_held):
@@ -79,6 +85,7 @@ class Turnstile:
         self.left -= 1
         self._passed[kind] += 1
         self._held_first += is_held
+        self._paced += is_paced
         return True
 
     def lets_first(self, count: int) -> int:
@@ -100,7 +107,14 @@ class Turnstile:
         """Return the gate after all that has passed."""
         if not self._passed:
             return self.gate
-        return charged(self.gate, limits, self._passed, held_first=self._held_first, now=now)
+        return charged(
+            self.gate,
+            limits,
+            self._passed,
+            held_first=self._held_first,
+            paced=self._paced,
+            now=now,
+        )
 
     def _has_token(self, kind: Kind, *, is_held: bool) -> bool:
         as_retries = self._passed[Kind.RETRY] + self._held_first
@@ -166,8 +180,13 @@ def _open_passage(
         if not total:
             holds.append(Hold.CONCURRENCY)
     if calls is not None:
-        total = min(total, max(0, calls - probing))
+        is_checking = gate.check_until is not None and now < gate.check_until
+        total = min(total, max(0, calls - probing - is_checking))
+        if is_checking and gate.check_until is not None:
+            again.append(gate.check_until)
         holds.append(Hold.PROBING)
+    ramp = breakers.ramp(limits.breaker, reopened_at=gate.reopened_at, now=now)
+    paced = _available(gate.ramp, ramp, Hold.RAMP, holds, again, now=now)
     first = _available(gate.first, limits.rate, Hold.RATE, holds, again, now=now)
     retries = _available(gate.retry, limits.retry_rate, Hold.RETRY_RATE, holds, again, now=now)
     replays = _available(gate.replay, limits.replay_rate, Hold.REPLAY_RATE, holds, again, now=now)
@@ -181,15 +200,25 @@ def _open_passage(
         held_first=held_first,
         retries=retries,
         replays=replays,
+        paced=paced,
         holds=tuple(holds),
         again_at=min(again, default=None),
     )
 
 
 def charged(
-    gate: Gate, limits: Limits, passed: Mapping[Kind, int], *, held_first: int, now: datetime
+    gate: Gate,
+    limits: Limits,
+    passed: Mapping[Kind, int],
+    *,
+    held_first: int,
+    paced: int = 0,
+    now: datetime,
 ) -> Gate:
-    """Return the gate after these passed; `held_first` of the first attempts pay as retries."""
+    """Return the gate after these passed; `held_first` of the first attempts pay as retries.
+
+    `paced` of all are what has waited, or are retries.
+    """
     fresh = passed.get(Kind.FIRST, 0) - held_first
     retries = passed.get(Kind.RETRY, 0)
     budget = gate.budget
@@ -202,6 +231,12 @@ def charged(
         retry=_taken(gate.retry, limits.retry_rate, retries + held_first, now=now),
         replay=_taken(gate.replay, limits.replay_rate, passed.get(Kind.REPLAY, 0), now=now),
         budget=budget,
+        ramp=_taken(
+            gate.ramp,
+            breakers.ramp(limits.breaker, reopened_at=gate.reopened_at, now=now),
+            paced,
+            now=now,
+        ),
     )
 
 
@@ -234,10 +269,11 @@ def reported(
 
 def with_breaker(gate: Gate, state: BreakerState, *, now: datetime) -> Gate:
     """Return the gate with its breaker in another state."""
+    if state.generation == gate.breaker.generation:
+        return msgspec.structs.replace(gate, breaker=state)
+    changed = msgspec.structs.replace(gate, breaker=state, next_check=None)
     closes = isinstance(state, Closed) and not isinstance(gate.breaker, Closed)
-    return msgspec.structs.replace(
-        gate, breaker=state, reopened_at=now if closes else gate.reopened_at
-    )
+    return _reopened(changed, now=now) if closes else changed
 
 
 def slowed(gate: Gate, *, until: datetime) -> Gate:
@@ -254,7 +290,11 @@ def paused(gate: Gate, pause: Pause) -> Gate:
 
 def resumed(gate: Gate, *, now: datetime) -> Gate:
     """Return the gate no longer shut by a person; what waited goes on at the pace of retries."""
-    return msgspec.structs.replace(gate, pause=None, reopened_at=now)
+    return _reopened(msgspec.structs.replace(gate, pause=None), now=now)
+
+
+def _reopened(gate: Gate, *, now: datetime) -> Gate:
+    return msgspec.structs.replace(gate, reopened_at=now, ramp=Bucket())
 
 
 def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:

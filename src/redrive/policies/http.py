@@ -36,8 +36,9 @@ def classify_status(
     `retry_on_status` takes the place of the whole table: what it does not list is terminal, and
     an empty set never retries on an answer. `retry_after` is that header, as it came.
 
-    A redirect is terminal: it is never followed. A server error that is in no list, such as 507,
-    is transient by default, since a server that failed once may not fail again.
+    A redirect is terminal: it is never followed. So is 410, which holds for all that follow. A
+    server error that is in no list, such as 507, is transient by default, since a server that
+    failed once may not fail again.
 
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)
     >>> classify_status(503, now=now, retry_after="120").rule
@@ -56,7 +57,7 @@ def classify_status(
     else:
         is_retried, rule = True, f"default: status {status}"
     if not is_retried:
-        return Verdict(nature=Nature.TERMINAL, rule=rule)
+        return Verdict(nature=Nature.TERMINAL, rule=rule, is_gone=status == _GONE)
     return Verdict(
         nature=Nature.THROTTLED if status == _TOO_MANY else Nature.TRANSIENT,
         rule=rule,

@@ -1,4 +1,4 @@
-"""Recovery: what becomes of a delivery whose lease, or whose time, ran out."""
+"""Recovery: what becomes of a delivery whose lease, or whose time, ran out, or must not wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redrive.model.settlement import Failed, FailureReason, Recovery, Requeued
 from redrive.policies.fingerprint import grouped
 from redrive.store import Overdue
 
-__all__ = ["deadline_passed", "recover"]
+__all__ = ["deadline_passed", "not_to_wait", "recover"]
 
 _MEMORY = timedelta(hours=72)
 _WAITS = tuple(timedelta(seconds=seconds) for seconds in (1, 5, 25, 125, 300))
@@ -38,6 +38,29 @@ def deadline_passed(destination: str) -> Fault:
         message="Its deadline passed before it could be delivered.",
         rule="deadline",
     )
+    return grouped(fault, destination)
+
+
+def not_to_wait(destination: str, reason: FailureReason) -> Fault:
+    """Return the fault of a delivery that came due when its gate was shut, and was not to wait."""
+    if reason is FailureReason.CIRCUIT_OPEN:
+        fault = Fault(
+            error_class="CircuitOpen",
+            message=(
+                f"The breaker of {destination} was open when it came due, and its on_open says "
+                "that nothing waits. Replay it when the destination is back."
+            ),
+            rule="on_open is dead_letter",
+        )
+    else:
+        fault = Fault(
+            error_class="RetryRateLimited",
+            message=(
+                f"Its retry came due when the retry_rate of {destination} was used up, and its "
+                "over_retry_rate says that no retry waits for it."
+            ),
+            rule="over_retry_rate is dead_letter",
+        )
     return grouped(fault, destination)
 
 

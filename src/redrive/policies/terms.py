@@ -9,6 +9,7 @@ import msgspec
 
 from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
+from redrive.model.health import HealthCheck
 from redrive.model.pattern import check_pattern, matches
 from redrive.policies.retry import Retry
 
@@ -22,6 +23,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     first that fits wins. `timeout` ends one attempt. `concurrency` bounds the attempts at one
     time. `terminal` and `transient` are exceptions of which the destination knows better.
     A delivery may be snoozed or throttled `snooze_limit` times, and until it is `snooze_age` old.
+    `health` is how to ask whether the destination is back, while its breaker is open.
     """
 
     retry: Retry = Retry()
@@ -32,6 +34,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     transient: tuple[type[BaseException], ...] = ()
     snooze_limit: int = 100
     snooze_age: timedelta = timedelta(days=7)
+    health: HealthCheck | None = None
 
     if TYPE_CHECKING:
         # Durations may be given as text; once here they are a timedelta.
@@ -46,6 +49,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             transient: tuple[type[BaseException], ...] = (),
             snooze_limit: int = 100,
             snooze_age: Duration = "7d",
+            health: HealthCheck | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -56,6 +60,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         _check_overrides(self.retry_overrides)
         _check_errors("terminal", self.terminal)
         _check_errors("transient", self.transient)
+        _check_health(self.health)
         self._check_bounds()
 
     def retry_for(self, event_type: str) -> Retry:
@@ -92,6 +97,14 @@ def _check_retry(name: str, value: object) -> None:
         raise ConfigurationError(
             f"{name} is {value!r}; pass a Retry, such as Retry(max_attempts=3) "
             'or Retry.preset("mail").'
+        )
+
+
+def _check_health(value: object) -> None:
+    if value is not None and not isinstance(value, HealthCheck):
+        raise ConfigurationError(
+            f"health is {value!r}; pass a HealthCheck, such as HealthCheck(ping) with a function "
+            'of yours, or for http HealthCheck("/health").'
         )
 
 

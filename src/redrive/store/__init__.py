@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
-from redrive.store.gates import Gates, Report
+from redrive.store.gates import Gates, Report, Reported
 from redrive.store.log import (
     Append,
     Appended,
@@ -44,11 +44,28 @@ from redrive.store.queue import (
     DeliveryQueue,
     Overdue,
     Rescue,
+    Serving,
     Settled,
+    ShedBlame,
+)
+from redrive.store.replays import (
+    SCHEDULER,
+    Advance,
+    Due,
+    Editing,
+    NewReplay,
+    Replay,
+    Replays,
+    ReplayStep,
+    Schedule,
+    Selection,
+    Survey,
 )
 
 __all__ = [
     "FORGOTTEN_AFTER",
+    "SCHEDULER",
+    "Advance",
     "Allowance",
     "Append",
     "Appended",
@@ -61,6 +78,8 @@ __all__ = [
     "Conflict",
     "DeliveryQueue",
     "DestinationFigures",
+    "Due",
+    "Editing",
     "Entry",
     "EventLog",
     "Figures",
@@ -72,15 +91,25 @@ __all__ = [
     "LaneFigures",
     "Level",
     "LoggedEvent",
+    "NewReplay",
     "Overdue",
     "Page",
     "Query",
     "Registry",
+    "Replay",
+    "ReplayStep",
+    "Replays",
     "Report",
+    "Reported",
     "Rescue",
     "RoutesChanged",
+    "Schedule",
+    "Selection",
+    "Serving",
     "Settled",
+    "ShedBlame",
     "Store",
+    "Survey",
     "WorkerFigures",
 ]
 
@@ -94,7 +123,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(
-    EventLog, Registry, DeliveryQueue, Gates, Inspection, Intervention, Audit, Checkup, Protocol
+    EventLog,
+    Registry,
+    DeliveryQueue,
+    Gates,
+    Inspection,
+    Intervention,
+    Replays,
+    Editing,
+    Audit,
+    Checkup,
+    Protocol,
 ):
     """All roles together, and the life of the store itself."""
 

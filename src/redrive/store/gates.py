@@ -11,14 +11,16 @@ import msgspec
 from redrive.model.audit import Actor
 from redrive.model.gate import BreakerChange, GateFigures
 
-__all__ = ["Gates", "Report"]
+__all__ = ["Gates", "Report", "Reported"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What attempts say of their destination: `times` in a row it answered, or it did not.
 
     `generation` is that of the breaker when they were claimed. `is_success` is `None` when they
-    say nothing of its health; `slow_for` is a wait that the destination asked of everybody.
+    say nothing of its health; `slow_for` is a wait that the destination asked of everybody;
+    `pause` is why it must be left alone until a person says otherwise, if it must. `is_check` says
+    that it was no attempt but the health check that `begin_check` leased.
     """
 
     destination: str
@@ -26,15 +28,35 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     is_success: bool | None = None
     times: int = 1
     slow_for: timedelta | None = None
+    pause: str = ""
+    is_check: bool = False
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of reports: how breakers changed, and which destinations are paused from now on."""
+
+    changes: tuple[BreakerChange, ...] = ()
+    paused: tuple[str, ...] = ()
 
 
 class Gates(Protocol):
     """Breakers, buckets and pauses. `claim` takes tokens and probes from them as it leases."""
 
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         """Count results for the breakers; `chance`, from 0 to 1, spreads how long they stay open.
 
-        Results of an older generation change nothing.
+        Results of an older generation change nothing. A pause leaves an audit entry by `REDRIVE`;
+        of several for one destination, and beside one that a person made, only the first counts.
+        """
+
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        """Lease the health check of a destination, and return the breaker's generation.
+
+        `None` while its breaker is not open, or open without an end; while it is paused; while
+        another check is under way; and until `every` has passed since it opened or since the last
+        one began. A check that `report` never hears of is over when its `lease` is.
         """
 
     async def gates(self) -> Sequence[GateFigures]:

@@ -11,7 +11,7 @@ import msgspec
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
-from redrive.store.queue import Blame
+from redrive.store.queue import Blame, Serving
 
 __all__ = [
     "Audit",
@@ -78,15 +78,18 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """How many deliveries of one destination are in which status.
 
-    `waiting` are the pending ones not due yet, `behind` those behind another of their lane;
-    `failed` leaves out the `resolved`; `oldest_due` is of those that could have run.
+    `waiting` are the pending ones not due yet, and `retrying` those of them that failed before;
+    `behind` are those behind another of their lane, and `due` those that could run now, but for
+    their gate. `failed` leaves out the `resolved`; `oldest_due` is of those that are `due`.
     """
 
     name: str
     patterns: tuple[str, ...]
     pending: int = 0
     waiting: int = 0
+    retrying: int = 0
     behind: int = 0
+    due: int = 0
     in_flight: int = 0
     delivered: int = 0
     failed: int = 0
@@ -95,11 +98,12 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that was heard of."""
+    """A worker that was heard of, and what it serves if it has said so."""
 
     id: str
     seen_at: datetime
     in_flight: int
+    serving: Serving | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +136,7 @@ class Inspection(Protocol):
         """Return matching deliveries, latest change first; pages neither repeat nor skip."""
 
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        """Return one delivery with its log and its earlier cycles."""
+        """Return one delivery with its log, its earlier cycles and its exchange."""
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         """Return the lanes that wait behind a dead letter, the longest first."""
@@ -145,6 +149,9 @@ class Inspection(Protocol):
 
     async def figures(self) -> Figures:
         """Count everything."""
+
+    async def workers(self) -> Sequence[WorkerFigures]:
+        """Return the workers that were heard of, by their ids; far cheaper than `figures`."""
 
 
 class Intervention(Protocol):

@@ -11,8 +11,8 @@ import msgspec
 from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange
-from redrive.model.outcome import Fault
-from redrive.model.settlement import Recovery, Settlement
+from redrive.model.outcome import Exchange, Fault
+from redrive.model.settlement import FailureReason, Recovery, Settlement
 
 __all__ = [
     "FORGOTTEN_AFTER",
@@ -23,7 +23,9 @@ __all__ = [
     "DeliveryQueue",
     "Overdue",
     "Rescue",
+    "Serving",
     "Settled",
+    "ShedBlame",
 ]
 
 
@@ -33,6 +35,10 @@ FORGOTTEN_AFTER = timedelta(days=1)
 
 Blame = Callable[[str], Fault]
 """Says what a delivery to this destination has failed of; pure, and called on any thread."""
+
+
+ShedBlame = Callable[[str, FailureReason], Fault]
+"""Says what a delivery to this destination has failed of that was not to wait; pure as well."""
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +88,22 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision about one lease, with the try it came from for the delivery's story."""
+    """The decision about one lease, with the try it came from for the delivery's story.
+
+    `exchange` is what was sent and answered; only that of the last failed try is kept.
+    """
 
     lease: Lease
     settlement: Settlement
     attempt: Attempt | None = None
+    exchange: Exchange | None = None
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deliveries a worker claims: of these destinations, in these generations."""
+
+    destinations: tuple[str, ...]
+    generations: tuple[str, ...]
 
 
 class Overdue(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +160,9 @@ class DeliveryQueue(Protocol):
         Returns the refused leases.
         """
 
+    async def announce(self, worker: str, serving: Serving) -> None:
+        """Tell that the worker lives, and what it claims; kept until it is forgotten."""
+
     async def heartbeat(
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
     ) -> Sequence[Lease]:
@@ -167,6 +187,15 @@ class DeliveryQueue(Protocol):
 
     async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         """Fail pending deliveries past their deadline as `expired`; return them."""
+
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        """Fail due deliveries that are not to wait for their gate; return them.
+
+        As `circuit_open` while a breaker with `on_open="dead_letter"` is open; as
+        `retry_rate_limited` the retries of a destination with `over_retry_rate="dead_letter"`
+        whose rate is used up. None of what is behind another of its lane, and nothing while the
+        destination is paused or blocked.
+        """
 
     async def wait(self, *, at_most: timedelta) -> None:
         """Return when there may be work since the last claim, at the latest after `at_most`."""

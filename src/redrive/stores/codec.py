@@ -8,19 +8,23 @@ import msgspec
 
 from redrive.errors import UsageError
 from redrive.model.delivery import Attempt, Cycle, DeliveryId, Resolution
+from redrive.model.edit import Edit
 from redrive.model.event import Event
-from redrive.model.outcome import Fault
+from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
     "attempts_from",
     "cycles_from",
+    "edits_from",
     "event_from",
+    "exchange_from",
     "fault_from",
     "from_micros",
     "is_same_body",
     "json_text",
     "maybe_from_micros",
     "maybe_micros",
+    "maybe_raw",
     "micros",
     "read_cursor",
     "resolution_from",
@@ -34,8 +38,10 @@ _LARGEST_NUMBER = 2**63 - 1
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[Event[msgspec.Raw]] = msgspec.json.Decoder(Event[msgspec.Raw])
 _faults = msgspec.json.Decoder(Fault)
+_exchanges = msgspec.json.Decoder(Exchange)
 _attempts = msgspec.json.Decoder(tuple[Attempt, ...])
 _cycles = msgspec.json.Decoder(tuple[Cycle, ...])
+_edits = msgspec.json.Decoder(tuple[Edit, ...])
 _resolutions = msgspec.json.Decoder(Resolution)
 
 
@@ -74,6 +80,11 @@ def fault_from(document: str | None) -> Fault | None:
     return None if document is None else _faults.decode(document)
 
 
+def exchange_from(document: str | None) -> Exchange | None:
+    """Read what was exchanged in a try, if it was kept."""
+    return None if document is None else _exchanges.decode(document)
+
+
 def attempts_from(document: str | None) -> tuple[Attempt, ...]:
     """Read the log of a cycle."""
     return () if document is None else _attempts.decode(document)
@@ -82,6 +93,16 @@ def attempts_from(document: str | None) -> tuple[Attempt, ...]:
 def cycles_from(document: str | None) -> tuple[Cycle, ...]:
     """Read the earlier cycles."""
     return () if document is None else _cycles.decode(document)
+
+
+def edits_from(document: str | None) -> tuple[Edit, ...]:
+    """Read what a person has changed."""
+    return () if document is None else _edits.decode(document)
+
+
+def maybe_raw(document: str | None) -> msgspec.Raw | None:
+    """Return JSON as it was stored, if there is any."""
+    return None if document is None else msgspec.Raw(document.encode())
 
 
 def resolution_from(document: str | None) -> Resolution | None:

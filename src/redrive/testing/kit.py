@@ -21,7 +21,8 @@ from redrive.model.duration import Duration, duration
 from redrive.model.event import Event
 from redrive.model.pattern import matches
 from redrive.operations import Operations
-from redrive.pipeline.publish import encode_payload, open_transaction
+from redrive.pipeline.publish import open_transaction
+from redrive.policies.payload import encode_payload
 from redrive.store import Page, Query, Store
 from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
@@ -210,10 +211,13 @@ class Kit:
             for one in pending
             for instant in (one.due if one.behind is None else None, one.deadline)
         ]
+        for gate in await self.operations.gates():
+            if any(one.destination == gate.destination for one in pending):
+                instants += [gate.until, gate.gate.next_check]
+        instants += [one.next_at for one in await self.operations.replays(limit=1_000)]
+        dead = {one.destination for one in await _all_deliveries(self.operations, Status.FAILED)}
         instants += [
-            gate.until
-            for gate in await self.operations.gates()
-            if any(one.destination == gate.destination for one in pending)
+            one.next_at for one in await self.operations.schedules() if one.destination in dead
         ]
         return min((one for one in instants if one is not None and one > now), default=None)
 

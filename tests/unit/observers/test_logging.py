@@ -17,6 +17,7 @@ from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.event import Receipt
 from redrive.model.gate import BreakerChange, Closed, HalfOpen, Open
 from redrive.model.outcome import Fault
+from redrive.model.replay import ReplayState
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -30,23 +31,29 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationPaused,
     Fact,
     HandlerStuck,
+    HealthChecked,
     LeasesLost,
     Operated,
     Published,
+    ReplayEnded,
+    ReplayStarted,
+    ReplayStopped,
     Rescued,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    WaveSent,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
     WorkerWedged,
 )
 from redrive.observers.logging import LoggingObserver, configure_logging
-from redrive.store import Overdue
+from redrive.store import Overdue, Query, Replay
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import an_event
 
@@ -92,6 +99,20 @@ LATER = NOW + timedelta(minutes=3)
 OPEN = Open(generation=1, since=NOW, until=LATER)
 CHANGE = BreakerChange(destination="billing", before=Closed(), after=OPEN)
 
+REPLAY = Replay(
+    id=3,
+    state=ReplayState.STOPPED,
+    by="ann",
+    why="fixed",
+    started_at=NOW,
+    changed_at=NOW,
+    selected=9,
+    sent=1,
+    failed=1,
+    query=Query(tenant="acme", text=CARD),
+    reason="1 of 1 in the canary failed again",
+)
+
 
 def settled(settlement: Settlement) -> Settlements:
     return Settlements(worker="w1", settled=((LEASED, settlement),))
@@ -131,6 +152,11 @@ FACTS: list[tuple[Fact, str, str]] = [
         "error",
         "dead letter",
     ),
+    (ReplayStarted(replay=REPLAY), "info", "replay started"),
+    (WaveSent(replay=REPLAY, deliveries=(DeliveryId(7),)), "info", "wave sent"),
+    (ReplayStopped(replay=REPLAY), "error", "replay stopped"),
+    (ReplayEnded(replay=REPLAY), "info", "replay ended"),
+    (Operated(action="pause_replay", by="ann", why="", replay=3), "info", "operated"),
     (BreakerChanged(change=CHANGE), "warning", "breaker open"),
     (
         BreakerChanged(
@@ -163,6 +189,13 @@ FACTS: list[tuple[Fact, str, str]] = [
         "breaker closed",
     ),
     (DEAD_LETTER, "error", "dead letter"),
+    (
+        DestinationPaused(destination="billing", why="billing answered 410 Gone"),
+        "error",
+        "destination paused",
+    ),
+    (HealthChecked(destination="billing"), "info", "health checked"),
+    (HealthChecked(destination="billing", error="refused"), "info", "health checked"),
     (
         HandlerStuck(worker="w1", destination="billing", deliveries=(DeliveryId(7),)),
         "error",

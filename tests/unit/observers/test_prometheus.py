@@ -169,6 +169,22 @@ async def test_the_figures_of_the_store_are_shown_with_the_counts() -> None:
     assert read.of("redrive_store_up") == 1
 
 
+async def test_a_breaker_is_one_series_whatever_its_state() -> None:
+    """A label for the state would leave a series at `open` for ever."""
+    app, observer = shop()
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        states = []
+        for act in (kit.operations.open_breaker, kit.operations.reset_breaker):
+            await act("billing", by="ada")
+            read = Readings(
+                observer.render(await kit.operations.status(), await kit.operations.gates())
+            )
+            states.append(read.by("redrive_breaker_state", "destination"))
+
+    assert states == [{"billing": 2}, {"billing": 0}]
+
+
 def test_a_store_without_an_answer_shows_no_old_figures() -> None:
     read = observed()
 

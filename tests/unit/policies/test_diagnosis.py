@@ -38,7 +38,9 @@ def worker(silent_for: timedelta = timedelta(0), *, in_flight: int = 0) -> Worke
 
 
 def gate(hold: Hold | None = None, **state: Any) -> GateFigures:  # noqa: ANN401 - of a Gate
-    return GateFigures(destination="billing", gate=Gate(**state), limits=Limits(), hold=hold)
+    return GateFigures(
+        destination="billing", at=NOW, gate=Gate(**state), limits=Limits(), hold=hold
+    )
 
 
 def serious(found: Sequence[Finding]) -> list[Finding]:

@@ -41,7 +41,9 @@ def test_a_redirect_is_terminal(status: int) -> None:
 
 
 def test_what_is_gone_is_terminal_and_says_so() -> None:
-    assert classify_status(410, now=NOON) == Verdict(nature=Nature.TERMINAL, rule="410 gone")
+    verdict = classify_status(410, now=NOON)
+
+    assert verdict == Verdict(nature=Nature.TERMINAL, rule="410 gone", is_gone=True)
 
 
 @pytest.mark.parametrize("status", [101, 501, 505, 507, 511, 520, 599, 999])
@@ -80,7 +82,9 @@ def test_what_is_terminal_has_no_wait() -> None:
 def test_an_empty_set_never_retries_on_an_answer(status: int) -> None:
     verdict = classify_status(status, now=NOON, retry_on_status=frozenset())
 
-    assert verdict == Verdict(nature=Nature.TERMINAL, rule=f"destination says: status {status}")
+    assert verdict == Verdict(
+        nature=Nature.TERMINAL, rule=f"destination says: status {status}", is_gone=status == 410
+    )
 
 
 def test_a_set_of_statuses_takes_the_place_of_the_table() -> None:

@@ -38,6 +38,8 @@ def audit(entries: Sequence[AuditEntry], *, now: datetime, limit: int) -> Iterat
 def _what(entry: AuditEntry) -> Text:
     if not entry.deliveries:
         text = Text(f"{safe(entry.action.replace('_', ' '))} {safe(entry.detail)}")
+        if entry.count > 1:
+            text.append(f" of {counted(entry.count, 'delivery', 'deliveries')}")
     else:
         text = Text(_on_deliveries(entry))
     if entry.why:

@@ -77,7 +77,7 @@ def breakers(gates: Sequence[GateFigures], *, now: datetime) -> Iterator[Rendera
             safe(one.destination),
             _state(one),
             Text("-", style="dim") if since is None else ago(since, now),
-            _next(one.gate.breaker, one.limits.breaker, now=now),
+            _next(one.gate.breaker, one.limits.breaker, now=now) + _check(one, now=now),
         )
     yield table
 
@@ -152,6 +152,10 @@ def _spelled(limits: Limits) -> Iterator[str]:
     ):
         if rate is not None:
             yield f"{name} {pace(rate)}"
+    if limits.over_retry_rate == "dead_letter":
+        yield "retries above it fail"
+    if limits.breaker is not None and limits.breaker.on_open == "dead_letter":
+        yield "fails while open"
     if limits.retry_budget is not None:
         yield f"budget {limits.retry_budget:.0%}"
     if limits.concurrency is not None:
@@ -168,6 +172,11 @@ def _word(state: BreakerState) -> str:
             return "half-open"
         case never:
             assert_never(never)
+
+
+def _check(gate: GateFigures, *, now: datetime) -> str:
+    check = gate.gate.next_check
+    return "" if check is None else f", its health asked for {ago(max(check, now), now)}"
 
 
 def _next(state: BreakerState, breaker: Breaker | None, *, now: datetime) -> str:

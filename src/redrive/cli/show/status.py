@@ -86,7 +86,8 @@ def _name(destination: DestinationFigures, gate: GateFigures | None) -> Text:
     text = Text(safe(destination.name))
     hold = held(gate, destination)
     if hold:
-        text.append(f"\n  {hold}", style="yellow")
+        waits = f", {short(destination.due)} held" if destination.due else ""
+        text.append(f"\n  {hold}{waits}", style="yellow")
     return text
 
 

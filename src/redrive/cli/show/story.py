@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
 
 import msgspec
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.replays import difference
 from redrive.cli.show.words import ago, counted, instant, safe, title, verdict
 from redrive.model.delivery import Attempt, Cycle, Delivery, Status
 from redrive.model.duration import rough_duration
+from redrive.model.edit import Edit
 from redrive.model.event import Severity
+from redrive.model.outcome import Exchange
 from redrive.operations import Story
+from redrive.policies.waiting import Waiting
 
 __all__ = ["story"]
 
@@ -29,6 +33,8 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
     delivery = told.delivery
     yield Text(f"Delivery {delivery.id}: {safe(title(delivery))}", style="bold")
     yield Text(_condition(delivery, now))
+    for one in told.waiting:
+        yield Text(_waits(one, now), style="yellow")
     yield ""
     yield _indented(_facts(told, now))
     if delivery.log:
@@ -37,7 +43,13 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
         yield from _section("Earlier cycles", _cycles(delivery.cycles, now))
     if delivery.fault is not None and delivery.fault.stack:
         yield from _section("Stack", Text(safe(delivery.fault.stack)))
-    yield from _section("Payload", _payload(told))
+    if delivery.exchange is not None:
+        yield from _section("Request", _request(delivery.exchange))
+        if delivery.exchange.status is not None:
+            yield from _section("Response", _response(delivery.exchange))
+    if delivery.edits:
+        yield from _section("Edits", _edits(delivery.edits, now))
+    yield from _section("Payload, as edited" if delivery.edits else "Payload", _payload(told))
     steps = list(_next_steps(told))
     if steps:
         yield from _section("What to do", _steps(steps))
@@ -46,8 +58,6 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
 def _condition(delivery: Delivery, now: datetime) -> str:
     tries = counted(delivery.attempts, "try", "tries")
     match delivery.status:
-        case Status.PENDING if delivery.behind is not None:
-            return f"Pending behind delivery {delivery.behind} of its key."
         case Status.PENDING:
             return f"Pending after {tries}, due {ago(delivery.due, now)}."
         case Status.IN_FLIGHT:
@@ -64,6 +74,33 @@ def _condition(delivery: Delivery, now: datetime) -> str:
             return f"Failed after {tries}, {when}: {delivery.reason}."
         case never:
             assert_never(never)
+
+
+def _waits(waiting: Waiting, now: datetime) -> str:
+    until = "" if waiting.until is None else f" Until {instant(waiting.until, now)}."
+    return f"Waits ({waiting.reason.replace('_', ' ')}): {safe(waiting.what)}{until}"
+
+
+def _request(exchange: Exchange) -> Text:
+    head = f"{exchange.method} {safe(exchange.url)}"
+    return Text(
+        "\n".join([head, *_headers(exchange.headers), f"({counted(exchange.size, 'byte')})"])
+    )
+
+
+def _response(exchange: Exchange) -> Text:
+    head = f"{exchange.status} {safe(exchange.reason)}".strip()
+    text = Text("\n".join([head, *_headers(exchange.answer_headers)]))
+    if exchange.body:
+        text.append("\n\n")
+        text.append_text(_shortened(exchange.body))
+    if exchange.is_cut:
+        text.append("\n… and more, which was not kept.", style="dim")
+    return text
+
+
+def _headers(headers: Mapping[str, str]) -> list[str]:
+    return [f"{safe(name)}: {safe(value)}" for name, value in headers.items()]
 
 
 def _facts(told: Story, now: datetime) -> Table:
@@ -87,6 +124,8 @@ def _facts(told: Story, now: datetime) -> Table:
         ("Priority", str(delivery.priority) if delivery.priority else None),
         ("Snoozed", counted(delivery.snoozes, "time") if delivery.snoozes else None),
         ("Crashes", str(delivery.crashes) if delivery.crashes else None),
+        ("Replay", None if delivery.replay is None else str(delivery.replay)),
+        ("By itself", _times(delivery.auto_replays)),
     ):
         if value:
             table.add_row(name, safe(value))
@@ -103,6 +142,10 @@ def _facts(told: Story, now: datetime) -> Table:
         if then is not None:
             table.add_row(name, instant(then, now))
     return table
+
+
+def _times(auto_replays: int) -> str | None:
+    return f"sent again {counted(auto_replays, 'time')}" if auto_replays else None
 
 
 def _tries(log: Sequence[Attempt], now: datetime) -> Table:
@@ -141,9 +184,21 @@ def _cycles(cycles: Sequence[Cycle], now: datetime) -> Table:
     return table
 
 
+def _edits(edits: Sequence[Edit], now: datetime) -> Group:
+    parts: list[RenderableType] = []
+    for one in edits:
+        parts.append(Text(f"{safe(one.by)}, {instant(one.at, now)}: {safe(one.why)}"))
+        parts += [Padding(line, (0, 0, 0, 2)) for line in difference(one.changes, one.more)]
+    parts.append(Text("The event in the log stays as it was published.", style="dim"))
+    return Group(*parts)
+
+
 def _payload(told: Story) -> Text:
-    document = bytes(told.event.payload)
-    whole = msgspec.json.format(document, indent=2).decode()
+    document = bytes(told.carried)
+    return _shortened(msgspec.json.format(document, indent=2).decode())
+
+
+def _shortened(whole: str) -> Text:
     lines = whole[:_LONGEST_PAYLOAD].split("\n")[:_MOST_PAYLOAD_LINES]
     shown = "\n".join(lines)
     text = Text(safe(shown))
@@ -160,8 +215,9 @@ def _next_steps(told: Story) -> Iterator[tuple[str, str]]:
             yield "Throw it away", f'redrive dlq delete {number} --why "…"'
         case Status.FAILED:
             yield "Send it again", f"redrive dlq replay {number}"
+            yield "Correct it first", f'redrive dlq edit {number} --why "…"'
             if group is not None and group.count > 1:
-                yield "Send its group again", f"redrive dlq replay --group {group.id}"
+                yield "Send its group again", f"redrive replay start --group {group.id}"
             yield "It was handled elsewhere", f'redrive dlq resolve {number} --why "…"'
             yield "Throw it away", f'redrive dlq delete {number} --why "…"'
         case Status.PENDING if delivery.behind is not None:

@@ -6,17 +6,20 @@ import textwrap
 from types import TracebackType
 from typing import Self, TextIO
 
+from redrive.cli.show.top.holds import reasons
 from redrive.demo.count import Count
 from redrive.demo.narrator import ACTS, Scene, View
+from redrive.model.gate import Closed
 from redrive.store import DestinationFigures, Group
 
 __all__ = ["Lines"]
 
 _WIDTH = 78
+_BAR = 30
 
 
 class Lines:
-    """Writes a few lines for each scene and one for each second of the story, in ASCII."""
+    """Writes a few lines for each scene and two for each second of the story, in ASCII."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -38,7 +41,7 @@ class Lines:
     def begin(self, *, store: str) -> None:
         """Say what this is and where it plays."""
         self._write(
-            "Redrive demo: a small shop with three destinations on one SQLite file.",
+            "Redrive demo: a small shop, two HTTP services, and one SQLite file between.",
             f"Type along in another terminal: export REDRIVE_STORE={store}",
         )
 
@@ -53,13 +56,13 @@ class Lines:
         )
 
     def show(self, view: View) -> None:
-        """Write one line for each second, and the causes when they have changed."""
+        """Write two lines for each second, and the causes when there are others."""
         if int(view.elapsed) <= self._second:
             return
         self._second = int(view.elapsed)
         states = ", ".join(_state(one) for one in view.destinations)
-        self._write(f"  {self._second:3d} s  delivered: {states}")
-        if view.causes != self._causes:
+        self._write(f"  {self._second:3d} s  delivered: {states}", *_at_the_warehouse(view))
+        if [one.id for one in view.causes] != [one.id for one in self._causes]:
             self._causes = view.causes
             self._write(
                 "         dead letters by cause:"
@@ -95,7 +98,23 @@ class Lines:
 def _state(one: DestinationFigures) -> str:
     asides = [
         f"{number} {what}"
-        for number, what in ((one.waiting, "retrying"), (one.failed, "dead"))
+        for number, what in ((one.pending, "waiting"), (one.failed, "dead"))
         if number
     ]
     return f"{one.name} {one.delivered}" + (f" ({', '.join(asides)})" if asides else "")
+
+
+def _at_the_warehouse(view: View) -> list[str]:
+    """Draw what the warehouse saw in the last second, against its limit, and what holds it."""
+    if not view.arrivals or not view.limit or view.now is None:
+        return []
+    seen = view.arrivals[-1]
+    bar = "#" * min(_BAR, round(_BAR * seen / view.limit))
+    lines = [f"         the warehouse sees {seen:3d}/s |{bar:<{_BAR}}| limit {view.limit}/s"]
+    known = {one.name: one for one in view.destinations}
+    for gate in view.gates:
+        if isinstance(gate.gate.breaker, Closed) or gate.destination not in known:
+            continue
+        held = reasons(gate, known[gate.destination], now=view.now)
+        lines += [f"         {gate.destination}: {one.plain}" for one in held]
+    return lines

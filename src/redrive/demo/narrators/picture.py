@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -15,17 +14,20 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.spark import chart, sparkline
+from redrive.cli.show.top.holds import light, reasons
 from redrive.demo.count import Count
 from redrive.demo.narrator import ACTS, Scene, View
+from redrive.model.gate import Closed
 
 __all__ = ["Picture", "can_show_picture"]
 
-_LEAST_WIDTH, _LEAST_HEIGHT = 76, 22
+_LEAST_WIDTH, _LEAST_HEIGHT = 76, 24
 _WIDEST = 96
-_SENTENCE_LINES, _CAUSE_LINES = 3, 3
+_SENTENCE_LINES = 3
 _FLOW_WIDTH = 22
-_BARS = " ▁▂▃▄▅▆▇█"
-_FULL_BAR = 12.0
+_FULL_FLOW = 12.0
+_CHART_LINES = 3
 
 
 def can_show_picture() -> bool:
@@ -48,7 +50,7 @@ class Picture:
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._store = ""
         self._scene = Scene(act=1, sentence="")
-        self._view = View(elapsed=0.0, events=0, destinations=(), flows={})
+        self._view = View()
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -104,7 +106,8 @@ class Picture:
             self._steady(Text(self._scene.sentence), lines=_SENTENCE_LINES),
             Text(),
             _destinations(self._view),
-            Text(),
+            _holds(self._view),
+            _arrivals(self._view, self._width - 2),
             _causes(self._view),
             *self._commands(),
         )
@@ -112,7 +115,7 @@ class Picture:
 
     def _title(self) -> RenderableType:
         title = Text("Redrive demo", style="bold")
-        title.append("  a small shop on one SQLite file", style="dim")
+        title.append("  a small shop and two HTTP services", style="dim")
         clock = Text(f"{self._view.events} events   {self._view.elapsed:.0f} s", style="dim")
         return _left_and_right(title, clock)
 
@@ -156,28 +159,52 @@ def _destinations(view: View) -> Table:
     table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
     table.add_column("destination", no_wrap=True)
     table.add_column("flow", no_wrap=True, min_width=_FLOW_WIDTH)
-    for heading in ("/s", "delivered", "in flight", "retrying", "dead"):
+    for heading in ("/s", "delivered", "in flight", "waiting", "dead"):
         table.add_column(heading, justify="right", no_wrap=True)
+    gates = {one.destination: one for one in view.gates}
     for one in view.destinations:
         flow = view.flows.get(one.name, ())
         table.add_row(
-            Text(one.name, style="bold"),
-            _sparkline(flow),
+            Text.assemble(light(gates.get(one.name)), " ", (one.name, "bold")),
+            _flow(flow),
             Text(f"{sum(flow[-2:]) / 2:.0f}" if flow else "", style="dim"),
             _figure(one.delivered, "green"),
             _figure(one.in_flight, "cyan"),
-            _figure(one.waiting, "yellow"),
+            _figure(one.pending, "yellow"),
             _figure(one.failed, "red"),
         )
     return table
 
 
-def _sparkline(flow: Sequence[float]) -> Text:
-    shown = [0.0] * max(0, _FLOW_WIDTH - len(flow)) + list(flow[-_FLOW_WIDTH:])
-    full = max(_FULL_BAR, *shown)
-    top = len(_BARS) - 1
-    bars = "".join(_BARS[min(top, math.ceil(one / full * top))] for one in shown)
-    return Text(bars, style="cyan")
+def _flow(flow: Sequence[float]) -> Text:
+    shown = [None] * max(0, _FLOW_WIDTH - len(flow)) + list(flow[-_FLOW_WIDTH:])
+    return Text(sparkline(shown, full=_FULL_FLOW), style="cyan")
+
+
+def _holds(view: View) -> Text:
+    """Say what holds a destination; always one line, so that nothing jumps."""
+    known = {one.name: one for one in view.destinations}
+    for gate in view.gates:
+        is_shut = not isinstance(gate.gate.breaker, Closed)
+        if is_shut and gate.destination in known and view.now is not None:
+            held = reasons(gate, known[gate.destination], now=view.now)
+            return Text.assemble(f"  {gate.destination}: ", Text(" · ").join(held))
+    return Text()
+
+
+def _arrivals(view: View, width: int) -> Group:
+    """Draw the requests of each second as bars, with the limit as a line above them."""
+    limit = f"{view.limit:3d}/s "
+    room = max(1, (width - len(limit)) // 2)
+    shown = view.arrivals[-room:]
+    bars = chart(shown, full=view.limit, lines=_CHART_LINES)
+    line = Text.assemble(
+        (limit, "dim"),
+        ("┄" * (2 * len(shown)), "yellow"),
+        (" the limit" if 2 * len(shown) + len(limit) + 10 <= width else "", "dim"),
+    )
+    rows = [Text.assemble(" " * len(limit), (bar, "cyan")) for bar in bars]
+    return Group(Text("requests at the warehouse, each second", style="dim"), line, *rows)
 
 
 def _figure(value: int, style: str) -> Text:
@@ -185,19 +212,16 @@ def _figure(value: int, style: str) -> Text:
 
 
 def _causes(view: View) -> Panel:
-    lines = [
-        Text.assemble(
-            (f"{cause.count:4d}  ", "red"),
-            (f"{cause.destination}  ", "bold"),
-            cause.title,
-            no_wrap=True,
-            overflow="ellipsis",
+    line = Text("none", style="dim")
+    if view.causes:
+        cause = view.causes[0]
+        more = f" and {len(view.causes) - 1} other groups" if len(view.causes) > 1 else ""
+        line = Text.assemble(
+            (f"{cause.count}  ", "red"), (f"{cause.destination}  ", "bold"), cause.title, more
         )
-        for cause in view.causes[:_CAUSE_LINES]
-    ] or [Text("   none", style="dim")]
-    lines += [Text()] * (_CAUSE_LINES - len(lines))
+    line.no_wrap, line.overflow = True, "ellipsis"
     return Panel(
-        Group(*lines),
+        line,
         title="dead letters by cause",
         title_align="left",
         border_style="red" if view.causes else "dim",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.errors import not_found
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import REDRIVE, Actor, AuditEntry
 from redrive.model.delivery import Status
 from redrive.model.destination import Order
 from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause
 from redrive.policies import gate as policy
+from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
-from redrive.store import Allowance, Report
+from redrive.store import Allowance, Report, Reported
 from redrive.stores.memory.tables import Tables
 
 __all__ = ["MemoryGates"]
@@ -21,28 +22,34 @@ __all__ = ["MemoryGates"]
 class MemoryGates(Tables):
     """`Gates` over the tables."""
 
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         with self._lock:
             now = self._clock.now()
-            changes = []
+            changes: list[BreakerChange] = []
+            paused: list[str] = []
             for one in batch:
                 before = self._gate(one.destination)
-                after = before
-                if one.is_success is not None:
-                    after = policy.reported(
-                        before,
-                        self._destinations[one.destination].limits,
-                        is_success=one.is_success,
-                        times=one.times,
-                        generation=one.generation,
-                        now=now,
-                        chance=chance,
-                    )
-                if one.slow_for is not None:
-                    after = policy.slowed(after, until=now + one.slow_for)
+                limits = self._destinations[one.destination].limits
+                after = outage.heard(before, limits, one, now=now, chance=chance)
                 self._gates[one.destination] = after
                 changes += _changes(one.destination, before.breaker, after.breaker)
-            return changes
+                if after.pause is not before.pause:
+                    paused.append(one.destination)
+                    self._note(one.destination, "pause", Actor(REDRIVE, one.pause), now=now)
+            if changes:
+                self._tell()
+            return Reported(changes=tuple(changes), paused=tuple(paused))
+
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        with self._lock:
+            before = self._gate(destination)
+            after, may_check = outage.begun_check(
+                before, every=every, lease=lease, now=self._clock.now()
+            )
+            self._gates[destination] = after
+            return after.breaker.generation if may_check else None
 
     async def gates(self) -> Sequence[GateFigures]:
         with self._lock:
@@ -53,9 +60,11 @@ class MemoryGates(Tables):
                 figures.append(
                     GateFigures(
                         destination=name,
+                        at=now,
                         gate=gate,
                         limits=self._destinations[name].limits,
                         hold=passage.holds[0] if passage.holds else None,
+                        holds=passage.holds,
                         until=passage.again_at,
                     )
                 )
@@ -138,6 +147,14 @@ class MemoryGates(Tables):
             self._destinations[destination].limits,
             in_flight=len(leased),
             probing=sum(row.breaker_generation == gate.breaker.generation for row in leased),
+            now=now,
+            is_blocked=self._is_blocked(destination),
+        )
+
+    def _shedding(self, destination: str, now: datetime) -> outage.Shedding | None:
+        return outage.shedding(
+            self._gate(destination),
+            self._destinations[destination].limits,
             now=now,
             is_blocked=self._is_blocked(destination),
         )

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from redrive.model.delivery import Delivery, DeliveryId, Status
+import msgspec
+
+from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
 from redrive.store import (
@@ -22,7 +24,7 @@ from redrive.stores.codec import micros, read_cursor, write_cursor
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Tables
 
-__all__ = ["MemoryInspection"]
+__all__ = ["MemoryInspection", "fits"]
 
 Place = tuple[int, int]
 _TOP_TENANTS = 3
@@ -33,7 +35,7 @@ class MemoryInspection(Tables):
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
         with self._lock:
-            found = [row for row in self._rows.values() if _fits(row, query)]
+            found = [row for row in self._rows.values() if fits(row, query)]
             found.sort(key=_place, reverse=True)
             heads = self._heads()
             rows, next_cursor = self._cut(found, cursor, limit)
@@ -45,7 +47,10 @@ class MemoryInspection(Tables):
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
         with self._lock:
             row = self._rows.get(delivery_id)
-            return None if row is None else row.delivery(self._behind(row, self._heads()))
+            if row is None:
+                return None
+            delivery = row.delivery(self._behind(row, self._heads()))
+            return msgspec.structs.replace(delivery, exchange=row.exchange)
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         with self._lock:
@@ -70,7 +75,7 @@ class MemoryInspection(Tables):
         with self._lock:
             members: dict[str, list[Row]] = {}
             for row in self._rows.values():
-                if row.group is not None and _fits(row, query):
+                if row.group is not None and fits(row, query):
                     members.setdefault(row.group, []).append(row)
             groups = sorted((_group(rows) for rows in members.values()), key=lambda one: one.id)
             groups.sort(key=lambda one: (one.count, one.last_seen), reverse=True)
@@ -90,15 +95,23 @@ class MemoryInspection(Tables):
                     self._count(destination, heads, now=now)
                     for _, destination in sorted(self._destinations.items())
                 ),
-                workers=tuple(
-                    WorkerFigures(
-                        id=worker,
-                        seen_at=seen_at,
-                        in_flight=sum(row.worker == worker for row in self._rows.values()),
-                    )
-                    for worker, seen_at in sorted(self._workers.items())
-                ),
+                workers=self._known_workers(),
             )
+
+    async def workers(self) -> Sequence[WorkerFigures]:
+        with self._lock:
+            return self._known_workers()
+
+    def _known_workers(self) -> tuple[WorkerFigures, ...]:
+        return tuple(
+            WorkerFigures(
+                id=worker,
+                seen_at=seen_at,
+                in_flight=sum(row.worker == worker for row in self._rows.values()),
+                serving=self._serving.get(worker),
+            )
+            for worker, seen_at in sorted(self._workers.items())
+        )
 
     def _cut(
         self, found: Sequence[Row], cursor: str | None, limit: int
@@ -124,7 +137,9 @@ class MemoryInspection(Tables):
             patterns=destination.patterns,
             pending=len(pending),
             waiting=sum(not row.is_due(now) for row in pending),
+            retrying=sum(not row.is_due(now) and row.kind is Kind.RETRY for row in pending),
             behind=len(behind),
+            due=len(startable),
             in_flight=sum(row.status is Status.IN_FLIGHT for row in rows),
             delivered=sum(row.status is Status.DELIVERED for row in rows),
             failed=sum(row.is_dead_letter for row in failed),
@@ -133,7 +148,8 @@ class MemoryInspection(Tables):
         )
 
 
-def _fits(row: Row, query: Query) -> bool:
+def fits(row: Row, query: Query) -> bool:
+    """Tell whether a query finds a row."""
     event, fault = row.event, row.fault
     return (
         row.status is query.status
@@ -178,7 +194,8 @@ def _most_first(tenant: tuple[str, int]) -> tuple[int, str]:
 
 def _searchable(row: Row) -> str:
     error = f"{row.fault.error_class}\n{row.fault.message}" if row.fault else ""
-    return f"{error}\n{bytes(row.event.payload).decode()}".lower()
+    payloads = bytes(row.event.payload).decode(), bytes(row.carried.payload).decode()
+    return "\n".join([error, *payloads]).lower()
 
 
 def _place(row: Row) -> Place:

@@ -9,7 +9,7 @@ from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Resolution, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import Blame
-from redrive.stores.memory.row import Row
+from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Tables
 
 __all__ = ["MemoryIntervention"]
@@ -25,8 +25,7 @@ class MemoryIntervention(Tables):
             now = self._clock.now()
             rows = self._replayable(ids)
             for row in rows:
-                row.cycles = (*row.cycles, row.cycle(actor.by, now=now))[-self._history :]
-                row.replay(generation, now=now)
+                self._begin_cycle(row, actor.by, generation, now=now)
             return self._conclude("replay", rows, actor, now=now, detail=generation or "")
 
     async def delete(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
@@ -79,6 +78,18 @@ class MemoryIntervention(Tables):
         with self._lock:
             earlier = [entry for entry in self._audit if before is None or entry.id < before]
             return tuple(reversed(earlier))[:limit]
+
+    def _begin_cycle(
+        self,
+        row: Row,
+        by: str,
+        generation: str | None,
+        *,
+        now: datetime,
+        sender: Record | None = None,
+    ) -> None:
+        row.cycles = (*row.cycles, row.cycle(by, now=now))[-self._history :]
+        row.replay(generation, now=now, sender=sender)
 
     def _replayable(self, ids: Sequence[DeliveryId]) -> list[Row]:
         return [row for row in self._found(ids) if row.is_dead_letter]

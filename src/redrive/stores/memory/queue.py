@@ -29,7 +29,9 @@ from redrive.store import (
     ClaimRequest,
     Overdue,
     Rescue,
+    Serving,
     Settled,
+    ShedBlame,
 )
 from redrive.stores.memory.gates import MemoryGates
 from redrive.stores.memory.row import Row
@@ -105,6 +107,11 @@ class MemoryQueue(MemoryGates):
                 self._tell()
             return refused
 
+    async def announce(self, worker: str, serving: Serving) -> None:
+        with self._lock:
+            self._workers[worker] = self._clock.now()
+            self._serving[worker] = serving
+
     async def heartbeat(
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
     ) -> Sequence[Lease]:
@@ -115,6 +122,7 @@ class MemoryQueue(MemoryGates):
                 one for one, seen_at in self._workers.items() if seen_at < now - FORGOTTEN_AFTER
             ]:
                 del self._workers[silent]
+                self._serving.pop(silent, None)
             refused = []
             for one in leases:
                 row = self._current(one, now)
@@ -127,6 +135,7 @@ class MemoryQueue(MemoryGates):
     async def retire(self, worker: str) -> None:
         with self._lock:
             self._workers.pop(worker, None)
+            self._serving.pop(worker, None)
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         with self._lock:
@@ -164,6 +173,30 @@ class MemoryQueue(MemoryGates):
             for row in expired:
                 row.fail(FailureReason.EXPIRED, blame(row.destination), now=now)
             return tuple(row.delivery(behind=None) for row in expired)
+
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        with self._lock:
+            now = self._clock.now()
+            heads = self._heads()
+            shed: list[Row] = []
+            for name in sorted(self._destinations):
+                why = self._shedding(name, now)
+                if why is None:
+                    continue
+                for row in self._rows.values():
+                    if (
+                        row.destination == name
+                        and row.status is Status.PENDING
+                        and row.is_due(now)
+                        and why.kind in (None, row.kind)
+                        and self._behind(row, heads) is None
+                        and len(shed) < limit
+                    ):
+                        row.fail(why.reason, blame(name, why.reason), now=now)
+                        shed.append(row)
+            if shed:
+                self._tell()
+            return tuple(row.delivery(behind=None) for row in shed)
 
     async def wait(self, *, at_most: timedelta) -> None:
         with self._lock:
@@ -256,6 +289,7 @@ class MemoryQueue(MemoryGates):
         return None if row.is_leased(now) else row
 
     def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        row.exchange = settled.exchange
         match settled.settlement:
             case Delivered():
                 row.deliver(now=now)

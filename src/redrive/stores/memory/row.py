@@ -19,11 +19,29 @@ from redrive.model.delivery import (
     Resolution,
     Status,
 )
+from redrive.model.edit import Edit
 from redrive.model.event import Event
-from redrive.model.outcome import Fault
+from redrive.model.outcome import Exchange, Fault
 from redrive.model.settlement import FailureReason, Requeued
+from redrive.store import Replay
 
-__all__ = ["Row"]
+__all__ = ["Record", "Row"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """A replay that changes in place, and the letters left of it with the tokens they had."""
+
+    replay: Replay
+    items: dict[DeliveryId, int]
+
+    def count(self, *, delivered: int = 0, failed: int = 0) -> None:
+        """Count what became of letters it has sent."""
+        self.replay = msgspec.structs.replace(
+            self.replay,
+            delivered=self.replay.delivered + delivered,
+            failed=self.replay.failed + failed,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +76,11 @@ class Row:
     was_passed_by: bool = False
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
+    exchange: Exchange | None = None
+    payload: msgspec.Raw | None = None
+    edits: tuple[Edit, ...] = ()
+    sender: Record | None = None
+    auto_replays: int = 0
 
     @property
     def is_suspect(self) -> bool:
@@ -76,6 +99,13 @@ class Row:
     @property
     def blocks_its_lane(self) -> bool:
         return self.status in (Status.PENDING, Status.IN_FLIGHT) or self.is_dead_letter
+
+    @property
+    def carried(self) -> Event[msgspec.Raw]:
+        """The event as a transport gets it: with the payload a person gave this delivery."""
+        if self.payload is None:
+            return self.event
+        return msgspec.structs.replace(self.event, payload=self.payload)
 
     @property
     def changed_at(self) -> datetime:
@@ -110,7 +140,7 @@ class Row:
         return Leased(
             lease=Lease(self.id, self.token),
             destination=self.destination,
-            event=self.event,
+            event=self.carried,
             attempt=self.attempts,
             kind=self.kind,
             claimed_at=now,
@@ -125,6 +155,8 @@ class Row:
     def deliver(self, *, now: datetime) -> None:
         self._leave_flight(Status.DELIVERED)
         self.settled_at = now
+        if self.sender is not None:
+            self.sender.count(delivered=1)
 
     def retry(self, when: datetime, fault: Fault, *, now: datetime) -> None:
         self._leave_flight(Status.PENDING)
@@ -143,6 +175,8 @@ class Row:
         self.reason = reason
         self.settled_at = now
         self._note_failure(fault, now=now)
+        if self.sender is not None:
+            self.sender.count(failed=1)
 
     def release(self, *, now: datetime) -> None:
         self._leave_flight(Status.PENDING)
@@ -162,14 +196,18 @@ class Row:
         self.crashes += 1
         self.last_crash_at = now
 
-    def replay(self, generation: str | None, *, now: datetime) -> None:
+    def replay(
+        self, generation: str | None, *, now: datetime, sender: Record | None = None
+    ) -> None:
         self.status = Status.PENDING
+        self.sender = sender
+        self.auto_replays += sender is not None and sender.replay.is_automatic
         self.kind = Kind.REPLAY
         self.due = now
         self.generation = generation or self.generation
         self.attempts = self.snoozes = self.crashes = 0
         self.settled_at = self.first_failed_at = self.last_failed_at = self.last_crash_at = None
-        self.reason = self.fault = None
+        self.reason = self.fault = self.exchange = None
         self.log = ()
         # It has had its deadline: left in place, it would end the new cycle before it begins.
         if self.is_past_deadline(now):
@@ -220,6 +258,10 @@ class Row:
             behind=behind,
             log=self.log,
             cycles=self.cycles,
+            payload=self.payload,
+            edits=self.edits,
+            replay=None if self.sender is None else self.sender.replay.id,
+            auto_replays=self.auto_replays,
         )
 
     def _leave_flight(self, status: Status) -> None:

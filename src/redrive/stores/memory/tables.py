@@ -14,8 +14,8 @@ from redrive.model.audit import AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.gate import BreakerChange, Gate
-from redrive.store import Entry
-from redrive.stores.memory.row import Row
+from redrive.store import Entry, Serving
+from redrive.stores.memory.row import Record, Row
 
 __all__ = ["Heads", "Identity", "Lane", "Tables", "Waiter"]
 
@@ -54,6 +54,7 @@ class Tables:
         self._rows: dict[DeliveryId, Row] = {}
         self._last_delivery_id = 0
         self._workers: dict[str, datetime] = {}
+        self._serving: dict[str, Serving] = {}
         self._audit: list[AuditEntry] = []
         self._refused_settlements = 0
         self._deleted = 0
@@ -62,6 +63,8 @@ class Tables:
         self._gates: dict[str, Gate] = {}
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
+        self._replays: dict[int, Record] = {}
+        self._schedules: dict[str, datetime] = {}
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order

@@ -67,7 +67,8 @@ WHERE id IN (SELECT value FROM json_each(?))
 """
 _LEASED = """
 SELECT '[' || group_concat('[[' || d.id || ',' || d.token || '],' || json_quote(t.name) || ','
-    || e.document || ',' || d.attempts || ',"'
+    || iif(d.payload IS NULL, e.document, json_set(e.document, '$.payload', json(d.payload)))
+    || ',' || d.attempts || ',"'
     || CASE d.kind WHEN 0 THEN 'first' WHEN 1 THEN 'retry' ELSE 'replay' END || '",'
     || :now || ',' || format('%.6f', d.enqueued_at / 1e6) || ','
     || d.snoozes || ',' || d.crashes || ','

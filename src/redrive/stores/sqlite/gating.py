@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 import apsw
 import msgspec
 
 from redrive.errors import not_found
-from redrive.model.audit import Actor
+from redrive.model.audit import REDRIVE, Actor
 from redrive.model.destination import Destination, Order
 from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, HalfOpen, Open, Pause
 from redrive.model.limits import Limits
 from redrive.policies import gate as policy
+from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
-from redrive.store import Report
+from redrive.store import Report, Reported
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 
-__all__ = ["Gatekeeper", "figures", "open_breaker", "pause", "report", "reset_breaker", "resume"]
+__all__ = [
+    "Gatekeeper",
+    "begin_check",
+    "figures",
+    "open_breaker",
+    "pause",
+    "report",
+    "reset_breaker",
+    "resume",
+]
 
 _gates = msgspec.json.Decoder(Gate)
 _destinations = msgspec.json.Decoder(Destination)
@@ -91,6 +101,12 @@ class Gatekeeper:
         self._after[destination] = gate
         return passage
 
+    def shedding(self, destination: str) -> outage.Shedding | None:
+        """Return what is not to wait at a gate now, if anything."""
+        gate, limits = self.gate(destination), self.limits(destination)
+        why = outage.shedding(gate, limits, now=self._now)
+        return None if why is None or self._is_blocked(destination) else why
+
     def _is_blocked(self, destination: str) -> bool:
         if self._destinations[destination].order is not Order.BLOCK:
             return False
@@ -121,25 +137,37 @@ _NEW = Gate()
 
 def report(
     connection: apsw.Connection, batch: Sequence[Report], *, chance: float, now: datetime
-) -> Sequence[BreakerChange]:
+) -> Reported:
     """Carry out `Gates.report`."""
     keeper = Gatekeeper(connection, now=now)
+    paused = []
     for one in batch:
-        gate = keeper.gate(one.destination)
-        if one.is_success is not None:
-            gate = policy.reported(
-                gate,
-                keeper.limits(one.destination),
-                is_success=one.is_success,
-                times=one.times,
-                generation=one.generation,
-                now=now,
-                chance=chance,
-            )
-        if one.slow_for is not None:
-            gate = policy.slowed(gate, until=now + one.slow_for)
-        keeper.put(one.destination, gate)
-    return keeper.write()
+        gate, limits = keeper.gate(one.destination), keeper.limits(one.destination)
+        after = outage.heard(gate, limits, one, now=now, chance=chance)
+        keeper.put(one.destination, after)
+        if after.pause is not gate.pause:
+            paused.append(one.destination)
+            actor = Actor(REDRIVE, one.pause)
+            record(connection, "pause", (), actor, now=now, count=1, detail=one.destination)
+    return Reported(changes=keeper.write(), paused=tuple(paused))
+
+
+def begin_check(
+    connection: apsw.Connection,
+    destination: str,
+    *,
+    every: timedelta,
+    lease: timedelta,
+    now: datetime,
+) -> int | None:
+    """Carry out `Gates.begin_check`."""
+    keeper = Gatekeeper(connection, now=now)
+    gate, may_check = outage.begun_check(
+        keeper.gate(destination), every=every, lease=lease, now=now
+    )
+    keeper.put(destination, gate)
+    keeper.write()
+    return gate.breaker.generation if may_check else None
 
 
 def figures(connection: apsw.Connection, *, now: datetime) -> Sequence[GateFigures]:
@@ -151,9 +179,11 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Sequence[GateFigur
         found.append(
             GateFigures(
                 destination=name,
+                at=now,
                 gate=keeper.gate(name),
                 limits=keeper.limits(name),
                 hold=passage.holds[0] if passage.holds else None,
+                holds=passage.holds,
                 until=passage.again_at,
             )
         )

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from redrive.model.delivery import Delivery, Status
+from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import (
     DestinationFigures,
@@ -18,14 +18,18 @@ from redrive.store import (
     LaneFigures,
     Page,
     Query,
+    Serving,
     WorkerFigures,
 )
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
+    edits_from,
+    exchange_from,
     fault_from,
     from_micros,
     maybe_from_micros,
+    maybe_raw,
     micros,
     read_cursor,
     resolution_from,
@@ -35,7 +39,17 @@ from redrive.stores.sqlite.claiming import KINDS
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count, read_routes
 
-__all__ = ["STATUSES", "figures", "find", "find_deliveries", "groups", "lanes"]
+__all__ = [
+    "STATUSES",
+    "conditions_of",
+    "figures",
+    "find",
+    "find_deliveries",
+    "find_delivery",
+    "groups",
+    "lanes",
+    "workers",
+]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
@@ -72,6 +86,10 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
     ("log", "d.log", attempts_from),
     ("cycles", "d.cycles", cycles_from),
+    ("payload", "d.payload", maybe_raw),
+    ("edits", "d.edits", edits_from),
+    ("replay", "d.replay", None),
+    ("auto_replays", "d.auto_replays", None),
 )
 """Each field of a `Delivery`, where it is kept, and how it is read."""
 
@@ -95,6 +113,7 @@ _TEXT = """(
     instr(lower(d.fault ->> 'message'), lower(?))
     OR instr(lower(d.fault ->> 'error_class'), lower(?))
     OR instr(lower(e.document -> 'payload'), lower(?))
+    OR instr(lower(d.payload), lower(?))
 )"""
 _GROUPS = """
 WITH found AS MATERIALIZED (
@@ -128,7 +147,8 @@ ORDER BY g.letters DESC, g.last_seen DESC, g.group_id
 """
 _COUNT = """
 SELECT destination,
-       sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND is_behind),
+       sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND due > :now AND kind = 1),
+       sum(status = 0 AND is_behind), sum(status = 0 AND NOT is_behind AND due <= :now),
        sum(status = 1), sum(status = 2), sum(status = 3 AND resolution IS NULL),
        sum(status = 3 AND resolution IS NOT NULL),
        min(CASE WHEN status = 0 AND NOT is_behind AND due <= :now THEN due END)
@@ -151,11 +171,12 @@ ORDER BY d.settled_at, d.id LIMIT ?
 _WORKERS = """
 SELECT w.id, w.seen_at, (
     SELECT count(*) FROM redrive_deliveries d WHERE d.status = 1 AND d.worker = w.id
-)
-FROM redrive_workers w ORDER BY w.id
+), s.document
+FROM redrive_workers w LEFT JOIN redrive_serving s ON s.worker = w.id ORDER BY w.id
 """
 
 
+_servings = msgspec.json.Decoder(Serving)
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
 
 
@@ -163,7 +184,7 @@ def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit
     """Carry out `Inspection.find`."""
     is_settled = query.status in {Status.DELIVERED, Status.FAILED}
     time = "d.settled_at" if is_settled else "d.enqueued_at"
-    conditions, values = _conditions(query, time)
+    conditions, values = conditions_of(query, time)
     if cursor is not None:
         conditions.append(f"({time}, d.id) < (?, ?)")
         values += read_cursor(cursor)
@@ -185,7 +206,7 @@ def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit
 
 def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence[Group]:
     """Carry out `Inspection.groups`."""
-    conditions, values = _conditions(query, "d.settled_at")
+    conditions, values = conditions_of(query, "d.settled_at")
     statement = _GROUPS.format(where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]))
     return tuple(
         Group(
@@ -215,7 +236,7 @@ def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence
     )
 
 
-def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
+def conditions_of(query: Query, time: str) -> tuple[list[str], list[object]]:
     """Return a query as conditions with their values; `time` is the column its times are about."""
     # The status is written out, not bound: only so does SQLite use the partial indexes.
     conditions = [f"d.status = {STATUSES.index(query.status)}"]
@@ -226,7 +247,7 @@ def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
             values.append(_only_asterisks(value) if name == "event_type" else value)
     if query.text is not None:
         conditions.append(_TEXT)
-        values += [query.text] * 3
+        values += [query.text] * 4
     if query.since is not None:
         conditions.append(f"{time} >= ?")
         values.append(micros(query.since))
@@ -243,6 +264,17 @@ def find_deliveries(
 ) -> list[Delivery]:
     """Return the deliveries of a condition of ours, whole."""
     return [_delivery(row) for row in rows(connection, _DELIVERIES + where, values)]
+
+
+def find_delivery(connection: apsw.Connection, delivery_id: DeliveryId) -> Delivery | None:
+    """Carry out `Inspection.find_delivery`."""
+    found = find_deliveries(connection, "WHERE d.id = ?", (delivery_id,))
+    if not found:
+        return None
+    exchange = connection.execute(
+        "SELECT document FROM redrive_exchanges WHERE delivery = ?", (delivery_id,)
+    ).get
+    return msgspec.structs.replace(found[0], exchange=exchange_from(exchange))
 
 
 def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:
@@ -268,8 +300,9 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
     numbers = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
     destinations = []
     for one in read_routes(connection).destinations:
-        pending, waiting, behind, in_flight, delivered, failed, resolved, oldest = counts.get(
-            numbers[one.name], (0, 0, 0, 0, 0, 0, 0, None)
+        counted = counts.get(numbers[one.name], (0, 0, 0, 0, 0, 0, 0, 0, 0, None))
+        pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved, oldest = (
+            counted
         )
         destinations.append(
             DestinationFigures(
@@ -277,7 +310,9 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
                 patterns=one.patterns,
                 pending=pending,
                 waiting=waiting,
+                retrying=retrying,
                 behind=behind,
+                due=due,
                 in_flight=in_flight,
                 delivered=delivered,
                 failed=failed,
@@ -293,10 +328,20 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
         refused_settlements=count(connection, "refused_settlements"),
         deleted=count(connection, "deleted"),
         destinations=tuple(destinations),
-        workers=tuple(
-            WorkerFigures(id=worker, seen_at=from_micros(seen_at), in_flight=in_flight)
-            for worker, seen_at, in_flight in rows(connection, _WORKERS)
-        ),
+        workers=workers(connection),
+    )
+
+
+def workers(connection: apsw.Connection) -> tuple[WorkerFigures, ...]:
+    """Carry out `Inspection.workers`."""
+    return tuple(
+        WorkerFigures(
+            id=worker,
+            seen_at=from_micros(seen_at),
+            in_flight=in_flight,
+            serving=None if serving is None else _servings.decode(serving),
+        )
+        for worker, seen_at, in_flight, serving in rows(connection, _WORKERS)
     )
 
 

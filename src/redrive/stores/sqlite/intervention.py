@@ -17,12 +17,14 @@ from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.log import grow
-from redrive.stores.sqlite.settling import free_lanes, lanes_of, pass_by
+from redrive.stores.sqlite.settling import forget_exchanges, free_lanes, lanes_of, pass_by
 
 __all__ = [
+    "begin_cycles",
     "cancel",
     "delete",
     "expire",
+    "fail_pending",
     "has_expired",
     "prioritise",
     "replay",
@@ -36,7 +38,7 @@ UPDATE redrive_deliveries
 SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, crashes = 0,
     last_crash_at = NULL, settled_at = NULL, first_failed_at = NULL, last_failed_at = NULL,
     reason = NULL, group_id = NULL, fault = NULL, log = NULL, cycles = ?2,
-    generation = ifnull(?3, generation),
+    generation = ifnull(?3, generation), replay = ?5, auto_replays = auto_replays + ?6,
     deadline = CASE WHEN deadline > ?1 THEN deadline END
 WHERE id = ?4
 """
@@ -62,17 +64,47 @@ def replay(
     history: int,
 ) -> Sequence[DeliveryId]:
     """Carry out `Intervention.replay`."""
+    changed = begin_cycles(
+        connection, ids, by=actor.by, generation=generation, now=now, history=history
+    )
+    if changed:
+        record(connection, "replay", changed, actor, now=now, detail=generation or "")
+    return changed
+
+
+def begin_cycles(
+    connection: apsw.Connection,
+    ids: Sequence[DeliveryId],
+    *,
+    by: str,
+    generation: str | None,
+    now: datetime,
+    history: int,
+    replay: int | None = None,
+    is_automatic: bool = False,
+) -> list[DeliveryId]:
+    """Make those that are unresolved dead letters pending again, and return them."""
     dead = find_deliveries(
         connection,
         f"WHERE d.{_OF} AND d.status = 3 AND d.resolution IS NULL ORDER BY d.id",
         (json_text(ids),),
     )
-    for delivery in dead:
-        cycles = (*delivery.cycles, _cycle(delivery, actor, now=now))[-history:]
-        connection.execute(_REPLAY, (micros(now), json_text(cycles), generation, delivery.id))
+    connection.executemany(
+        _REPLAY,
+        (
+            (
+                micros(now),
+                json_text((*delivery.cycles, _cycle(delivery, by, now=now))[-history:]),
+                generation,
+                delivery.id,
+                replay,
+                is_automatic,
+            )
+            for delivery in dead
+        ),
+    )
     changed = [delivery.id for delivery in dead]
-    if changed:
-        record(connection, "replay", changed, actor, now=now, detail=generation or "")
+    forget_exchanges(connection, changed)
     return changed
 
 
@@ -115,7 +147,7 @@ def cancel(
 ) -> Sequence[DeliveryId]:
     """Carry out `Intervention.cancel`."""
     changed = _in_status(connection, ids, "status = 0")
-    _fail_pending(connection, changed, FailureReason.CANCELLED, blame, now=now)
+    fail_pending(connection, changed, FailureReason.CANCELLED, blame, now=now)
     if changed:
         record(connection, "cancel", changed, actor, now=now)
     return changed
@@ -136,7 +168,7 @@ def expire(
     ]
     if not changed:
         return ()
-    _fail_pending(connection, changed, FailureReason.EXPIRED, blame, now=now)
+    fail_pending(connection, changed, FailureReason.EXPIRED, blame, now=now)
     return find_deliveries(connection, f"WHERE d.{_OF} ORDER BY d.id", (json_text(changed),))
 
 
@@ -186,7 +218,7 @@ def prioritise(
     return changed
 
 
-def _cycle(delivery: Delivery, actor: Actor, *, now: datetime) -> Cycle:
+def _cycle(delivery: Delivery, by: str, *, now: datetime) -> Cycle:
     return Cycle(
         attempts=delivery.attempts,
         reason=delivery.reason or FailureReason.EXHAUSTED,
@@ -194,7 +226,7 @@ def _cycle(delivery: Delivery, actor: Actor, *, now: datetime) -> Cycle:
         failed_at=delivery.settled_at or now,
         generation=delivery.generation,
         replayed_at=now,
-        replayed_by=actor.by,
+        replayed_by=by,
         log=delivery.log,
     )
 
@@ -212,7 +244,7 @@ def _in_status(
     ]
 
 
-def _fail_pending(
+def fail_pending(
     connection: apsw.Connection,
     ids: Sequence[DeliveryId],
     reason: FailureReason,
@@ -220,6 +252,7 @@ def _fail_pending(
     *,
     now: datetime,
 ) -> None:
+    """Fail pending deliveries, each for what its destination is blamed for."""
     numbers = json_text(ids)
     destinations = rows(connection, _DESTINATIONS, (numbers,))
     for destination, name in destinations:

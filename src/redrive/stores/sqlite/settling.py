@@ -11,13 +11,15 @@ import msgspec
 
 from redrive.model.delivery import Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Settled
+from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import grow
 
 __all__ = [
+    "announce",
+    "forget_exchanges",
     "free_lanes",
     "heartbeat",
     "lanes_of",
@@ -121,6 +123,7 @@ def settle(
     """Carry out `DeliveryQueue.settle`."""
     current, has_lanes = _current(connection, [one.lease for one in batch], now=now)
     refused: list[Lease] = []
+    accepted: list[Settled] = []
     delivered: list[int] = []
     failed: list[int] = []
     for one in batch:
@@ -128,6 +131,7 @@ def settle(
             refused.append(one.lease)
             continue
         current.remove(one.lease)
+        accepted.append(one)
         if isinstance(one.settlement, Delivered):
             delivered.append(one.lease.delivery_id)
         else:
@@ -136,6 +140,7 @@ def settle(
                 failed.append(one.lease.delivery_id)
     if refused:
         grow(connection, "refused_settlements", len(refused))
+    _keep_exchanges(connection, accepted)
     if failed and has_lanes:
         pass_by(connection, failed)
     if delivered:
@@ -143,6 +148,27 @@ def settle(
         if has_lanes:
             free_lanes(connection, lanes_of(connection, delivered))
     return refused
+
+
+def _keep_exchanges(connection: apsw.Connection, accepted: Sequence[Settled]) -> None:
+    """Keep what was exchanged in each last try, and forget what was in the one before."""
+    told = [
+        (one.lease.delivery_id, json_text(one.exchange))
+        for one in accepted
+        if one.exchange is not None
+    ]
+    if connection.execute("SELECT 1 FROM redrive_exchanges LIMIT 1").get is not None:
+        forget_exchanges(connection, [one.lease.delivery_id for one in accepted])
+    if told:
+        connection.executemany("INSERT OR REPLACE INTO redrive_exchanges VALUES (?, ?)", told)
+
+
+def forget_exchanges(connection: apsw.Connection, ids: Sequence[int]) -> None:
+    """Forget what was exchanged in the last tries of these deliveries."""
+    connection.execute(
+        "DELETE FROM redrive_exchanges WHERE delivery IN (SELECT value FROM json_each(?))",
+        (json_text(ids),),
+    )
 
 
 def _put_back(
@@ -192,6 +218,14 @@ def release(
     current, _ = _current(connection, leases, now=now)
     connection.execute(_RELEASE, (micros(now), _ids_of(current)))
     return [lease for lease in leases if lease not in current]
+
+
+def announce(connection: apsw.Connection, worker: str, serving: Serving, *, now: datetime) -> None:
+    """Carry out `DeliveryQueue.announce`."""
+    see_worker(connection, worker, micros(now))
+    connection.execute(
+        "INSERT OR REPLACE INTO redrive_serving VALUES (?, ?)", (worker, json_text(serving))
+    )
 
 
 def heartbeat(

@@ -28,13 +28,23 @@ from redrive.testing.conformance.intervening import (
 from redrive.testing.conformance.lanes import LaneConformance
 from redrive.testing.conformance.lasting import DurabilityConformance, WaitingConformance
 from redrive.testing.conformance.ordering import OrderConformance
+from redrive.testing.conformance.outages import (
+    AutoPauseConformance,
+    HealthCheckConformance,
+    RampConformance,
+    ShedConformance,
+)
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
+from redrive.testing.conformance.replaying import ReplaysConformance, SurveyConformance
 from redrive.testing.conformance.rescuing import (
     DeadlineConformance,
     RescueConformance,
     SuspectConformance,
 )
+from redrive.testing.conformance.scheduling import EditConformance, ScheduleConformance
+from redrive.testing.conformance.sending import SendingConformance
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
+from redrive.testing.conformance.telling import ExchangeConformance, WorkerConformance
 from redrive.testing.conformance.transitions import TransitionConformance
 from redrive.testing.conformance.world import MakeStore, World, an_event, entries
 
@@ -65,12 +75,23 @@ class StoreConformance(
     BreakerConformance,
     RateConformance,
     PauseConformance,
+    AutoPauseConformance,
+    HealthCheckConformance,
+    RampConformance,
+    ShedConformance,
+    ExchangeConformance,
+    WorkerConformance,
     FindingConformance,
     PagingConformance,
     GroupConformance,
     FigureConformance,
     ReplayConformance,
     InterventionConformance,
+    ReplaysConformance,
+    SendingConformance,
+    SurveyConformance,
+    ScheduleConformance,
+    EditConformance,
     AuditConformance,
     WaitingConformance,
 ):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
 
 from redrive.errors import NotFoundError
 from redrive.model.delivery import Leased
+from redrive.model.destination import Order
 from redrive.model.gate import Closed, GateFigures, HalfOpen, Hold, Open
 from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Settlement
@@ -25,7 +26,7 @@ from redrive.testing.conformance.world import (
     ids_of,
 )
 
-__all__ = ["BreakerConformance", "PauseConformance", "RateConformance"]
+__all__ = ["DOWN", "UP", "BreakerConformance", "Gated", "PauseConformance", "RateConformance"]
 
 _BREAKER = Breaker(failures=3, open_for="60s", successes=2, probes=1)
 _LEASE = timedelta(seconds=15)
@@ -318,25 +319,34 @@ class PauseConformance:
 class Gated:
     """Work for one destination with limits of its own."""
 
-    def __init__(self, world: World, limits: Limits) -> None:
+    def __init__(self, world: World, limits: Limits, *, order: Order = Order.NONE) -> None:
         self._world = world
-        self._destination = msgspec.structs.replace(BILLING, name="gated", limits=limits)
+        self._destination = msgspec.structs.replace(
+            BILLING, name="gated", limits=limits, order=order
+        )
 
-    async def publish(self, count: int) -> None:
+    async def publish(
+        self, count: int, *, key: str | None = None, due: datetime | None = None
+    ) -> None:
         """Publish events for the destination alone."""
         store = self._world.store
         routes = await store.register([self._destination])
-        batch = entries(*[an_event() for _ in range(count)], to=["gated"])
+        batch = entries(*[an_event(key=key, due=due) for _ in range(count)], to=["gated"])
         await store.append(batch, routes_version=routes.version, all_or_nothing=True)
 
     async def claim(
-        self, *, total: int = 100, worker: str = "worker-1", alone: bool = False
+        self,
+        *,
+        total: int = 100,
+        first: int | None = None,
+        worker: str = "worker-1",
+        alone: bool = False,
     ) -> Claim:
         """Claim for the destination alone."""
         return await self._world.store.claim(
             ClaimRequest(
                 worker=worker,
-                allowances=(Allowance(destination="gated", total=total),),
+                allowances=(Allowance(destination="gated", total=total, first=first),),
                 generations=("default",),
                 lease=_LEASE,
                 alone=alone,
@@ -358,8 +368,8 @@ class Gated:
             Report(destination="gated", generation=generation, is_success=result)
             for result in results
         ]
-        changes = await self._world.store.report(batch, chance=0.5)
-        return [(type(one.before), type(one.after)) for one in changes]
+        reported = await self._world.store.report(batch, chance=0.5)
+        return [(type(one.before), type(one.after)) for one in reported.changes]
 
     async def gate(self) -> GateFigures:
         """Return the gate as people see it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import UsageError
-from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
 from redrive.model.settlement import Delivered, FailureReason
 from redrive.store import DestinationFigures, Query
 from redrive.testing.conformance.world import OPERATOR, World, a_fault, an_event, entries
@@ -352,7 +352,9 @@ async def _recount(world: World, shown: DestinationFigures) -> DestinationFigure
         patterns=shown.patterns,
         pending=len(pending),
         waiting=len([one for one in pending if one.due > world.now]),
+        retrying=len([one for one in pending if one.due > world.now and one.kind is Kind.RETRY]),
         behind=len([one for one in pending if one.behind is not None]),
+        due=len(startable),
         in_flight=len(of[Status.IN_FLIGHT]),
         delivered=len(of[Status.DELIVERED]),
         failed=len([one for one in failed if one.is_dead_letter]),

@@ -6,9 +6,21 @@ import asyncio
 from datetime import timedelta
 from functools import partial
 
+import msgspec
+
 from redrive.model.delivery import Status
+from redrive.model.destination import Destination
+from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.settlement import Delivered, Requeued
 from redrive.store import Conflict, Rescue
+from redrive.testing.conformance.letters import (
+    advance,
+    counts_of,
+    deliver,
+    found,
+    letters_of,
+    start,
+)
 from redrive.testing.conformance.world import OPERATOR, World, an_event, entries, ids_of
 
 __all__ = ["DurabilityConformance", "WaitingConformance"]
@@ -106,6 +118,66 @@ class WaitingConformance:
 
 class DurabilityConformance:
     """What is still there when the store is opened again, or opened twice."""
+
+    async def test_a_replay_goes_on_after_a_restart(self, world: World) -> None:
+        letters = await letters_of(world, 7)
+        replay = await start(world)
+        await advance(world)
+        await deliver(world)
+        sent = await advance(world)
+        await world.reopen()
+
+        early = await advance(world)
+        while await deliver(world):
+            await advance(world)
+
+        after = await found(world, replay)
+        assert (sent, early) == (letters[1:3], [])
+        assert counts_of(after) == (7, 7, 7, 0, 0)
+        assert after.state is ReplayState.DONE
+
+    async def test_two_stores_drive_one_replay(self, world: World) -> None:
+        await letters_of(world, 12)
+        replay = await start(world, canary=4)
+        async with world.another() as other:
+            steps = await asyncio.gather(
+                *[one.store.advance_replays() for _ in range(3) for one in (world, other)]
+            )
+            sent = [one for each in steps for step in each.steps for one in step.sent]
+            assert len(sent) == len(set(sent)) == 4
+            for leased in (await other.claim()).deliveries:
+                await other.settle(leased, Delivered())
+
+        assert len(await advance(world)) == 8
+        assert counts_of(await found(world, replay)) == (12, 12, 4, 0, 0)
+
+    async def test_edits_schedules_and_what_was_counted_survive_a_restart(
+        self, world: World
+    ) -> None:
+        letter = await world.dead_letter(an_event({}))
+        await world.store.edit(
+            letter,
+            before=msgspec.Raw(b"{}"),
+            payload=msgspec.Raw(b"[1]"),
+            changes=(),
+            more=0,
+            actor=OPERATOR,
+            is_replayed=False,
+        )
+        scheduled = Destination(
+            name="hourly", patterns=("*",), auto_replay=AutoReplay(schedule="0 * * * *")
+        )
+        await world.store.register([scheduled])
+        await world.store.start_scheduled(due=lambda *_: False)
+        seen_at = world.now
+        world.clock.advance("1m")
+        await world.reopen()
+
+        [schedule] = await world.store.schedules()
+        await world.store.replay([letter], actor=OPERATOR)
+
+        assert bytes((await world.claim_one()).event.payload) == b"[1]"
+        assert schedule.since == seen_at
 
     async def test_deliveries_outlive_the_store_with_their_story(self, world: World) -> None:
         dead = await world.dead_letter(an_event(b'{ "n": 1.0 }', key="k", headers={"a": "b"}))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Unpack, get_args
+from urllib.parse import urljoin
 
 import msgspec
 
@@ -66,6 +67,10 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
         from redrive.transports.http.transport import HttpTransport  # noqa: PLC0415 - aiohttp
 
         return HttpTransport(self, terms=terms, clock=clock)
+
+    def health_url(self, target: str) -> str:
+        """Return the URL that a health check asks: a path at this host, or a URL of its own."""
+        return read_url(urljoin(self.url, target)).geturl()
 
     def redact(self, text: str) -> str:
         """Return the text without the secrets of this destination."""

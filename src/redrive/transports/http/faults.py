@@ -17,7 +17,7 @@ from redrive.policies.terms import Terms
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.ssrf import AddressRefused
 
-__all__ = ["Answer", "refused", "unreachable"]
+__all__ = ["Answer", "origin_of", "refused", "unreachable"]
 
 _LONGEST_EXCERPT = 1_000
 _REDIRECTS = range(300, 400)
@@ -28,8 +28,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int
     reason: str
-    location: str
+    headers: tuple[tuple[str, str], ...]
     body: bytes
+
+    @property
+    def location(self) -> str:
+        """Where a redirect leads."""
+        return next((value for name, value in self.headers if name.lower() == "location"), "")
 
 
 def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
@@ -39,7 +44,7 @@ def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
     excerpt = _excerpt(plan, answer.body)
     if answer.status in _REDIRECTS:
         message += (
-            f" and points to {_origin(answer.location)}; redirects are not followed, so declare "
+            f" and points to {origin_of(answer.location)}; redirects are not followed, so declare "
             "the destination with the URL that it leads to."
         )
     elif excerpt:
@@ -50,7 +55,12 @@ def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
         rule=verdict.rule,
         code=str(answer.status),
     )
-    return Faulted(fault=fault, nature=verdict.nature, retry_after=verdict.retry_after)
+    return Faulted(
+        fault=fault,
+        nature=verdict.nature,
+        retry_after=verdict.retry_after,
+        pause=_printable(f"{plan.host} answered {said}") if verdict.is_gone else "",
+    )
 
 
 def unreachable(plan: HttpBlueprint, error: Exception, terms: Terms) -> Faulted:
@@ -148,7 +158,7 @@ def _excerpt(plan: HttpBlueprint, body: bytes) -> str:
     return text if len(text) <= _LONGEST_EXCERPT else f"{text[:_LONGEST_EXCERPT]}…"
 
 
-def _origin(location: str) -> str:
+def origin_of(location: str) -> str:
     """Return where a redirect leads, without the path and the query that may hold a secret."""
     try:
         parts = urlsplit(location)

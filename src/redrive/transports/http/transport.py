@@ -15,10 +15,12 @@ from yarl import URL
 from redrive.clock import Clock
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
+from redrive.model.health import HealthCheck
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.policies.http import classify_status
 from redrive.policies.terms import Terms
 from redrive.transports.http.declaration import HttpBlueprint
+from redrive.transports.http.exchange import exchange_of
 from redrive.transports.http.faults import Answer, refused, unreachable
 from redrive.transports.http.request import Request, compose
 from redrive.transports.ssrf import AddressRefused, Network, check_address, guarded
@@ -27,6 +29,7 @@ __all__ = ["HttpTransport"]
 
 _READ_BUFFER = 2**14
 _LARGE_BODY = 2**20
+_SUCCESSES = range(200, 300)
 _ABOUT_CONTENT = ("400", "413", "422")
 
 
@@ -73,14 +76,31 @@ class HttpTransport:
         try:
             answer, retry_after = await self._ask(request)
         except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
-            return unreachable(self._plan, error, self._terms)
+            faulted = unreachable(self._plan, error, self._terms)
+            exchange = exchange_of(self._plan, request)
+            return msgspec.structs.replace(faulted, exchange=exchange)
         verdict = classify_status(
             answer.status,
             now=self._clock.now(),
             retry_after=retry_after,
             retry_on_status=self._plan.retry_on_status,
         )
-        return Succeeded() if verdict is None else refused(self._plan, answer, verdict)
+        if verdict is None:
+            return Succeeded()
+        exchange = exchange_of(self._plan, request, answer)
+        return msgspec.structs.replace(refused(self._plan, answer, verdict), exchange=exchange)
+
+    async def check_health(self, health: HealthCheck) -> str:
+        url = URL(self._plan.health_url(str(health.ask)))
+        headers = self._plan.headers if url.origin() == self._url.origin() else {}
+        try:
+            async with self._open().request(
+                health.method, url, headers=headers, allow_redirects=False
+            ) as response:
+                is_well = response.status in _SUCCESSES
+                return "" if is_well else f"{self._plan.host} answered {response.status}"
+        except Exception as error:  # noqa: BLE001 - whatever the client raises, it is not well
+            return unreachable(self._plan, error, self._terms).fault.message
 
     async def _ask(self, request: Request) -> tuple[Answer, str | None]:
         body = request.body
@@ -102,7 +122,7 @@ class HttpTransport:
             answer = Answer(
                 status=response.status,
                 reason=response.reason or "",
-                location=response.headers.get("location", ""),
+                headers=() if response.status in _SUCCESSES else tuple(response.headers.items()),
                 body=b"" if "content-encoding" in response.headers else bytes(read),
             )
             return answer, response.headers.get("retry-after")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.model.audit import Actor
 from redrive.model.gate import BreakerChange, GateFigures
-from redrive.store import Report
+from redrive.store import Report, Reported
 from redrive.stores.sqlite import gating
 from redrive.stores.sqlite.core import Core
 
@@ -17,8 +17,18 @@ __all__ = ["GatesRole"]
 class GatesRole(Core):
     """`Gates`."""
 
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
-        return await self._write(lambda c, now: gating.report(c, batch, chance=chance, now=now))
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        reported = await self._write(lambda c, now: gating.report(c, batch, chance=chance, now=now))
+        if reported.changes:
+            self._ring()
+        return reported
+
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        return await self._write(
+            lambda c, now: gating.begin_check(c, destination, every=every, lease=lease, now=now)
+        )
 
     async def gates(self) -> Sequence[GateFigures]:
         now = self._clock.now()

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId
-from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query
+from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query, WorkerFigures
 from redrive.stores.sqlite import auditing, inspection, intervention
 from redrive.stores.sqlite.core import Core
 
@@ -23,10 +23,7 @@ class PeopleRole(Core):
         )
 
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        found = await self._reader.call(
-            lambda c: inspection.find_deliveries(c, "WHERE d.id = ?", (delivery_id,))
-        )
-        return found[0] if found else None
+        return await self._reader.call(lambda c: inspection.find_delivery(c, delivery_id))
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         return await self._reader.call(lambda c: inspection.lanes(c, limit=limit))
@@ -37,6 +34,9 @@ class PeopleRole(Core):
     async def figures(self) -> Figures:
         now = self._clock.now()
         return await self._reader.call(lambda c: inspection.figures(c, now=now))
+
+    async def workers(self) -> Sequence[WorkerFigures]:
+        return await self._reader.call(inspection.workers)
 
     async def replay(
         self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from redrive.model.delivery import Delivery, Lease
-from redrive.store import Blame, Claim, ClaimRequest, Overdue, Rescue, Settled
-from redrive.stores.sqlite import claiming, intervention, settling
+from redrive.store import (
+    Blame,
+    Claim,
+    ClaimRequest,
+    Overdue,
+    Rescue,
+    Serving,
+    Settled,
+    ShedBlame,
+)
+from redrive.stores.sqlite import claiming, intervention, settling, shedding
 from redrive.stores.sqlite.core import Core
 
 __all__ = ["QueueRole"]
@@ -27,6 +36,9 @@ class QueueRole(Core):
 
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._write(lambda c, now: settling.release(c, leases, now=now), rings=True)
+
+    async def announce(self, worker: str, serving: Serving) -> None:
+        await self._write(lambda c, now: settling.announce(c, worker, serving, now=now))
 
     async def heartbeat(
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
@@ -53,4 +65,12 @@ class QueueRole(Core):
             return ()
         return await self._write(
             lambda c, now: intervention.expire(c, blame=blame, now=now, limit=limit)
+        )
+
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        now = self._clock.now()
+        if not await self._reader.call(lambda c: shedding.has_to_shed(c, now=now)):
+            return ()
+        return await self._write(
+            lambda c, now: shedding.shed(c, blame=blame, now=now, limit=limit), rings=True
         )

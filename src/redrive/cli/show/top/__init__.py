@@ -1,0 +1,1 @@
+"""What `redrive top` draws: pure functions from what was read to lines of text."""

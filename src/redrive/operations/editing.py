@@ -1,0 +1,72 @@
+"""Editing: give a dead letter another payload, with what was changed, by whom and why."""
+
+from __future__ import annotations
+
+import msgspec
+
+from redrive.errors import UsageError
+from redrive.model.edit import Change
+from redrive.operations.desk import with_reason
+from redrive.operations.looking import Looking, Story
+from redrive.policies.difference import difference
+from redrive.policies.payload import check_size, encode_payload
+
+__all__ = ["Editing"]
+
+
+class Editing(Looking):
+    """Change what a dead letter carries; its event stays as it was published."""
+
+    async def edit(
+        self, delivery_id: int, payload: object, *, by: str, why: str, replay: bool = True
+    ) -> Story:
+        """Give a dead letter another payload and, unless told otherwise, send it again.
+
+        Every later try of this delivery carries it, with the same event id and idempotency key;
+        other destinations of the event do not. Returns its story, with what was changed.
+        """
+        actor = with_reason(by, why, "edit")
+        encoded = encode_payload(payload)
+        check_size(encoded, self._payload_limit, what=f"delivery {delivery_id}")
+        store = await self._to_change()
+        told = await self.show(delivery_id)
+        changes, more = self._changes(told, encoded)
+        is_done = await store.edit(
+            told.delivery.id,
+            before=told.carried,
+            payload=msgspec.Raw(encoded),
+            changes=changes,
+            more=more,
+            actor=actor,
+            is_replayed=replay,
+        )
+        after = await self.show(delivery_id)
+        if not is_done:
+            raise UsageError(
+                f"Delivery {delivery_id} was changed by somebody else meanwhile and is left as it "
+                "is; look at it again."
+            )
+        self._done("edit", [told.delivery.id], actor)
+        if replay:
+            self._done("replay", [told.delivery.id], actor)
+        return after
+
+    async def preview_edit(self, delivery_id: int, payload: object) -> tuple[Change, ...]:
+        """Return what an edit would change, without changing anything."""
+        encoded = encode_payload(payload)
+        check_size(encoded, self._payload_limit, what=f"delivery {delivery_id}")
+        changes, _ = self._changes(await self.show(delivery_id), encoded)
+        return changes
+
+    def _changes(self, told: Story, encoded: bytes) -> tuple[tuple[Change, ...], int]:
+        if not told.delivery.is_dead_letter:
+            raise UsageError(
+                f"Delivery {told.delivery.id} is {_condition(told)}; only a dead letter that "
+                "nobody has resolved can be edited."
+            )
+        return difference(told.payload, msgspec.json.decode(encoded))
+
+
+def _condition(told: Story) -> str:
+    delivery = told.delivery
+    return delivery.status.replace("_", " ") if delivery.resolution is None else "resolved"

@@ -1,0 +1,176 @@
+"""Replaying many: plan it, start it, watch it, and tell it to pause, go on or end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.errors import NotFoundError, UsageError
+from redrive.model.audit import Actor
+from redrive.model.checks import check_text
+from redrive.model.delivery import Status
+from redrive.model.gate import Closed
+from redrive.model.limits import Rate, read_rate
+from redrive.model.replay import AutoReplay, Pace
+from redrive.observer import Operated, ReplayStarted
+from redrive.operations.desk import Desk, check_limit, known_ids
+from redrive.policies.replay import estimate
+from redrive.policies.schedule import next_due
+from redrive.store import NewReplay, Query, Replay, Selection, Survey
+
+__all__ = ["AutomaticReplay", "ReplayPlan", "Replaying"]
+
+
+class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay would do if it was started now.
+
+    `takes_at_least` is what the rates make of it; `None` when none of them holds it back.
+    `paused` and `broken` are those of its destinations that are paused, or whose breaker is not
+    closed: what is sent there waits.
+    """
+
+    survey: Survey
+    takes_at_least: timedelta | None = None
+    paused: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+class AutomaticReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination that is replayed by itself, and when that happens next."""
+
+    destination: str
+    auto_replay: AutoReplay
+    next_at: datetime
+
+
+class Replaying(Desk):
+    """Replay many dead letters as one operation that outlives whoever started it."""
+
+    async def plan_replay(
+        self, selection: Query | Sequence[int] | None = None, *, rate: Rate | str | None = None
+    ) -> ReplayPlan:
+        """Count what a replay would take, and say what stands in its way; changes nothing."""
+        store = await self._store()
+        survey = await store.survey(_selection(selection))
+        names = [name for name, _ in survey.destinations]
+        gates = {one.destination: one for one in await store.gates() if one.destination in names}
+        return ReplayPlan(
+            survey=survey,
+            takes_at_least=estimate(
+                survey.destinations,
+                {name: gate.limits for name, gate in gates.items()},
+                Pace(rate=read_rate(rate, name="rate")),
+            ),
+            paused=tuple(name for name, one in gates.items() if one.gate.pause is not None),
+            broken=tuple(
+                name for name, one in gates.items() if not isinstance(one.gate.breaker, Closed)
+            ),
+        )
+
+    async def start_replay(
+        self,
+        selection: Query | Sequence[int] | None = None,
+        *,
+        by: str,
+        why: str = "",
+        generation: str | None = None,
+        rate: Rate | str | None = None,
+        canary: int = Pace().canary,
+        largest_wave: int = Pace().largest_wave,
+        failure_limit: float = Pace().failure_limit,
+    ) -> Replay:
+        """Send again all dead letters that a query finds now, or those of the ids; all if neither.
+
+        First `canary` of them, then twice as many each time that went well, up to `largest_wave`,
+        and no more than `rate` in a time, such as `"50/s"`. If one of the canary fails again, or
+        later more than the share `failure_limit` of a wave, the replay stops and leaves the rest
+        alone. Workers drive it; it survives them.
+        """
+        if generation is not None:
+            check_text("generation", generation)
+        pace = Pace(
+            canary=canary,
+            largest_wave=largest_wave,
+            failure_limit=failure_limit,
+            rate=read_rate(rate, name="rate"),
+        )
+        new = NewReplay(selection=_selection(selection), pace=pace, generation=generation)
+        replay = await (await self._to_change()).start_replay(new, actor=Actor(by, why))
+        if replay is None:
+            raise NotFoundError("No dead letter matches, so there is nothing to replay.")
+        self._observer.notice(ReplayStarted(replay=replay))
+        return replay
+
+    async def replays(self, *, before: int | None = None, limit: int = 50) -> Sequence[Replay]:
+        """Return the replays of many, the latest first; `before` is the id to go on from."""
+        check_limit(limit)
+        return await (await self._store()).replays(before=before, limit=limit)
+
+    async def show_replay(self, replay_id: int) -> Replay:
+        """Return one replay of many, and how far it has come."""
+        found = await (await self._store()).find_replay(_known(replay_id))
+        if found is None:
+            raise _no_replay(replay_id)
+        return found
+
+    async def pause_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
+        """Send no more letters for now; tells whether it was running."""
+        actor, store = Actor(by, why), await self._to_change()
+        is_new = await store.pause_replay(_known(replay_id), actor=actor)
+        return await self._turned("pause_replay", replay_id, actor, is_new=is_new)
+
+    async def resume_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
+        """Go on with one that was paused, or, beginning with a canary again, that has stopped."""
+        actor, store = Actor(by, why), await self._to_change()
+        is_new = await store.resume_replay(_known(replay_id), actor=actor)
+        return await self._turned("resume_replay", replay_id, actor, is_new=is_new)
+
+    async def cancel_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
+        """Leave the letters that had no turn yet alone, for good; tells whether it was not over."""
+        actor, store = Actor(by, why), await self._to_change()
+        is_new = await store.cancel_replay(_known(replay_id), actor=actor)
+        return await self._turned("cancel_replay", replay_id, actor, is_new=is_new)
+
+    async def schedules(self) -> Sequence[AutomaticReplay]:
+        """Return the destinations that are replayed by themselves, and when that is next due."""
+        return [
+            AutomaticReplay(
+                destination=one.destination,
+                auto_replay=one.auto_replay,
+                next_at=next_due(one.auto_replay, one.since),
+            )
+            for one in await (await self._store()).schedules()
+        ]
+
+    async def _turned(self, action: str, replay_id: int, actor: Actor, *, is_new: bool) -> bool:
+        if is_new:
+            self._observer.notice(
+                Operated(action=action, by=actor.by, why=actor.why, replay=replay_id)
+            )
+        else:
+            await self.show_replay(replay_id)
+        return is_new
+
+
+def _selection(given: Query | Sequence[int] | None) -> Selection:
+    if given is None or isinstance(given, Query):
+        query = given or Query()
+        if query.status is not Status.FAILED:
+            raise UsageError(
+                f"The query asks for {query.status} deliveries; only dead letters can be replayed, "
+                "so leave its status out."
+            )
+        return Selection(query=query)
+    return Selection(ids=tuple(known_ids(given)))
+
+
+def _known(replay_id: int) -> int:
+    return next(iter(known_ids([replay_id])), 0)
+
+
+def _no_replay(replay_id: int) -> NotFoundError:
+    return NotFoundError(
+        f"There is no replay {replay_id}; `redrive replay list` shows those there are."
+    )

@@ -1,0 +1,112 @@
+"""An outage at the gate: what reports say, health checks, and what is not to wait it out.
+
+Pure functions of the shared state, called by stores within their own transaction.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.model.audit import REDRIVE
+from redrive.model.delivery import Kind
+from redrive.model.gate import Gate, Open, Pause
+from redrive.model.limits import Limits
+from redrive.model.settlement import FailureReason
+from redrive.policies import breaker as breakers
+from redrive.policies.gate import paused, refilled, reported, slowed, with_breaker
+from redrive.store import Report
+
+__all__ = ["Shedding", "begun_check", "heard", "is_check_due", "shedding"]
+
+
+class Shedding(msgspec.Struct, frozen=True, kw_only=True):
+    """Which due deliveries of a destination fail instead of waiting; any kind if there is none."""
+
+    reason: FailureReason
+    kind: Kind | None = None
+
+
+def heard(gate: Gate, limits: Limits, report: Report, *, now: datetime, chance: float) -> Gate:
+    """Return the gate after a report."""
+    if report.is_check:
+        return _checked(gate, limits, report, now=now)
+    if report.is_success is not None:
+        gate = reported(
+            gate,
+            limits,
+            is_success=report.is_success,
+            times=report.times,
+            generation=report.generation,
+            now=now,
+            chance=chance,
+        )
+    if report.slow_for is not None:
+        gate = slowed(gate, until=now + report.slow_for)
+    if report.pause and gate.pause is None:
+        gate = paused(gate, Pause(by=REDRIVE, why=report.pause, at=now))
+    return gate
+
+
+def is_check_due(gate: Gate, *, now: datetime) -> bool:
+    """Tell whether it is time to look after the health of a destination."""
+    return (
+        isinstance(gate.breaker, Open)
+        and gate.breaker.until is not None
+        and now < gate.breaker.until
+        and gate.pause is None
+        and (gate.next_check is None or gate.next_check <= now)
+        and (gate.check_until is None or gate.check_until <= now)
+    )
+
+
+def begun_check(
+    gate: Gate, *, every: timedelta, lease: timedelta, now: datetime
+) -> tuple[Gate, bool]:
+    """Return the gate after somebody asked to check, and whether they may.
+
+    The first check comes `every` after the breaker has opened: what has just failed is not back.
+    """
+    if not is_check_due(gate, now=now):
+        return gate, False
+    if gate.next_check is None and isinstance(gate.breaker, Open):
+        first = gate.breaker.since + every
+        if first > now:
+            return msgspec.structs.replace(gate, next_check=first), False
+    begun = msgspec.structs.replace(gate, next_check=now + every, check_until=now + lease)
+    return begun, True
+
+
+def shedding(
+    gate: Gate, limits: Limits, *, now: datetime, is_blocked: bool = False
+) -> Shedding | None:
+    """Return what is not to wait at this gate now, if anything."""
+    if is_blocked or gate.pause is not None:
+        return None
+    state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
+    if isinstance(state, Open):
+        gives_up = limits.breaker is not None and limits.breaker.on_open == "dead_letter"
+        return Shedding(reason=FailureReason.CIRCUIT_OPEN) if gives_up else None
+    if calls is not None or (gate.slow_until is not None and now < gate.slow_until):
+        return None
+    rate = limits.retry_rate
+    if rate is None or limits.over_retry_rate != "dead_letter":
+        return None
+    is_used_up = int(refilled(gate.retry, rate, now=now) + 1e-6) == 0
+    if not is_used_up:
+        return None
+    return Shedding(reason=FailureReason.RETRY_RATE_LIMITED, kind=Kind.RETRY)
+
+
+def _checked(gate: Gate, limits: Limits, report: Report, *, now: datetime) -> Gate:
+    state = breakers.checked(
+        gate.breaker,
+        limits.breaker,
+        is_healthy=bool(report.is_success),
+        generation=report.generation,
+        now=now,
+    )
+    if state is not gate.breaker:
+        gate = with_breaker(gate, state, now=now)
+    return msgspec.structs.replace(gate, check_until=None)

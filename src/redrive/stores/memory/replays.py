@@ -1,0 +1,375 @@
+"""Replays of many dead letters in memory, and edits of single ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TypeVar, assert_never
+
+import msgspec
+
+from redrive.model.audit import Actor, AuditEntry
+from redrive.model.delivery import DeliveryId, Status
+from redrive.model.destination import Destination, Order
+from redrive.model.edit import Change, Edit
+from redrive.model.gate import Closed
+from redrive.model.replay import AutoReplay, ReplayState
+from redrive.policies import replay as policy
+from redrive.store import (
+    SCHEDULER,
+    Advance,
+    Due,
+    NewReplay,
+    Replay,
+    ReplayStep,
+    Schedule,
+    Selection,
+    Survey,
+)
+from redrive.stores.memory.gates import MemoryGates
+from redrive.stores.memory.inspection import fits
+from redrive.stores.memory.intervention import MemoryIntervention
+from redrive.stores.memory.row import Record, Row
+
+__all__ = ["MemoryReplays"]
+
+T = TypeVar("T", bound=str)
+_MOST_NAMED = 10
+_NOT_OVER = (ReplayState.RUNNING, ReplayState.PAUSED, ReplayState.STOPPED)
+
+
+class MemoryReplays(MemoryGates, MemoryIntervention):
+    """`Replays` and `Editing` over the tables."""
+
+    async def survey(self, selection: Selection) -> Survey:
+        with self._lock:
+            self._pass_by()
+            rows = self._selected(selection)
+            groups = Counter(row.group for row in rows)
+            titles = {row.group: row.fault.title for row in rows if row.fault is not None}
+            return Survey(
+                selected=len(rows),
+                destinations=_largest(row.destination for row in rows),
+                reasons=_largest(row.reason for row in rows if row.reason is not None),
+                groups=tuple(
+                    (group, titles[group], groups[group])
+                    for group, _ in _largest(row.group for row in rows if row.group)
+                )[:_MOST_NAMED],
+                tenants=_largest(row.event.tenant for row in rows if row.event.tenant is not None)[
+                    :_MOST_NAMED
+                ],
+                in_lanes=sum(self._lane(row) is not None for row in rows),
+                behind=len(rows) - len(self._sendable(rows)),
+            )
+
+    async def start_replay(self, new: NewReplay, *, actor: Actor) -> Replay | None:
+        with self._lock:
+            rows = self._selected(new.selection)
+            return self._start(rows, new, actor, now=self._clock.now())
+
+    async def advance_replays(self) -> Advance:
+        with self._lock:
+            now = self._clock.now()
+            self._pass_by()
+            running = [
+                one for one in self._replays.values() if one.replay.state is ReplayState.RUNNING
+            ]
+            steps = [self._step(record, now=now) for record in running]
+            if any(step is not None and step.sent for step in steps):
+                self._tell()
+            after = [one.replay for one in running if one.replay.state is ReplayState.RUNNING]
+            return Advance(
+                now=now,
+                steps=tuple(step for step in steps if step is not None),
+                running=len(after),
+                next_at=min((one.next_at for one in after if one.next_at), default=None),
+            )
+
+    async def replays(self, *, before: int | None = None, limit: int = 50) -> Sequence[Replay]:
+        with self._lock:
+            found = [
+                one.replay
+                for number, one in self._replays.items()
+                if before is None or number < before
+            ]
+            return tuple(reversed(found))[:limit]
+
+    async def find_replay(self, replay_id: int) -> Replay | None:
+        with self._lock:
+            record = self._replays.get(replay_id)
+            if record is None:
+                return None
+            return msgspec.structs.replace(record.replay, newcomers=self._newcomers(record))
+
+    async def pause_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        return self._turn(replay_id, ReplayState.PAUSED, (ReplayState.RUNNING,), actor)
+
+    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        idle = (ReplayState.PAUSED, ReplayState.STOPPED)
+        return self._turn(replay_id, ReplayState.RUNNING, idle, actor)
+
+    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        return self._turn(replay_id, ReplayState.CANCELLED, _NOT_OVER, actor)
+
+    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+        with self._lock:
+            now = self._clock.now()
+            started = []
+            for name, destination in sorted(self._destinations.items()):
+                schedule = destination.auto_replay
+                if schedule is None:
+                    continue
+                since = self._schedules.setdefault(name, now)
+                if not due(schedule, since, now) or not self._is_free(destination):
+                    continue
+                self._schedules[name] = now
+                rows = self._neglected(name, schedule, now=now)
+                new = NewReplay(selection=Selection(ids=tuple(row.id for row in rows)))
+                replay = self._start(rows, new, Actor(SCHEDULER, schedule.schedule), now=now)
+                started += [] if replay is None else [replay]
+            return started
+
+    async def schedules(self) -> Sequence[Schedule]:
+        with self._lock:
+            return [
+                Schedule(destination=name, auto_replay=one.auto_replay, since=self._schedules[name])
+                for name, one in sorted(self._destinations.items())
+                if one.auto_replay is not None and name in self._schedules
+            ]
+
+    async def edit(
+        self,
+        delivery_id: DeliveryId,
+        *,
+        before: msgspec.Raw,
+        payload: msgspec.Raw,
+        changes: tuple[Change, ...],
+        more: int,
+        actor: Actor,
+        is_replayed: bool,
+    ) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            row = self._rows.get(delivery_id)
+            if row is None or not row.is_dead_letter:
+                return False
+            if bytes(row.carried.payload) != bytes(before):
+                return False
+            edit = Edit(by=actor.by, at=now, why=actor.why, changes=changes, more=more)
+            row.payload = payload
+            row.edits = (*row.edits, edit)[-self._history :]
+            self._conclude("edit", [row], actor, now=now)
+            if is_replayed:
+                self._begin_cycle(row, actor.by, None, now=now)
+                self._conclude("replay", [row], actor, now=now)
+            return True
+
+    def _selected(self, selection: Selection) -> list[Row]:
+        if selection.ids is not None:
+            return sorted(self._replayable(selection.ids), key=lambda row: row.id)
+        query = selection.query
+        return [
+            row
+            for row in self._rows.values()
+            if row.is_dead_letter and (query is None or fits(row, query))
+        ]
+
+    def _start(
+        self, rows: Sequence[Row], new: NewReplay, actor: Actor, *, now: datetime
+    ) -> Replay | None:
+        if not rows:
+            return None
+        replay = Replay(
+            id=len(self._replays) + 1,
+            state=ReplayState.RUNNING,
+            by=actor.by,
+            why=actor.why,
+            started_at=now,
+            changed_at=now,
+            selected=len(rows),
+            pace=new.pace,
+            generation=new.generation,
+            query=new.selection.query,
+            destinations=tuple(dict.fromkeys(sorted(row.destination for row in rows))),
+        )
+        items = {row.id: row.token for row in sorted(rows, key=lambda row: row.id)}
+        self._replays[replay.id] = Record(replay=replay, items=items)
+        self._note_replay("start_replay", replay, actor, now=now, count=len(rows))
+        return replay
+
+    def _step(self, record: Record, *, now: datetime) -> ReplayStep | None:
+        """Decide about a replay and carry it out; nothing if nothing has changed."""
+        replay = record.replay
+        match self._decide(record, now=now):
+            case policy.Send(count=count, wave=wave):
+                rows, skipped = self._take_letters(record, count)
+                for row in rows:
+                    self._begin_cycle(row, replay.by, replay.generation, now=now, sender=record)
+                record.replay = policy.moved(replay, wave, sent=len(rows), skipped=skipped, now=now)
+                return ReplayStep(replay=record.replay, sent=tuple(row.id for row in rows))
+            case policy.Wait(until=until):
+                record.replay = msgspec.structs.replace(replay, next_at=until)
+                return None
+            case policy.Stop(why=why):
+                self._end(record, ReplayState.STOPPED, why, now=now)
+                return ReplayStep(replay=record.replay)
+            case policy.Done(why=why):
+                self._end(record, ReplayState.DONE, why, now=now)
+                return ReplayStep(replay=record.replay)
+            case never:
+                assert_never(never)
+
+    def _decide(self, record: Record, *, now: datetime) -> policy.Decision:
+        return policy.decide(record.replay, held=self._held(record), now=now)
+
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+        """Return the next letters to send, and how many had their turn and are not sent."""
+        candidates = [
+            row
+            for number, token in record.items.items()
+            if (row := self._rows.get(number)) is not None and self._is_untouched(row, token)
+        ]
+        chosen = candidates[:count]
+        blocking = [one for one in chosen if self._blocks_as_a_whole(one)]
+        whole = [row.destination for row in blocking]
+        rest = [row for row in candidates[count:] if row.destination in whole]
+        last = chosen[-1].id if len(candidates) > count else None
+        taken = [row.id for row in [*chosen, *rest]]
+        passed = [
+            number for number in record.items if number in taken or last is None or number <= last
+        ]
+        for number in passed:
+            del record.items[number]
+        sendable = self._sendable([*chosen, *rest])
+        return sendable, len(passed) - len(sendable)
+
+    def _is_untouched(self, row: Row, token: int) -> bool:
+        return row.is_dead_letter and row.token == token
+
+    def _blocks_as_a_whole(self, row: Row) -> bool:
+        return self._destinations[row.destination].order is Order.BLOCK
+
+    def _sendable(self, rows: Sequence[Row]) -> list[Row]:
+        """Leave out what would only wait behind a dead letter that is not sent with it."""
+        together = {row.id for row in rows}
+        heads = self._heads()
+        stopped = {
+            lane
+            for lane, head in heads.items()
+            if self._rows[head].is_dead_letter and head not in together
+        }
+        blocked = {
+            lane.destination
+            for lane in stopped
+            if self._destinations[lane.destination].order is Order.BLOCK
+        }
+        return [
+            row for row in rows if self._lane(row) not in stopped and row.destination not in blocked
+        ]
+
+    def _held(self, record: Record) -> int:
+        """Count the letters under way that wait behind a dead letter."""
+        heads = self._heads()
+        return sum(
+            self._waits_in_vain(row, heads.get(lane) if (lane := self._lane(row)) else None)
+            for row in self._rows.values()
+            if row.sender is record and row.status is Status.PENDING
+        )
+
+    def _waits_in_vain(self, row: Row, head: DeliveryId | None) -> bool:
+        is_parked = head is not None and self._rows[head].is_dead_letter
+        return is_parked or self._is_blocked(row.destination)
+
+    def _newcomers(self, record: Record) -> int:
+        query = record.replay.query
+        if query is None:
+            return 0
+        return sum(
+            row.is_dead_letter
+            and fits(row, query)
+            and row.sender is not record
+            and row.changed_at > record.replay.started_at
+            for row in self._rows.values()
+        )
+
+    def _is_free(self, destination: Destination) -> bool:
+        """Tell whether an automatic replay of the destination may begin."""
+        gate = self._gate(destination.name)
+        return (
+            gate.pause is None
+            and isinstance(gate.breaker, Closed)
+            and not any(
+                one.replay.is_automatic
+                and one.replay.destinations == (destination.name,)
+                and one.replay.state in (ReplayState.RUNNING, ReplayState.PAUSED)
+                for one in self._replays.values()
+            )
+        )
+
+    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+        found = [
+            row
+            for row in self._rows.values()
+            if row.is_dead_letter
+            and row.destination == destination
+            and row.enqueued_at >= now - schedule.max_age
+            and row.auto_replays < schedule.cycles
+        ]
+        found.sort(key=lambda row: (row.auto_replays, row.id))
+        return found[: schedule.batch]
+
+    def _turn(
+        self,
+        replay_id: int,
+        state: ReplayState,
+        before: Sequence[ReplayState],
+        actor: Actor,
+    ) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            record = self._replays.get(replay_id)
+            if record is None or record.replay.state not in before:
+                return False
+            if state is ReplayState.RUNNING:
+                record.replay = policy.resumed(record.replay)
+            self._end(record, state, actor.why, now=now, by=actor.by)
+            self._note_replay(f"{_ACTIONS[state]}_replay", record.replay, actor, now=now)
+            return True
+
+    def _end(
+        self, record: Record, state: ReplayState, why: str, *, now: datetime, by: str = ""
+    ) -> None:
+        record.replay = msgspec.structs.replace(
+            record.replay, state=state, reason=why, changed_at=now, changed_by=by, next_at=None
+        )
+        if state in (ReplayState.CANCELLED, ReplayState.DONE):
+            record.items.clear()
+
+    def _note_replay(
+        self, action: str, replay: Replay, actor: Actor, *, now: datetime, count: int = 1
+    ) -> None:
+        self._record(
+            AuditEntry(
+                id=len(self._audit) + 1,
+                at=now,
+                by=actor.by,
+                why=actor.why,
+                action=action,
+                count=count,
+                deliveries=(),
+                detail=str(replay.id),
+            )
+        )
+        self._tell()
+
+
+def _largest(names: Iterable[T]) -> tuple[tuple[T, int], ...]:
+    return tuple(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+
+
+_ACTIONS = {
+    ReplayState.PAUSED: "pause",
+    ReplayState.RUNNING: "resume",
+    ReplayState.CANCELLED: "cancel",
+}

@@ -1,0 +1,63 @@
+"""A replay outlives the workers that drive it: killed in the middle, it ends with exact counts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from redrive import Operations, Query, Replay
+from tests.faults.machine import Machine, until
+
+MachineOf = Callable[[str], Machine]
+LETTERS = 10_000 if os.environ.get("REDRIVE_TEST_LONG") else 1_500
+CARRIED = 10
+"""How many deliveries a victim has under way at most: what it may have sent without a trace."""
+
+
+def test_a_replay_goes_on_when_its_workers_are_killed(machine_of: MachineOf) -> None:
+    machine = machine_of("mending")
+    machine.publish_numbers(LETTERS)
+    first = machine.start_worker()
+    until(lambda: machine.of("mending").failed == LETTERS, within=60, what="dead letters")
+    first.kill()
+    (machine.folder / "fixed").touch()
+
+    replay = machine.app.sync.operate(
+        Operations.start_replay, Query(), by="ada", largest_wave=LETTERS // 10
+    )
+    kills = 3
+    for kill in range(1, kills + 1):
+        victim = machine.start_worker("--concurrency", str(CARRIED))
+        machine.until_written("done", LETTERS * kill // 5, within=30)
+        victim.kill()
+    for _ in range(2):
+        machine.start_worker()
+    until(lambda: _found(machine, replay).state != "running", within=60, what="the end")
+
+    after = _found(machine, replay)
+    written = machine.journal("done")
+    assert after.state == "done"
+    assert (after.selected, after.sent, after.delivered) == (LETTERS, LETTERS, LETTERS)
+    assert (after.failed, after.skipped, after.left) == (0, 0, 0)
+    assert machine.of("mending").delivered == LETTERS
+    assert sorted(written) == list(range(LETTERS))
+    assert sum(count - 1 for count in written.values()) <= kills * CARRIED
+
+
+def test_several_workers_that_drive_one_replay_send_each_letter_once(machine_of: MachineOf) -> None:
+    machine = machine_of("mending")
+    machine.publish_numbers(600)
+    workers = [machine.start_worker() for _ in range(3)]
+    until(lambda: machine.of("mending").failed == 600, within=60, what="dead letters")
+    (machine.folder / "fixed").touch()
+
+    replay = machine.app.sync.operate(Operations.start_replay, Query(), by="ada")
+    until(lambda: _found(machine, replay).state != "running", within=30, what="the end")
+
+    assert _found(machine, replay).delivered == 600
+    assert set(machine.journal("done").values()) == {1}
+    assert all(one.process.poll() is None for one in workers)
+
+
+def _found(machine: Machine, replay: Replay) -> Replay:
+    return machine.app.sync.operate(Operations.show_replay, replay.id)
