@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
 from redrive.errors import UsageError
 from redrive.model.delivery import Attempt, Cycle, DeliveryId, Resolution
+from redrive.model.destination import Destination
 from redrive.model.edit import Edit
 from redrive.model.event import Event
 from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
     "attempts_from",
+    "carried",
     "cycles_from",
+    "destination_from",
     "edits_from",
     "event_from",
     "exchange_from",
@@ -43,6 +47,14 @@ _attempts = msgspec.json.Decoder(tuple[Attempt, ...])
 _cycles = msgspec.json.Decoder(tuple[Cycle, ...])
 _edits = msgspec.json.Decoder(tuple[Edit, ...])
 _resolutions = msgspec.json.Decoder(Resolution)
+_destinations = msgspec.json.Decoder(Destination)
+
+
+class _Carrier(msgspec.Struct):
+    payload: msgspec.Raw
+
+
+_carriers = msgspec.json.Decoder(_Carrier)
 
 
 def micros(instant: datetime) -> int:
@@ -73,6 +85,17 @@ def json_text(value: object) -> str:
 def event_from(document: str | bytes) -> Event[msgspec.Raw]:
     """Read an event's document."""
     return _events.decode(document)
+
+
+def carried(document: str, edited: str | None) -> bytes:
+    """Return what a delivery carries: the payload of its event's document, unless it was edited."""
+    return bytes(_carriers.decode(document).payload) if edited is None else edited.encode()
+
+
+@lru_cache(maxsize=1024)
+def destination_from(document: str) -> Destination:
+    """Read a destination; the same few are read again and again."""
+    return _destinations.decode(document)
 
 
 def fault_from(document: str | None) -> Fault | None:

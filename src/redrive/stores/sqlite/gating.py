@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 
 import apsw
-import msgspec
 
-from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
-from redrive.model.destination import Destination, Order
-from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, HalfOpen, Open, Pause
-from redrive.model.limits import Limits
+from redrive.model.gate import BreakerChange, GateFigures
 from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report, Reported
-from redrive.stores.codec import json_text, micros
+from redrive.stores.codec import micros
+from redrive.stores.gatekeeping import GateBook
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 
@@ -32,9 +28,6 @@ __all__ = [
     "reset_breaker",
     "resume",
 ]
-
-_gates = msgspec.json.Decoder(Gate)
-_destinations = msgspec.json.Decoder(Destination)
 
 _READ = """
 SELECT t.name, t.id, t.document, g.document
@@ -51,41 +44,18 @@ WHERE destination = ? AND lane IS NOT NULL AND status = 3 AND resolution IS NULL
 """
 
 
-class Gatekeeper:
+class Gatekeeper(GateBook):
     """Reads the gates once per transaction, and writes back those that have changed."""
 
     def __init__(self, connection: apsw.Connection, *, now: datetime) -> None:
+        super().__init__(rows(connection, _READ), now=now)
         self._connection = connection
-        self._now = now
-        self.numbers: dict[str, int] = {}
-        self._destinations: dict[str, Destination] = {}
-        self._before: dict[str, Gate] = {}
-        self._after: dict[str, Gate] = {}
-        for name, number, destination, gate in rows(connection, _READ):
-            self.numbers[name] = number
-            self._destinations[name] = _read_destination(destination)
-            self._before[name] = self._after[name] = _NEW if gate is None else _gates.decode(gate)
-
-    def gate(self, destination: str) -> Gate:
-        """Return a gate as it stands."""
-        if destination not in self._after:
-            raise not_found(destination, sorted(self.numbers), what="destination")
-        return self._after[destination]
-
-    def limits(self, destination: str) -> Limits:
-        """Return what is kept to at the gate."""
-        return self._destinations[destination].limits
-
-    def put(self, destination: str, gate: Gate) -> None:
-        """Change a gate."""
-        self._after[destination] = gate
 
     def passage(self, destination: str) -> policy.Passage:
         """Bring a gate up to the present, and return what it lets through."""
         gate, limits = self.gate(destination), self.limits(destination)
         in_flight = probing = 0
-        is_probing = isinstance(gate.breaker, HalfOpen | Open)
-        if limits.concurrency is not None or is_probing:
+        if self.counts_leases(destination):
             in_flight, probing = self._connection.execute(
                 _LEASED,
                 (gate.breaker.generation, micros(self._now), self.numbers[destination]),
@@ -98,7 +68,7 @@ class Gatekeeper:
             now=self._now,
             is_blocked=self._is_blocked(destination),
         )
-        self._after[destination] = gate
+        self.put(destination, gate)
         return passage
 
     def shedding(self, destination: str) -> outage.Shedding | None:
@@ -108,31 +78,20 @@ class Gatekeeper:
         return None if why is None or self._is_blocked(destination) else why
 
     def _is_blocked(self, destination: str) -> bool:
-        if self._destinations[destination].order is not Order.BLOCK:
+        if not self.blocks(destination):
             return False
         number = self.numbers[destination]
         return self._connection.execute(_BLOCKED, (number,)).get is not None
 
     def write(self) -> tuple[BreakerChange, ...]:
         """Keep what has changed, and return how breakers did."""
-        changes = []
-        for name, after in self._after.items():
-            before = self._before[name]
-            if after == before:
-                continue
+        for number, document in self.changed():
             self._connection.execute(
                 "INSERT INTO redrive_gates VALUES (?, ?) "
                 "ON CONFLICT (destination) DO UPDATE SET document = excluded.document",
-                (self.numbers[name], json_text(after)),
+                (number, document),
             )
-            if before.breaker.generation != after.breaker.generation:
-                changes.append(
-                    BreakerChange(destination=name, before=before.breaker, after=after.breaker)
-                )
-        return tuple(changes)
-
-
-_NEW = Gate()
+        return self.changes()
 
 
 def report(
@@ -142,10 +101,7 @@ def report(
     keeper = Gatekeeper(connection, now=now)
     paused = []
     for one in batch:
-        gate, limits = keeper.gate(one.destination), keeper.limits(one.destination)
-        after = outage.heard(gate, limits, one, now=now, chance=chance)
-        keeper.put(one.destination, after)
-        if after.pause is not gate.pause:
+        if keeper.hear(one, chance=chance):
             paused.append(one.destination)
             actor = Actor(REDRIVE, one.pause)
             record(connection, "pause", (), actor, now=now, count=1, detail=one.destination)
@@ -162,56 +118,35 @@ def begin_check(
 ) -> int | None:
     """Carry out `Gates.begin_check`."""
     keeper = Gatekeeper(connection, now=now)
-    gate, may_check = outage.begun_check(
-        keeper.gate(destination), every=every, lease=lease, now=now
-    )
-    keeper.put(destination, gate)
+    generation = keeper.begin_check(destination, every=every, lease=lease)
     keeper.write()
-    return gate.breaker.generation if may_check else None
+    return generation
 
 
 def figures(connection: apsw.Connection, *, now: datetime) -> Sequence[GateFigures]:
     """Carry out `Gates.gates`."""
     keeper = Gatekeeper(connection, now=now)
-    found = []
-    for name in sorted(keeper.numbers):
-        passage = keeper.passage(name)
-        found.append(
-            GateFigures(
-                destination=name,
-                at=now,
-                gate=keeper.gate(name),
-                limits=keeper.limits(name),
-                hold=passage.holds[0] if passage.holds else None,
-                holds=passage.holds,
-                until=passage.again_at,
-            )
-        )
-    return found
+    return [keeper.figures(name, keeper.passage(name)) for name in sorted(keeper.numbers)]
 
 
 def pause(connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Gates.pause`."""
     keeper = Gatekeeper(connection, now=now)
-    gate = keeper.gate(destination)
-    if gate.pause is not None:
-        return False
-    keeper.put(destination, policy.paused(gate, Pause(by=actor.by, why=actor.why, at=now)))
-    keeper.write()
-    record(connection, "pause", (), actor, now=now, count=1, detail=destination)
-    return True
+    is_new = keeper.pause(destination, actor)
+    if is_new:
+        keeper.write()
+        record(connection, "pause", (), actor, now=now, count=1, detail=destination)
+    return is_new
 
 
 def resume(connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Gates.resume`."""
     keeper = Gatekeeper(connection, now=now)
-    gate = keeper.gate(destination)
-    if gate.pause is None:
-        return False
-    keeper.put(destination, policy.resumed(gate, now=now))
-    keeper.write()
-    record(connection, "resume", (), actor, now=now, count=1, detail=destination)
-    return True
+    was_paused = keeper.resume(destination)
+    if was_paused:
+        keeper.write()
+        record(connection, "resume", (), actor, now=now, count=1, detail=destination)
+    return was_paused
 
 
 def open_breaker(
@@ -225,9 +160,10 @@ def open_breaker(
     """Carry out `Gates.open_breaker`."""
     keeper = Gatekeeper(connection, now=now)
     state = forced_open(keeper.gate(destination).breaker, until=until, now=now)
-    return _force(
-        connection, keeper, destination, state, action="open_breaker", actor=actor, now=now
-    )
+    change = keeper.force(destination, state)
+    keeper.write()
+    record(connection, "open_breaker", (), actor, now=now, count=1, detail=destination)
+    return change
 
 
 def reset_breaker(
@@ -235,29 +171,7 @@ def reset_breaker(
 ) -> BreakerChange:
     """Carry out `Gates.reset_breaker`."""
     keeper = Gatekeeper(connection, now=now)
-    state = reset(keeper.gate(destination).breaker, now=now)
-    return _force(
-        connection, keeper, destination, state, action="reset_breaker", actor=actor, now=now
-    )
-
-
-def _force(
-    connection: apsw.Connection,
-    keeper: Gatekeeper,
-    destination: str,
-    state: BreakerState,
-    *,
-    action: str,
-    actor: Actor,
-    now: datetime,
-) -> BreakerChange:
-    before = keeper.gate(destination)
-    keeper.put(destination, policy.with_breaker(before, state, now=now))
+    change = keeper.force(destination, reset(keeper.gate(destination).breaker, now=now))
     keeper.write()
-    record(connection, action, (), actor, now=now, count=1, detail=destination)
-    return BreakerChange(destination=destination, before=before.breaker, after=state)
-
-
-@lru_cache(maxsize=1024)
-def _read_destination(document: str) -> Destination:
-    return _destinations.decode(document)
+    record(connection, "reset_breaker", (), actor, now=now, count=1, detail=destination)
+    return change

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.model.audit import Actor
 from redrive.model.gate import BreakerChange, GateFigures
-from redrive.store import Report
+from redrive.store import Report, Reported
 from redrive.stores.postgres import gating
 from redrive.stores.postgres.core import Core
 
@@ -17,10 +17,22 @@ __all__ = ["GatesRole"]
 class GatesRole(Core):
     """`Gates`."""
 
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Sequence[BreakerChange]:
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         served = self._served
-        return await self._share(
+        reported = await self._share(
             lambda link, now: gating.report(link, batch, chance=chance, now=now, also=served)
+        )
+        if reported.changes:
+            self._bell.ring()
+        return reported
+
+    async def begin_check(
+        self, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        return await self._write(
+            lambda link, now: gating.begin_check(
+                link, destination, every=every, lease=lease, now=now
+            )
         )
 
     async def gates(self) -> Sequence[GateFigures]:
