@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from redrive.model.delivery import SUSPECT_AFTER, Kind, Lease, Leased
+from redrive.model.event import Event
 from redrive.policies.gate import Turnstile
 from redrive.store import Allowance, Claim, ClaimRequest
 from redrive.stores.codec import event_from
@@ -65,7 +68,7 @@ FROM unnest($4::bigint[], $5::integer[]) WITH ORDINALITY AS given (id, breaker_g
 JOIN redrive.events e ON true
 WHERE d.id = given.id AND e.position = d.position
 RETURNING given.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
-          d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
+          d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation, d.payload
 """
 
 
@@ -228,7 +231,7 @@ async def _lease(
         Leased(
             lease=Lease(number, token),
             destination=names[destination],
-            event=event_from(document),
+            event=_carrying(event_from(document), payload),
             attempt=attempts,
             kind=KINDS[kind],
             claimed_at=now,
@@ -252,8 +255,15 @@ async def _lease(
             crashes,
             last_crash_at,
             breaker_generation,
+            payload,
         ) in sorted(rows)
     )
+
+
+def _carrying(event: Event[msgspec.Raw], payload: str | None) -> Event[msgspec.Raw]:
+    if payload is None:
+        return event
+    return msgspec.structs.replace(event, payload=msgspec.Raw(payload.encode()))
 
 
 assert SUSPECT_AFTER == 2, "the partial indexes and queries above say 2"  # noqa: S101, PLR2004

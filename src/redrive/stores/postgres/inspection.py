@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.model.delivery import Delivery, Status
+from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import (
     DestinationFigures,
@@ -17,13 +17,17 @@ from redrive.store import (
     LaneFigures,
     Page,
     Query,
+    Serving,
     WorkerFigures,
 )
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
+    edits_from,
+    exchange_from,
     fault_from,
     from_micros,
+    maybe_raw,
     read_cursor,
     resolution_from,
     write_cursor,
@@ -32,7 +36,16 @@ from redrive.stores.postgres.codec import KINDS, STATUSES
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.log import count, read_routes
 
-__all__ = ["figures", "find", "find_deliveries", "groups", "lanes"]
+__all__ = [
+    "conditions_of",
+    "figures",
+    "find",
+    "find_deliveries",
+    "find_delivery",
+    "groups",
+    "lanes",
+    "workers",
+]
 
 _HEAD_OF_LANE = """(
     SELECT min(head.id) FROM redrive.deliveries AS head
@@ -67,6 +80,10 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
     ("log", "d.log", attempts_from),
     ("cycles", "d.cycles", cycles_from),
+    ("payload", "d.payload", maybe_raw),
+    ("edits", "d.edits", edits_from),
+    ("replay", "d.replay", None),
+    ("auto_replays", "d.auto_replays", None),
 )
 """Each field of a `Delivery`, where it is kept, and how it is read."""
 
@@ -89,7 +106,8 @@ _FILTERS = {
 _TEXT = """(
     position(lower({0}) in lower(d.fault ->> 'message')) > 0
     OR position(lower({0}) in lower(d.fault ->> 'error_class')) > 0
-    OR position(lower({0}) in lower((e.document::json -> 'payload')::text)) > 0
+    OR position(lower({0}) in lower(redrive.payload_of(e.document)::text)) > 0
+    OR position(lower({0}) in lower(d.payload)) > 0
 )"""
 _GROUPS = """
 WITH found AS MATERIALIZED (
@@ -128,7 +146,9 @@ _COUNT = """
 SELECT destination,
        count(*) FILTER (WHERE status = 0),
        count(*) FILTER (WHERE status = 0 AND due > $1),
+       count(*) FILTER (WHERE status = 0 AND due > $1 AND kind = 1),
        count(*) FILTER (WHERE status = 0 AND is_behind),
+       count(*) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1),
        count(*) FILTER (WHERE status = 1),
        count(*) FILTER (WHERE status = 2),
        count(*) FILTER (WHERE status = 3 AND resolution IS NULL),
@@ -153,10 +173,11 @@ ORDER BY d.settled_at, d.id LIMIT $1
 _WORKERS = """
 SELECT w.id, w.seen_at, (
     SELECT count(*) FROM redrive.deliveries d WHERE d.status = 1 AND d.worker = w.id
-)
+), w.serving
 FROM redrive.workers w ORDER BY w.id COLLATE "C"
 """
 
+_servings = msgspec.json.Decoder(Serving)
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
 
 
@@ -164,7 +185,7 @@ async def find(link: Link, query: Query, *, cursor: str | None, limit: int) -> P
     """Carry out `Inspection.find`."""
     is_settled = query.status in {Status.DELIVERED, Status.FAILED}
     time = "d.settled_at" if is_settled else "d.enqueued_at"
-    conditions, values = _conditions(query, time)
+    conditions, values = conditions_of(query, time)
     if cursor is not None:
         changed, number = read_cursor(cursor)
         conditions.append(f"({time}, d.id) < (${len(values) + 1}, ${len(values) + 2})")
@@ -188,7 +209,7 @@ async def find(link: Link, query: Query, *, cursor: str | None, limit: int) -> P
 
 async def groups(link: Link, query: Query, *, limit: int) -> Sequence[Group]:
     """Carry out `Inspection.groups`."""
-    conditions, values = _conditions(query, "d.settled_at")
+    conditions, values = conditions_of(query, "d.settled_at")
     statement = _GROUPS.format(
         where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]), limit=f"${len(values) + 1}"
     )
@@ -220,7 +241,7 @@ async def groups(link: Link, query: Query, *, limit: int) -> Sequence[Group]:
     )
 
 
-def _conditions(query: Query, time: str) -> tuple[list[str], list[object]]:
+def conditions_of(query: Query, time: str) -> tuple[list[str], list[object]]:
     """Return a query as conditions with their values; `time` is the column its times are about."""
     # The status is written out, not bound: only so are the partial indexes used.
     conditions = [f"d.status = {STATUSES.index(query.status)}"]
@@ -249,6 +270,17 @@ async def find_deliveries(link: Link, where: str, values: Sequence[object]) -> l
     return [_delivery(row) for row in await link.fetch(_DELIVERIES + where, *values)]
 
 
+async def find_delivery(link: Link, delivery_id: DeliveryId) -> Delivery | None:
+    """Carry out `Inspection.find_delivery`."""
+    found = await find_deliveries(link, "WHERE d.id = $1", (delivery_id,))
+    if not found:
+        return None
+    exchange = await link.value(
+        "SELECT document FROM redrive.exchanges WHERE delivery = $1", delivery_id
+    )
+    return msgspec.structs.replace(found[0], exchange=exchange_from(exchange))
+
+
 async def lanes(link: Link, *, limit: int) -> Sequence[LaneFigures]:
     """Carry out `Inspection.lanes`."""
     return [
@@ -274,8 +306,9 @@ async def figures(link: Link, *, now: datetime) -> Figures:
     }
     destinations = []
     for one in (await read_routes(link)).destinations:
-        pending, waiting, behind, in_flight, delivered, failed, resolved, oldest = counts.get(
-            numbers[one.name], (0, 0, 0, 0, 0, 0, 0, None)
+        counted = counts.get(numbers[one.name], (0, 0, 0, 0, 0, 0, 0, 0, 0, None))
+        pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved, oldest = (
+            counted
         )
         destinations.append(
             DestinationFigures(
@@ -283,7 +316,9 @@ async def figures(link: Link, *, now: datetime) -> Figures:
                 patterns=one.patterns,
                 pending=pending,
                 waiting=waiting,
+                retrying=retrying,
                 behind=behind,
+                due=due,
                 in_flight=in_flight,
                 delivered=delivered,
                 failed=failed,
@@ -298,10 +333,20 @@ async def figures(link: Link, *, now: datetime) -> Figures:
         refused_settlements=await count(link, "refused_settlements"),
         deleted=await count(link, "deleted"),
         destinations=tuple(destinations),
-        workers=tuple(
-            WorkerFigures(id=worker, seen_at=seen_at, in_flight=in_flight)
-            for worker, seen_at, in_flight in await link.fetch(_WORKERS)
-        ),
+        workers=await workers(link),
+    )
+
+
+async def workers(link: Link) -> tuple[WorkerFigures, ...]:
+    """Carry out `Inspection.workers`."""
+    return tuple(
+        WorkerFigures(
+            id=worker,
+            seen_at=seen_at,
+            in_flight=in_flight,
+            serving=None if serving is None else _servings.decode(serving),
+        )
+        for worker, seen_at, in_flight, serving in await link.fetch(_WORKERS)
     )
 
 

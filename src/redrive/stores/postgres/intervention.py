@@ -16,7 +16,16 @@ from redrive.stores.postgres.inspection import find_deliveries
 from redrive.stores.postgres.lanes import free_lanes, lanes_of, pass_by
 from redrive.stores.postgres.log import grow
 
-__all__ = ["cancel", "delete", "expire", "prioritise", "replay", "reschedule", "resolve"]
+__all__ = [
+    "cancel",
+    "delete",
+    "expire",
+    "fail_pending",
+    "prioritise",
+    "replay",
+    "reschedule",
+    "resolve",
+]
 
 _OF = "id = ANY ($1::bigint[])"
 _DESTINATIONS = f"""
@@ -43,18 +52,22 @@ async def replay(
     generation: str | None,
     now: datetime,
     history: int,
-) -> Sequence[DeliveryId]:
-    """Carry out `Intervention.replay`."""
+    of_replay: int | None = None,
+    is_automatic: bool = False,
+) -> list[DeliveryId]:
+    """Carry out `Intervention.replay`, or a part of the replay of many that gives its number."""
     return [
         DeliveryId(row[0])
         for row in await link.fetch(
-            "SELECT redrive.replay_all($1::bigint[], $2, $3, $4, $5, $6)",
+            "SELECT redrive.replay_all($1::bigint[], $2, $3, $4, $5, $6, $7, $8)",
             list(ids),
             generation,
             actor.by,
             actor.why,
             history,
             now,
+            of_replay,
+            is_automatic,
         )
     ]
 
@@ -95,7 +108,7 @@ async def cancel(
     """Carry out `Intervention.cancel`."""
     changed = await _in_status(link, ids, "status = 0")
     if changed:
-        await _fail_pending(link, changed, FailureReason.CANCELLED, blame, now=now)
+        await fail_pending(link, changed, FailureReason.CANCELLED, blame, now=now)
         await record(link, "cancel", changed, actor, now=now)
     return changed
 
@@ -105,7 +118,7 @@ async def expire(link: Link, *, blame: Blame, now: datetime, limit: int) -> Sequ
     changed = [DeliveryId(row[0]) for row in await link.fetch(_EXPIRED, now, limit)]
     if not changed:
         return ()
-    await _fail_pending(link, changed, FailureReason.EXPIRED, blame, now=now)
+    await fail_pending(link, changed, FailureReason.EXPIRED, blame, now=now)
     return await find_deliveries(link, f"WHERE d.{_OF} ORDER BY d.id", (changed,))
 
 
@@ -150,7 +163,7 @@ async def _in_status(link: Link, ids: Sequence[DeliveryId], condition: str) -> l
     ]
 
 
-async def _fail_pending(
+async def fail_pending(
     link: Link,
     ids: Sequence[DeliveryId],
     reason: FailureReason,
@@ -158,6 +171,7 @@ async def _fail_pending(
     *,
     now: datetime,
 ) -> None:
+    """Fail pending deliveries, each for what its destination is blamed for."""
     for destination, name in await link.fetch(_DESTINATIONS, list(ids)):
         await link.fetch(
             _FAIL_PENDING, list(ids), str(reason), jsonb(blame(name)), now, destination

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Settled
+from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
+from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import columns, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import Lane, free_lanes, pass_by
 from redrive.stores.postgres.log import grow
 
-__all__ = ["heartbeat", "overdue", "release", "rescue", "see_worker", "settle"]
+__all__ = ["announce", "heartbeat", "overdue", "release", "rescue", "see_worker", "settle"]
 
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status = 1
   AND d.lease_until > $1"""
@@ -24,13 +25,15 @@ _LOG = """CASE WHEN given.attempt IS NULL THEN d.log
     WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
     THEN coalesce(d.log, '[]') || given.attempt::jsonb
     ELSE (d.log - 0) || given.attempt::jsonb END"""
+# Only what was tried before can have left an exchange; a snooze leaves the sum as it was.
+_SETTLED = "d.id, d.token, d.attempts + d.snoozes > 1"
 _FAILED_AT = "first_failed_at = coalesce(d.first_failed_at, $1), last_failed_at = $1"
 
 _DELIVER = f"""
 UPDATE redrive.deliveries d SET status = 2, settled_at = $1, {_DONE}
 FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
 WHERE {_IS_CURRENT}
-RETURNING d.id, d.token, d.destination, d.lane
+RETURNING {_SETTLED}, d.destination, d.lane
 """
 _RETRY = f"""
 UPDATE redrive.deliveries d
@@ -39,7 +42,7 @@ SET status = 0, {_DONE}, log = {_LOG}, kind = 1, due = given.due, is_ready = giv
 FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[], $7::text[])
     AS given (id, token, attempt, due, fault)
 WHERE {_IS_CURRENT}
-RETURNING d.id, d.token
+RETURNING {_SETTLED}
 """
 _SNOOZE = f"""
 UPDATE redrive.deliveries d
@@ -48,7 +51,7 @@ SET status = 0, {_DONE}, log = {_LOG}, attempts = attempts - 1, snoozes = snooze
 FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[])
     AS given (id, token, attempt, due)
 WHERE {_IS_CURRENT}
-RETURNING d.id, d.token
+RETURNING {_SETTLED}
 """
 _FAIL = f"""
 UPDATE redrive.deliveries d
@@ -57,7 +60,7 @@ SET status = 3, {_DONE}, log = {_LOG}, reason = given.reason, settled_at = $1,
 FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[])
     AS given (id, token, attempt, reason, fault)
 WHERE {_IS_CURRENT}
-RETURNING d.id, d.token
+RETURNING {_SETTLED}
 """
 _RELEASE = f"""
 UPDATE redrive.deliveries d
@@ -102,9 +105,19 @@ LEFT JOIN redrive.workers w ON w.id = d.worker
 WHERE d.status = 1 AND d.lease_until <= $1
 ORDER BY d.lease_until, d.id LIMIT $2
 """
+_FORGET_EXCHANGES = "DELETE FROM redrive.exchanges WHERE delivery = ANY ($1::bigint[])"
+_KEEP_EXCHANGES = """
+INSERT INTO redrive.exchanges (delivery, document)
+SELECT * FROM unnest($1::bigint[], $2::text[])
+ON CONFLICT (delivery) DO UPDATE SET document = excluded.document
+"""
 _SEE_WORKER = """
 INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+"""
+_ANNOUNCE = """
+INSERT INTO redrive.workers (id, seen_at, serving) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, serving = excluded.serving
 """
 
 
@@ -152,24 +165,48 @@ async def _settle_once(
                 failed.append((*place, str(reason), jsonb(fault)))
             case never:
                 assert_never(never)
-    settled: set[Lease] = set()
+    rows: list[Sequence[Any]] = []
     lanes: list[Lane] = []
     if retried:
-        settled |= _leases(await link.fetch(_RETRY, now, history, *columns(retried, 5)))
+        rows += await link.fetch(_RETRY, now, history, *columns(retried, 5))
     if snoozed:
-        settled |= _leases(await link.fetch(_SNOOZE, now, history, *columns(snoozed, 4)))
+        rows += await link.fetch(_SNOOZE, now, history, *columns(snoozed, 4))
     if failed:
-        dead = _leases(await link.fetch(_FAIL, now, history, *columns(failed, 5)))
-        settled |= dead
-        await pass_by(link, sorted(one.delivery_id for one in dead))
+        dead = await link.fetch(_FAIL, now, history, *columns(failed, 5))
+        rows += dead
+        await pass_by(link, sorted(row[0] for row in dead))
     if delivered:
-        rows = await link.fetch(
-            _DELIVER, now, [one.delivery_id for one in delivered], [one.token for one in delivered]
-        )
-        settled |= _leases(rows)
-        lanes = [(row[2], row[3]) for row in rows if row[3] is not None]
+        done = await link.fetch(_DELIVER, now, *_columns(delivered))
+        rows += done
+        lanes = [(row[3], row[4]) for row in done if row[4] is not None]
         await free_lanes(link, lanes)
+    settled = _leases(rows)
+    await _keep_exchanges(
+        link,
+        [one for one in batch if one.lease in settled],
+        earlier={row[0] for row in rows if row[2]},
+    )
     return settled, bool(lanes or failed)
+
+
+async def _keep_exchanges(
+    link: Link, accepted: Sequence[Settled], *, earlier: set[DeliveryId]
+) -> None:
+    """Keep what was exchanged in each last try, and forget what was in the one before."""
+    told = [
+        (one.lease.delivery_id, json_text(one.exchange))
+        for one in accepted
+        if one.exchange is not None
+    ]
+    silent = [
+        one.lease.delivery_id
+        for one in accepted
+        if one.exchange is None and one.lease.delivery_id in earlier
+    ]
+    if silent:
+        await link.fetch(_FORGET_EXCHANGES, silent)
+    if told:
+        await link.fetch(_KEEP_EXCHANGES, *columns(told, 2))
 
 
 async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequence[Lease]:
@@ -188,6 +225,11 @@ async def heartbeat(
         return ()
     kept = _leases(await link.fetch(_EXTEND, now, *_columns(leases), now + lease))
     return [one for one in leases if one not in kept]
+
+
+async def announce(link: Link, worker: str, serving: Serving, *, now: datetime) -> None:
+    """Carry out `DeliveryQueue.announce`."""
+    await link.fetch(_ANNOUNCE, worker, now, json_text(serving))
 
 
 async def see_worker(link: Link, worker: str, now: datetime) -> None:
@@ -252,5 +294,5 @@ def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
     return [one.delivery_id for one in leases], [one.token for one in leases]
 
 
-def _leases(rows: Sequence[Sequence[int]]) -> set[Lease]:
+def _leases(rows: Sequence[Sequence[Any]]) -> set[Lease]:
     return {Lease(DeliveryId(row[0]), row[1]) for row in rows}

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId
-from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query
+from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query, WorkerFigures
 from redrive.stores.postgres import auditing, inspection, intervention
 from redrive.stores.postgres.core import Core
 
@@ -23,10 +23,7 @@ class PeopleRole(Core):
         )
 
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        found = await self._read(
-            lambda link, _: inspection.find_deliveries(link, "WHERE d.id = $1", (delivery_id,))
-        )
-        return found[0] if found else None
+        return await self._read(lambda link, _: inspection.find_delivery(link, delivery_id))
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         return await self._read(lambda link, _: inspection.lanes(link, limit=limit))
@@ -36,6 +33,9 @@ class PeopleRole(Core):
 
     async def figures(self) -> Figures:
         return await self._read(lambda link, now: inspection.figures(link, now=now))
+
+    async def workers(self) -> Sequence[WorkerFigures]:
+        return await self._read(lambda link, _: inspection.workers(link))
 
     async def replay(
         self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from redrive.model.delivery import Delivery, Lease
-from redrive.store import Blame, Claim, ClaimRequest, Overdue, Rescue, Settled
-from redrive.stores.postgres import claiming, intervention, settling
+from redrive.store import (
+    Blame,
+    Claim,
+    ClaimRequest,
+    Overdue,
+    Rescue,
+    Serving,
+    Settled,
+    ShedBlame,
+)
+from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.core import Core
 
 __all__ = ["QueueRole"]
@@ -34,6 +43,9 @@ class QueueRole(Core):
             lambda link, now: settling.release(link, leases, now=now), rings=True
         )
 
+    async def announce(self, worker: str, serving: Serving) -> None:
+        await self._write(lambda link, now: settling.announce(link, worker, serving, now=now))
+
     async def heartbeat(
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
     ) -> Sequence[Lease]:
@@ -58,3 +70,11 @@ class QueueRole(Core):
         return await self._write(
             lambda link, now: intervention.expire(link, blame=blame, now=now, limit=limit)
         )
+
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        shed = await self._write(
+            lambda link, now: shedding.shed(link, blame=blame, now=now, limit=limit)
+        )
+        if shed:
+            self._bell.ring()
+        return shed
