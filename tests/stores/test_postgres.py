@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+from collections.abc import Iterator
 
 import asyncpg
 import pytest
@@ -16,7 +17,7 @@ URL = "postgresql://redrive@127.0.0.1:54329/postgres"
 
 class TestPostgresStore(DurableStoreConformance):
     @pytest.fixture
-    def make_store(self) -> MakeStore:
+    def make_store(self) -> Iterator[MakeStore]:
         schema = f"redrive_{os.getpid()}_{next(_numbers)}"
         yield lambda clock: PostgresStore(f"{URL}?schema={schema}", clock=clock, history=20)
 

@@ -11,11 +11,12 @@ from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import PeopleRole
 from redrive.stores.postgres.roles.queue import QueueRole
+from redrive.stores.postgres.roles.replays import ReplaysRole
 
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole):
+class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole):
     """A store in the database at `url`; `history` bounds what is kept of past tries."""
 
     capabilities = Capabilities(

@@ -14,6 +14,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.replay import ReplayState
 from redrive.policies import replay as policy
 from redrive.store import Advance, NewReplay, Replay, ReplayStep, Selection
+from redrive.stores import steering
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
@@ -40,9 +41,7 @@ WHERE {where}
 """
 """The letters of a selection; `selected` gives the condition and its values."""
 
-_READ = (
-    "SELECT id, state, selected, sent, delivered, failed, skipped, document FROM redrive_replays "
-)
+_READ = f"SELECT {steering.REPLAY_COLUMNS} FROM redrive_replays "
 _SELECT_ITEMS = f"""
 INSERT INTO redrive_replay_items (replay, delivery, token)
 SELECT ?, d.id, d.token {SELECTED}
@@ -97,13 +96,6 @@ WHERE d.replay = ? AND d.status = 0 AND (
     ))
 )
 """
-_ACTIONS = {
-    ReplayState.PAUSED: "pause",
-    ReplayState.RUNNING: "resume",
-    ReplayState.CANCELLED: "cancel",
-}
-
-_replays = msgspec.json.Decoder(Replay)
 
 
 def selected(selection: Selection) -> tuple[str, list[object]]:
@@ -123,18 +115,7 @@ def start(
     connection: apsw.Connection, new: NewReplay, *, actor: Actor, now: datetime
 ) -> Replay | None:
     """Carry out `Replays.start_replay`."""
-    replay = Replay(
-        id=0,
-        state=ReplayState.RUNNING,
-        by=actor.by,
-        why=actor.why,
-        started_at=now,
-        changed_at=now,
-        selected=0,
-        pace=new.pace,
-        generation=new.generation,
-        query=new.selection.query,
-    )
+    replay = steering.begun(new, actor=actor, now=now)
     condition, values = selected(new.selection)
     connection.execute(
         "INSERT INTO redrive_replays (state, selected, document) VALUES (?, 0, ?)",
@@ -164,20 +145,11 @@ def is_running(connection: apsw.Connection) -> bool:
 
 def advance(connection: apsw.Connection, *, now: datetime, history: int) -> Advance:
     """Carry out `Replays.advance_replays`."""
-    steps = []
-    running = []
-    for replay in _some(
+    running = _some(
         connection, "WHERE state IN ('running', 'paused') AND state = 'running' ORDER BY id", ()
-    ):
-        step, after = _step(connection, replay, now=now, history=history)
-        steps += [] if step is None else [step]
-        running += [after] if after.state is ReplayState.RUNNING else []
-    return Advance(
-        now=now,
-        steps=tuple(steps),
-        running=len(running),
-        next_at=min((one.next_at for one in running if one.next_at), default=None),
     )
+    taken = [_step(connection, replay, now=now, history=history) for replay in running]
+    return steering.summary(taken, now=now)
 
 
 def _step(
@@ -194,9 +166,9 @@ def _step(
                 _keep(connection, msgspec.structs.replace(replay, next_at=until))
             return None, msgspec.structs.replace(replay, next_at=until)
         case policy.Stop(why=why):
-            after = _in_state(replay, ReplayState.STOPPED, why, now=now)
+            after = steering.in_state(replay, ReplayState.STOPPED, why, now=now)
         case policy.Done(why=why):
-            after = _in_state(replay, ReplayState.DONE, why, now=now)
+            after = steering.in_state(replay, ReplayState.DONE, why, now=now)
         case never:
             assert_never(never)
     _keep(connection, after)
@@ -259,11 +231,9 @@ def turn(
     found = _some(connection, "WHERE id = ?", (replay_id,))
     if not found or found[0].state not in before:
         return False
-    replay = policy.resumed(found[0]) if state is ReplayState.RUNNING else found[0]
-    _keep(connection, _in_state(replay, state, actor.why, now=now, by=actor.by))
-    record(
-        connection, f"{_ACTIONS[state]}_replay", (), actor, now=now, count=1, detail=str(replay_id)
-    )
+    _keep(connection, steering.turned(found[0], state, actor=actor, now=now))
+    action, number = steering.ACTIONS[state], str(replay_id)
+    record(connection, action, (), actor, now=now, count=1, detail=number)
     return True
 
 
@@ -313,29 +283,7 @@ def _blocking(connection: apsw.Connection) -> list[int]:
 
 
 def _some(connection: apsw.Connection, where: str, values: Sequence[object]) -> list[Replay]:
-    return [
-        msgspec.structs.replace(
-            _replays.decode(document),
-            id=number,
-            state=ReplayState(state),
-            selected=count,
-            sent=sent,
-            delivered=delivered,
-            failed=failed,
-            skipped=skipped,
-        )
-        for number, state, count, sent, delivered, failed, skipped, document in rows(
-            connection, _READ + where, values
-        )
-    ]
-
-
-def _in_state(
-    replay: Replay, state: ReplayState, why: str, *, now: datetime, by: str = ""
-) -> Replay:
-    return msgspec.structs.replace(
-        replay, state=state, reason=why, changed_at=now, changed_by=by, next_at=None
-    )
+    return [steering.read(row) for row in rows(connection, _READ + where, values)]
 
 
 def _keep(connection: apsw.Connection, replay: Replay) -> None:
@@ -344,5 +292,5 @@ def _keep(connection: apsw.Connection, replay: Replay) -> None:
         "UPDATE redrive_replays SET state = ?, sent = ?, skipped = ?, document = ? WHERE id = ?",
         (replay.state, replay.sent, replay.skipped, json_text(replay), replay.id),
     )
-    if replay.state in {ReplayState.CANCELLED, ReplayState.DONE}:
+    if replay.state in steering.IS_OVER:
         connection.execute("DELETE FROM redrive_replay_items WHERE replay = ?", (replay.id,))

@@ -11,13 +11,19 @@ import msgspec
 from redrive.errors import PayloadError
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
-from redrive.model.destination import Destination
 from redrive.model.edit import Change, Edit
 from redrive.model.gate import Closed
 from redrive.model.replay import AutoReplay
 from redrive.model.settlement import FailureReason
 from redrive.store import SCHEDULER, Due, NewReplay, Replay, Schedule, Selection, Survey
-from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.codec import (
+    carried,
+    destination_from,
+    edits_from,
+    from_micros,
+    json_text,
+    micros,
+)
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
@@ -54,7 +60,7 @@ WHERE state IN ('running', 'paused') AND document ->> 'by' = '{SCHEDULER}'
   AND document -> 'destinations' = json_array(?)
 """
 _CARRIED = """
-SELECT ifnull(d.payload, e.document), d.payload IS NOT NULL, d.edits
+SELECT e.document, d.payload, d.edits
 FROM redrive_deliveries d JOIN redrive_events e ON e.position = d.position
 WHERE d.id = ? AND d.status = 3 AND d.resolution IS NULL
 """
@@ -62,15 +68,6 @@ _FITS = """
 SELECT json_set(e.document, '$.payload', json(?))
 FROM redrive_deliveries d JOIN redrive_events e ON e.position = d.position WHERE d.id = ?
 """
-_destinations = msgspec.json.Decoder(Destination)
-_edits = msgspec.json.Decoder(tuple[Edit, ...])
-
-
-class _Event(msgspec.Struct):
-    payload: msgspec.Raw
-
-
-_payloads = msgspec.json.Decoder(_Event)
 
 
 def survey(connection: apsw.Connection, selection: Selection) -> Survey:
@@ -146,17 +143,15 @@ def edit(
     row = connection.execute(_CARRIED, (delivery_id,)).fetchone()
     if row is None:
         return False
-    document, is_edited, earlier = row
-    carried = document.encode() if is_edited else bytes(_payloads.decode(document).payload)
-    if carried != bytes(before):
+    document, edited, earlier = row
+    if carried(document, edited) != bytes(before):
         return False
     text = bytes(payload).decode()
     _check_fit(connection, delivery_id, text)
-    edits = () if earlier is None else _edits.decode(earlier)
     made = Edit(by=actor.by, at=now, why=actor.why, changes=changes, more=more)
     connection.execute(
         "UPDATE redrive_deliveries SET payload = ?, edits = ? WHERE id = ?",
-        (text, json_text((*edits, made)[-history:]), delivery_id),
+        (text, json_text((*edits_from(earlier), made)[-history:]), delivery_id),
     )
     record(connection, "edit", [delivery_id], actor, now=now)
     if is_replayed:
@@ -181,7 +176,7 @@ def _check_fit(connection: apsw.Connection, delivery_id: DeliveryId, payload: st
 def _schedules(connection: apsw.Connection) -> list[tuple[int, str, AutoReplay, int | None]]:
     found = []
     for number, name, document, since in rows(connection, _SCHEDULES):
-        schedule = _destinations.decode(document).auto_replay
+        schedule = destination_from(document).auto_replay
         if schedule is not None:
             found.append((number, name, schedule, since))
     return found
