@@ -140,6 +140,12 @@ class FindingConformance:
 
         assert _ids(await world.found(status=Status.PENDING, text="4711")) == [delivery_id]
 
+    async def test_a_nul_in_a_payload_stops_no_search(self, world: World) -> None:
+        odd = await world.dead_letter(an_event({"a\x00": "\x00 and \\u0000 and 4711"}))
+        await world.dead_letter(an_event({"card": "0815"}))
+
+        assert _ids(await world.found(text="and 4711")) == [odd]
+
     async def test_filters_count_together(self, world: World) -> None:
         dead = await world.dead_letter(an_event(tenant="acme", type="order.late"))
         await world.dead_letter(an_event(tenant="acme", type="order.paid"))

@@ -83,6 +83,7 @@ CREATE TABLE redrive.deliveries (
     is_ready        boolean NOT NULL,
     is_behind       boolean NOT NULL DEFAULT false,
     is_alone        boolean NOT NULL DEFAULT false,
+    replay          bigint,
     generation      text NOT NULL,
     tenant          text,
     lane            text,
@@ -99,7 +100,6 @@ CREATE TABLE redrive.deliveries (
     log             jsonb,
     cycles          jsonb,
     resolution      jsonb,
-    replay          bigint,
     edits           jsonb,
     payload         text
 ) WITH (
@@ -189,7 +189,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER deliveries_ended AFTER UPDATE OF status ON redrive.deliveries
-    FOR EACH ROW WHEN (new.replay IS NOT NULL AND new.status >= 2 AND old.status < 2)
+    FOR EACH ROW WHEN (new.status >= 2 AND new.replay IS NOT NULL AND old.status < 2)
     EXECUTE FUNCTION redrive.count_outcome();
 
 -- Since when a due time of a destination that is replayed by itself counts.

@@ -1,0 +1,228 @@
+"""Replays on PostgreSQL: from psql as from Python, and by many at once."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+
+import asyncpg
+import msgspec
+import pytest
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.event import EventId
+from redrive.model.outcome import Exchange
+from redrive.model.settlement import Delivered, Failed, FailureReason
+from redrive.store import Settled
+from redrive.stores.memory import MemoryStore
+from redrive.stores.postgres import PostgresStore
+from redrive.testing.clock import FakeClock
+from redrive.testing.conformance import World, an_event
+from redrive.testing.conformance.letters import (
+    advance,
+    counts_of,
+    found,
+    letters_of,
+    start,
+)
+from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, only
+
+_numbers = itertools.count(1)
+URL = "postgresql://redrive@127.0.0.1:54329/postgres"
+SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    schema = f"redrive_replaying_{os.getpid()}_{next(_numbers)}"
+    yield f"{URL}?schema={schema}"
+
+    async def drop() -> None:
+        connection = await asyncpg.connect(URL)
+        await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+        await connection.close()
+
+    asyncio.run(drop())
+
+
+@pytest.fixture
+async def world(postgres_url: str) -> AsyncIterator[World]:
+    def make_store(clock: FakeClock) -> PostgresStore:
+        return PostgresStore(postgres_url, clock=clock, history=20)
+
+    async with World.opened(make_store, history=20) as world:
+        yield world
+
+
+async def in_psql(url: str, statement: str, *values: object) -> object:
+    """Return what a person sees who has nothing but the database."""
+    dsn, _, schema = url.partition("?schema=")
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval(statement.replace("redrive.", f"{schema}."), *values)
+    finally:
+        await connection.close()
+
+
+async def a_letter_with_a_past(world: World) -> DeliveryId:
+    """Return a dead letter that was replayed once, retried, crashed and has an exchange."""
+    event = an_event({"total": 1}, tenant="t", deadline=world.after("36500d"))
+    letter = await world.dead_letter(event)
+    await world.store.replay([letter], actor=OPERATOR)
+    await world.retry(await world.claim_one(), "10s")
+    world.clock.advance("10s")
+    await world.crash()
+    leased = await world.claim_one()
+    settled = Settled(
+        lease=leased.lease,
+        settlement=Failed(reason=FailureReason.EXHAUSTED, fault=a_fault("no more")),
+        attempt=an_attempt(leased),
+        exchange=Exchange(
+            method="POST", url="https://example.com", headers={}, size=0, status=410, body="gone"
+        ),
+    )
+    assert not await world.store.settle([settled])
+    return letter
+
+
+def timeless(delivery: Delivery) -> Delivery:
+    """Return a delivery as if everything of its replay had happened at one instant."""
+    *earlier, last = delivery.cycles
+    last = msgspec.structs.replace(last, replayed_at=SOMETIME)
+    return msgspec.structs.replace(
+        delivery, due=SOMETIME, event_id=EventId(""), cycles=(*earlier, last)
+    )
+
+
+async def test_a_replay_from_psql_is_one_from_python(world: World, postgres_url: str) -> None:
+    async with World.opened(MemoryStore, history=20) as reference:
+        expected = await a_letter_with_a_past(reference)
+        await reference.store.replay([expected], actor=OPERATOR, generation="green")
+        letter = await a_letter_with_a_past(world)
+
+        was_sent = await in_psql(postgres_url, "SELECT redrive.replay($1, 'green', 'ada')", letter)
+        again = await in_psql(postgres_url, "SELECT redrive.replay($1, 'green', 'ada')", letter)
+
+        assert (was_sent, again) == (True, False)
+        assert timeless(await world.show(letter)) == timeless(await reference.show(expected))
+        entry, expected_entry = (await world.store.audit())[0], (await reference.store.audit())[0]
+        assert (entry.action, entry.by, entry.count, entry.deliveries, entry.detail) == (
+            expected_entry.action,
+            expected_entry.by,
+            expected_entry.count,
+            (letter,),
+            expected_entry.detail,
+        )
+
+
+async def test_psql_shows_what_a_letter_carries_now(world: World, postgres_url: str) -> None:
+    letter = await world.dead_letter(an_event({"name": "a\x00b"}))
+    statement = "SELECT payload::text FROM redrive.dead_letters WHERE delivery = $1"
+    before = await in_psql(postgres_url, statement, letter)
+
+    assert await world.store.edit(
+        letter,
+        before=msgspec.Raw(b'{"name":"a\\u0000b"}'),
+        payload=msgspec.Raw(b'{"name": "c\\u0000d"}'),
+        changes=(),
+        more=0,
+        actor=OPERATOR,
+        is_replayed=False,
+    )
+
+    assert before == '{"name":"a\\ufffdb"}'
+    assert await in_psql(postgres_url, statement, letter) == '{"name": "c\\u0000d"}'
+
+
+async def test_whoever_deletes_a_delivery_its_exchange_goes_too(
+    world: World, postgres_url: str
+) -> None:
+    kept, deleted = [await a_letter_with_a_past(world) for _ in range(2)]
+
+    await in_psql(postgres_url, "DELETE FROM redrive.deliveries WHERE id = $1", deleted)
+
+    assert await in_psql(postgres_url, "SELECT array_agg(delivery) FROM redrive.exchanges") == [
+        kept
+    ]
+
+
+async def test_however_many_act_at_once_a_letter_is_sent_once(world: World) -> None:
+    letters = await letters_of(world, 30)
+    replays = [await start(world, canary=30) for _ in range(3)]
+
+    async with world.another() as other:
+        await asyncio.gather(
+            *[store.advance_replays() for store in (world.store, other.store) for _ in range(4)],
+            world.store.replay(letters[10:], actor=Actor("eve", "now")),
+            other.store.replay(list(reversed(letters[:20])), actor=Actor("bob", "me too")),
+            *[
+                other.store.edit(
+                    letter,
+                    before=msgspec.Raw(b"null"),
+                    payload=msgspec.Raw(b"1"),
+                    changes=(),
+                    more=0,
+                    actor=OPERATOR,
+                    is_replayed=True,
+                )
+                for letter in letters[::3]
+            ],
+        )
+    await advance(world)
+
+    deliveries = [await world.show(letter) for letter in letters]
+    assert [(one.status, len(one.cycles)) for one in deliveries] == [(Status.PENDING, 1)] * 30
+    after = [await found(world, replay) for replay in replays]
+    assert [one.sent + one.skipped for one in after] == [30] * 3
+    assert sum(one.sent for one in after) == sum(one.replay is not None for one in deliveries)
+
+
+async def test_workers_that_settle_at_once_are_all_counted(world: World, postgres_url: str) -> None:
+    """They meet neither in the replay's row nor in each other's way."""
+    await letters_of(world, 40)
+    one, other = await start(world, canary=20), await start(world, canary=20)
+    await advance(world)
+    leased = (await world.claim(total=40)).deliveries
+    assert len(leased) == 40
+
+    async def settle(number: int) -> None:
+        settlement = (
+            Failed(reason=FailureReason.TERMINAL, fault=a_fault()) if number % 4 else Delivered()
+        )
+        await world.settle(leased[number], settlement)
+
+    await asyncio.gather(
+        *[settle(number) for number in range(40)],
+        *[world.store.advance_replays() for _ in range(10)],
+    )
+
+    counts = [counts_of(await found(world, replay)) for replay in (one, other)]
+    assert sum(delivered for _, _, delivered, _, _ in counts) == 10
+    assert sum(failed for _, _, _, failed, _ in counts) == 30
+    await advance(world)
+    for replay in (one, other):
+        await world.store.resume_replay(replay.id, actor=OPERATOR)
+    assert await in_psql(postgres_url, "SELECT count(*) FROM redrive.replay_outcomes") == 0
+    assert [counts_of(await found(world, replay)) for replay in (one, other)] == counts
+
+
+async def test_a_replay_does_not_hold_up_whoever_settles(world: World, postgres_url: str) -> None:
+    """A step under way locks its replay; the outcome of its letters is not kept waiting."""
+    await letters_of(world, 2)
+    replay = await start(world)
+    await advance(world)
+    leased = await world.claim_one()
+    dsn, _, schema = postgres_url.partition("?schema=")
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"SELECT FROM {schema}.replays FOR UPDATE")
+            async with asyncio.timeout(10):
+                assert not await world.settle(leased, Delivered())
+    finally:
+        await connection.close()
+
+    assert (await found(world, replay)).delivered == 1
+    assert only(await world.found(status=Status.DELIVERED)).id == leased.lease.delivery_id
