@@ -18,6 +18,7 @@ from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Settled
 from redrive.stores.memory import MemoryStore
 from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.connection import named
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import World, an_event
 from redrive.testing.conformance.letters import (
@@ -61,7 +62,7 @@ async def in_psql(url: str, statement: str, *values: object) -> object:
     dsn, _, schema = url.partition("?schema=")
     connection = await asyncpg.connect(dsn)
     try:
-        return await connection.fetchval(statement.replace("redrive.", f"{schema}."), *values)
+        return await connection.fetchval(named(statement, schema), *values)
     finally:
         await connection.close()
 
@@ -218,7 +219,7 @@ async def test_a_replay_does_not_hold_up_whoever_settles(world: World, postgres_
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction():
-            await connection.execute(f"SELECT FROM {schema}.replays FOR UPDATE")
+            await connection.execute(named("SELECT FROM redrive.replays FOR UPDATE", schema))
             async with asyncio.timeout(10):
                 assert not await world.settle(leased, Delivered())
     finally:
@@ -226,3 +227,26 @@ async def test_a_replay_does_not_hold_up_whoever_settles(world: World, postgres_
 
     assert (await found(world, replay)).delivered == 1
     assert only(await world.found(status=Status.DELIVERED)).id == leased.lease.delivery_id
+
+
+async def test_a_step_waits_for_whoever_is_at_a_letter(world: World, postgres_url: str) -> None:
+    """What was sent and failed again meanwhile is another failure than the one selected."""
+    letter = await world.dead_letter()
+    replay = await start(world)
+    dsn, _, schema = postgres_url.partition("?schema=")
+    connection = await asyncpg.connect(dsn)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ $1"
+    try:
+        async with connection.transaction(), asyncio.timeout(20):
+            await connection.execute(
+                named("UPDATE redrive.deliveries SET token = token + 1", schema)
+            )
+            step = asyncio.ensure_future(advance(world))
+            while not step.done() and not await in_psql(postgres_url, waiting, schema):
+                await asyncio.wait([step], timeout=0.01)
+    finally:
+        await connection.close()
+
+    assert await step == []
+    assert counts_of(await found(world, replay)) == (1, 0, 0, 0, 1)
+    assert (await world.show(letter)).status is Status.FAILED

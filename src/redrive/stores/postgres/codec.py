@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import msgspec
-
 from redrive.model.delivery import Kind, Status
 from redrive.stores.codec import json_text
 
-__all__ = ["KINDS", "STATUSES", "columns", "jsonb", "read_json"]
+__all__ = ["KINDS", "STATUSES", "columns", "is_uuid", "jsonb"]
 
 KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
@@ -24,9 +23,9 @@ def jsonb(value: object) -> str:
     return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
 
 
-def read_json(decoder: msgspec.json.Decoder[object], document: str | None) -> object:
-    """Read a document, if there is one."""
-    return None if document is None else decoder.decode(document)
+def is_uuid(text: str) -> bool:
+    """Tell whether a text can be compared with a column of UUIDs."""
+    return _UUID.fullmatch(text) is not None
 
 
 def columns(rows: Sequence[Sequence[object]], width: int) -> list[list[object]]:

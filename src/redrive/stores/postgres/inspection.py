@@ -32,7 +32,7 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.postgres.codec import KINDS, STATUSES
+from redrive.stores.postgres.codec import KINDS, STATUSES, is_uuid
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.log import count, read_routes
 
@@ -96,7 +96,7 @@ JOIN redrive.destinations t ON t.id = d.destination
 _FILTERS = {
     "destination": "t.name = {}",
     "event_type": "e.type LIKE {}",
-    "event_id": "e.id::text = {}",
+    "event_id": "d.position = (SELECT position FROM redrive.events WHERE id = {}::uuid)",
     "key": "e.key = {}",
     "tenant": "d.tenant = {}",
     "reason": "d.reason = {}",
@@ -253,7 +253,7 @@ def conditions_of(query: Query, time: str) -> tuple[list[str], list[object]]:
 
     for name, condition in _FILTERS.items():
         if (value := getattr(query, name)) is not None:
-            add(condition, _like(value) if name == "event_type" else str(value))
+            add(condition, _bound(name, value))
     if query.text is not None:
         add(_TEXT, query.text)
     if query.since is not None:
@@ -348,6 +348,12 @@ async def workers(link: Link) -> tuple[WorkerFigures, ...]:
         )
         for worker, seen_at, in_flight, serving in await link.fetch(_WORKERS)
     )
+
+
+def _bound(name: str, value: str) -> str | None:
+    if name == "event_id":
+        return value if is_uuid(value) else None
+    return _like(value) if name == "event_type" else str(value)
 
 
 def _like(pattern: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,6 +13,7 @@ from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
 from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text
+from redrive.stores.postgres.codec import is_uuid
 from redrive.stores.postgres.connection import Link
 from redrive.stores.sifting import sift
 
@@ -238,18 +238,10 @@ async def read_events(link: Link, *, after: int, limit: int) -> Sequence[LoggedE
 
 async def find_event(link: Link, event_id: EventId) -> Event[msgspec.Raw] | None:
     """Carry out `EventLog.find_event`."""
-    if not _is_uuid(event_id):
+    if not is_uuid(event_id):
         return None
     document = await link.value("SELECT document FROM redrive.events WHERE id = $1", event_id)
     return None if document is None else event_from(document)
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
