@@ -16,6 +16,7 @@ from redrive.store import NewReplay, Replay, ReplayStep, Selection
 from redrive.stores import steering
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.auditing import record
+from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.inspection import conditions_of
 from redrive.stores.postgres.intervention import replay as send_again
@@ -77,24 +78,33 @@ _KEEP = """
 UPDATE redrive.replays SET state = $2, selected = $3, sent = $4, skipped = $5, document = $6
 WHERE id = $1
 """
-# Locked: what is a letter now stays one until it is sent.
+# OFFSET 0 keeps the plan to a walk along the items that ends with the last letter wanted.
 _NEXT = """
-SELECT i.delivery, d.destination
-FROM redrive.replay_items i JOIN redrive.deliveries d ON d.id = i.delivery
-WHERE i.replay = $1 AND d.status = 3 AND d.resolution IS NULL AND d.token = i.token
-ORDER BY i.delivery LIMIT $2 FOR NO KEY UPDATE OF d
+SELECT i.delivery, i.token, d.destination FROM (
+    SELECT delivery, token FROM redrive.replay_items WHERE replay = $1 ORDER BY delivery
+) AS i CROSS JOIN LATERAL (
+    SELECT destination FROM redrive.deliveries
+    WHERE id = i.delivery AND status = 3 AND resolution IS NULL AND token = i.token
+    OFFSET 0
+) AS d
+ORDER BY i.delivery LIMIT $2
 """
 _REST_OF = """
-SELECT i.delivery
+SELECT i.delivery, i.token
 FROM redrive.replay_items i JOIN redrive.deliveries d ON d.id = i.delivery
 WHERE i.replay = $1 AND d.status = 3 AND d.resolution IS NULL AND d.token = i.token
   AND d.destination = ANY ($2::integer[]) AND i.delivery > $3
-ORDER BY i.delivery FOR NO KEY UPDATE OF d
+"""
+_LOCK_LETTERS = """
+SELECT d.id FROM unnest($1::bigint[], $2::bigint[]) AS given (id, token)
+JOIN redrive.deliveries d ON d.id = given.id
+WHERE d.status = 3 AND d.resolution IS NULL AND d.token = given.token
+ORDER BY d.id FOR NO KEY UPDATE OF d
 """
 _TAKE_OFF = """
 WITH passed AS (
-    DELETE FROM redrive.replay_items WHERE replay = $1
-      AND ($2::bigint IS NULL OR delivery <= $2 OR delivery = ANY ($3::bigint[]))
+    DELETE FROM redrive.replay_items
+    WHERE (replay = $1 AND delivery <= $2) OR (replay = $1 AND delivery = ANY ($3::bigint[]))
     RETURNING 1
 )
 SELECT count(*) FROM passed
@@ -128,6 +138,7 @@ WHERE d.replay = $1 AND d.status = 0 AND (
     d.destination = ANY ($2::integer[]) OR (d.is_behind AND (SELECT head.status = 3 {_HEAD}))
 )
 """
+_NO_LAST = 2**63 - 1
 
 
 def selected(selection: Selection) -> tuple[str, list[object]]:
@@ -209,13 +220,15 @@ async def _send(
 ) -> tuple[Sequence[DeliveryId], int]:
     """Send the next letters; return them, and how many had their turn and were not sent."""
     found = await link.fetch(_NEXT, replay.id, count)
-    chosen = [DeliveryId(number) for number, _ in found]
-    last = chosen[-1] if len(chosen) == count else None
-    touched = {destination for _, destination in found}
+    letters = [(number, token) for number, token, _ in found]
+    last = letters[-1][0] if len(letters) == count else _NO_LAST
+    touched = {destination for _, _, destination in found}
     whole = [row[0] for row in await link.fetch(_BLOCKING) if row[0] in touched]
-    if whole and last is not None:
-        chosen += [row[0] for row in await link.fetch(_REST_OF, replay.id, whole, last)]
-    passed = await link.value(_TAKE_OFF, replay.id, last, chosen)
+    if whole and last != _NO_LAST:
+        letters += [tuple(row) for row in await link.fetch(_REST_OF, replay.id, whole, last)]
+    # Locked: what is a letter now stays one until it is sent.
+    chosen = [DeliveryId(row[0]) for row in await link.fetch(_LOCK_LETTERS, *columns(letters, 2))]
+    passed = await link.value(_TAKE_OFF, replay.id, last, [number for number, _ in letters])
     sent = await send_again(
         link,
         await sendable(link, chosen),
