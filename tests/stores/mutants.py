@@ -29,6 +29,7 @@ from redrive.store import (
     Query,
     Report,
     Rescue,
+    Serving,
     Settled,
 )
 from redrive.stores.memory import MemoryStore
@@ -64,19 +65,29 @@ class SettlesTwice(Mutant):
 
 class RevivesLostLeases(Mutant):
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         for row in self._found(one.delivery_id for one in leases):
             if row.status is Status.IN_FLIGHT:
                 row.lease_until = self._clock.now() + lease
-        return await super().heartbeat(worker, leases, lease=lease)
+        return await super().heartbeat(worker, leases, lease=lease, serving=serving)
 
 
 class DoesNotExtendLeases(Mutant):
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
-        return await super().heartbeat(worker, [], lease=lease)
+        return await super().heartbeat(worker, [], lease=lease, serving=serving)
 
 
 class RescuesCurrentLeases(Mutant):

@@ -162,11 +162,11 @@ async def test_a_call_that_fails_is_undone_alone(tmp_path: Path) -> None:
     async with a_store(tmp_path / "redrive.db") as store:
 
         def good(connection: apsw.Connection) -> int:
-            connection.execute("INSERT INTO redrive_workers VALUES ('good', 1)")
+            connection.execute("INSERT INTO redrive_workers (id, seen_at) VALUES ('good', 1)")
             return connection.totalchanges()
 
         def bad(connection: apsw.Connection) -> int:
-            connection.execute("INSERT INTO redrive_workers VALUES ('bad', 1)")
+            connection.execute("INSERT INTO redrive_workers (id, seen_at) VALUES ('bad', 1)")
             raise ValueError("on purpose")
 
         results = await asyncio.gather(

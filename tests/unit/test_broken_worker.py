@@ -14,7 +14,7 @@ from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import Delivery, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
-from redrive.store import Blame
+from redrive.store import Blame, Serving
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 
@@ -28,7 +28,12 @@ class Broken(MemoryStore):
         raise ZeroDivisionError
 
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         self.beats += 1
         if self.beats == 1:

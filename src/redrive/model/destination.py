@@ -10,6 +10,7 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.model.limits import Limits
 from redrive.model.pattern import check_pattern, matches
+from redrive.model.retention import Keep
 
 __all__ = ["Destination", "Order", "Routes", "check_destination_name"]
 
@@ -36,6 +37,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...]
     order: Order = Order.NONE
     limits: Limits = Limits()
+    dead_letters: Keep | None = None
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)

@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
 from redrive.store.gates import Gates, Report
+from redrive.store.keeping import Hoard, Keeping, LetterPage, Letters, Pruned, Restored
 from redrive.store.log import (
     Append,
     Appended,
@@ -26,14 +27,17 @@ from redrive.store.log import (
 from redrive.store.people import (
     Audit,
     DestinationFigures,
+    DueWork,
     Figures,
     Group,
     Inspection,
     Intervention,
     LaneFigures,
+    LetterFigures,
     Page,
     Query,
     WorkerFigures,
+    Workload,
 )
 from redrive.store.queue import (
     FORGOTTEN_AFTER,
@@ -44,15 +48,19 @@ from redrive.store.queue import (
     DeliveryQueue,
     Overdue,
     Rescue,
+    Serving,
     Settled,
 )
+from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
 
 __all__ = [
     "FORGOTTEN_AFTER",
+    "LOWEST_PRIORITY",
     "Allowance",
     "Append",
     "Appended",
     "Audit",
+    "Backfilled",
     "Blame",
     "Capabilities",
     "Checkup",
@@ -61,27 +69,40 @@ __all__ = [
     "Conflict",
     "DeliveryQueue",
     "DestinationFigures",
+    "DueWork",
     "Entry",
     "EventLog",
     "Figures",
     "Finding",
     "Gates",
     "Group",
+    "Hoard",
     "Inspection",
     "Intervention",
+    "Keeping",
     "LaneFigures",
+    "LetterFigures",
+    "LetterPage",
+    "Letters",
     "Level",
+    "LogSlice",
     "LoggedEvent",
+    "Moved",
     "Overdue",
     "Page",
+    "Pruned",
     "Query",
     "Registry",
     "Report",
+    "Rerouting",
     "Rescue",
+    "Restored",
     "RoutesChanged",
+    "Serving",
     "Settled",
     "Store",
     "WorkerFigures",
+    "Workload",
 ]
 
 
@@ -94,7 +115,18 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(
-    EventLog, Registry, DeliveryQueue, Gates, Inspection, Intervention, Audit, Checkup, Protocol
+    EventLog,
+    Registry,
+    DeliveryQueue,
+    Gates,
+    Inspection,
+    Intervention,
+    Audit,
+    Keeping,
+    Letters,
+    Rerouting,
+    Checkup,
+    Protocol,
 ):
     """All roles together, and the life of the store itself."""
 

@@ -23,6 +23,7 @@ __all__ = [
     "DeliveryQueue",
     "Overdue",
     "Rescue",
+    "Serving",
     "Settled",
 ]
 
@@ -51,6 +52,17 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many deliveries of this kind may start."""
         own = {Kind.FIRST: self.first, Kind.RETRY: self.retries, Kind.REPLAY: self.replays}[kind]
         return self.total if own is None else min(self.total, own)
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker claims: deliveries to these destinations, of these generations."""
+
+    destinations: tuple[str, ...]
+    generations: tuple[str, ...]
+
+    def covers(self, destination: str, generation: str) -> bool:
+        """Tell whether such a delivery would be claimed."""
+        return destination in self.destinations and generation in self.generations
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,11 +156,17 @@ class DeliveryQueue(Protocol):
         """
 
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         """Tell that the worker lives and extend its current leases; return the refused ones.
 
-        Forgets workers that have been silent for `FORGOTTEN_AFTER`.
+        `serving` is what it claims; once told, it is remembered until told otherwise. Forgets
+        workers that have been silent for `FORGOTTEN_AFTER`.
         """
 
     async def retire(self, worker: str) -> None:

@@ -82,6 +82,11 @@ class Row:
         """When it was settled, or, until then, when it was enqueued."""
         return self.settled_at or self.enqueued_at
 
+    @property
+    def finished_at(self) -> datetime:
+        """When it was resolved or, without that, settled."""
+        return self.changed_at if self.resolution is None else self.resolution.at
+
     def is_due(self, now: datetime) -> bool:
         return self.due <= now
 

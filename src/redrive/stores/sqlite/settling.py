@@ -11,7 +11,7 @@ import msgspec
 
 from redrive.model.delivery import Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Settled
+from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.connection import rows
@@ -25,6 +25,7 @@ __all__ = [
     "pass_by",
     "release",
     "rescue",
+    "retire",
     "settle",
 ]
 
@@ -201,9 +202,15 @@ def heartbeat(
     *,
     now: datetime,
     lease: timedelta,
+    serving: Serving | None,
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.heartbeat`."""
     see_worker(connection, worker, micros(now))
+    if serving is not None:
+        connection.execute(
+            "UPDATE redrive_workers SET destinations = ?, generations = ? WHERE id = ?",
+            (json_text(serving.destinations), json_text(serving.generations), worker),
+        )
     connection.execute(
         "DELETE FROM redrive_workers WHERE seen_at < ?", (micros(now - FORGOTTEN_AFTER),)
     )
@@ -216,6 +223,12 @@ def heartbeat(
         (micros(now + lease), _ids_of(current)),
     )
     return [one for one in leases if one not in current]
+
+
+def retire(connection: apsw.Connection, worker: str) -> None:
+    """Carry out `DeliveryQueue.retire`."""
+    connection.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,))
+    connection.execute("DELETE FROM redrive_turns WHERE worker = ?", (worker,))
 
 
 def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Overdue]:

@@ -25,10 +25,22 @@ from redrive.testing.conformance.intervening import (
     InterventionConformance,
     ReplayConformance,
 )
+from redrive.testing.conformance.keeping import (
+    KeepingConformance,
+    LimitConformance,
+    TurnConformance,
+    WorkloadConformance,
+)
 from redrive.testing.conformance.lanes import LaneConformance
 from redrive.testing.conformance.lasting import DurabilityConformance, WaitingConformance
+from redrive.testing.conformance.lettering import LetterConformance
 from redrive.testing.conformance.ordering import OrderConformance
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
+from redrive.testing.conformance.rerouting import (
+    BackfillConformance,
+    MoveConformance,
+    RemovalConformance,
+)
 from redrive.testing.conformance.rescuing import (
     DeadlineConformance,
     RescueConformance,
@@ -72,6 +84,14 @@ class StoreConformance(
     ReplayConformance,
     InterventionConformance,
     AuditConformance,
+    KeepingConformance,
+    LimitConformance,
+    TurnConformance,
+    WorkloadConformance,
+    LetterConformance,
+    RemovalConformance,
+    MoveConformance,
+    BackfillConformance,
     WaitingConformance,
 ):
     """Subclass it in a test file, and say how to make the store.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from redrive.model.delivery import Delivery, Lease
-from redrive.store import Blame, Claim, ClaimRequest, Overdue, Rescue, Settled
+from redrive.store import Blame, Claim, ClaimRequest, Overdue, Rescue, Serving, Settled
 from redrive.stores.sqlite import claiming, intervention, settling
 from redrive.stores.sqlite.core import Core
 
@@ -29,16 +29,21 @@ class QueueRole(Core):
         return await self._write(lambda c, now: settling.release(c, leases, now=now), rings=True)
 
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         return await self._write(
-            lambda c, now: settling.heartbeat(c, worker, leases, now=now, lease=lease)
+            lambda c, now: settling.heartbeat(
+                c, worker, leases, now=now, lease=lease, serving=serving
+            )
         )
 
     async def retire(self, worker: str) -> None:
-        await self._writer.call(
-            lambda c: c.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,)).close()
-        )
+        await self._writer.call(lambda c: settling.retire(c, worker))
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         now = self._clock.now()
