@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from redrive.archive import Archive
 from redrive.config import AppOptions, Settings, load_settings, parse_store
 from redrive.declaration import (
     Declaration,
@@ -26,6 +28,7 @@ from redrive.declaration import (
     declare_handler,
 )
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.maintenance import Upkeep
 from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
@@ -160,7 +163,14 @@ class Redrive:
     @property
     def operations(self) -> Operations:
         """Everything a person may do."""
-        return Operations(self._store, self._observers, to_change=self._store_to_change)
+        return Operations(
+            self._store,
+            self._observers,
+            to_change=self._store_to_change,
+            retention=self.settings.retention,
+            archive=self._archive(),
+            executor=self._ports.executor,
+        )
 
     async def drain(self) -> Tally:
         """Deliver everything that is due now, here, and tell what came of it."""
@@ -199,6 +209,7 @@ class Redrive:
                 grace=settings.grace,
                 poll=settings.poll,
                 generations=settings.generations,
+                upkeep=Upkeep(retention=settings.retention, archive=self._archive(is_needed=True)),
             ),
             clock=self._ports.clock,
             ids=self._ports.ids,
@@ -290,7 +301,21 @@ class Redrive:
                 f"There are two destinations named {name!r}; "
                 "give one of them another name with name=."
             )
+        if declaration.destination.dead_letters is not None and not self.settings.export_folder:
+            raise ConfigurationError(
+                f"The destination {name!r} limits its dead letters, and those over the limit are "
+                "exported to a file before they go; say where with the setting export_folder, "
+                'such as Redrive(export_folder="exports").'
+            )
         self._declared[name] = declaration
+
+    def _archive(self, *, is_needed: bool = False) -> Archive | None:
+        if not self.settings.export_folder:
+            return None
+        archive = Archive(Path(self.settings.export_folder))
+        if is_needed:
+            archive.prepare()
+        return archive
 
     def _stand_in(self, name: str, handler: Handler) -> None:
         refuse_unknown([name], self._declared, what="destination")

@@ -14,6 +14,7 @@ from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
 from redrive.model.limits import Breaker, Limits, Rate, read_rate
 from redrive.model.pattern import check_pattern
+from redrive.model.retention import Keep
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
 from redrive.transport import Blueprint, Endpoint, Transport, Way
@@ -51,6 +52,7 @@ class DestinationOptions(TypedDict, total=False):
     retry_rate: Rate | str | None
     replay_rate: Rate | str | None
     retry_budget: float | None
+    dead_letters: Keep | None
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -119,9 +121,10 @@ def declare_handler(
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
+    keep = _read_keep(given.pop("dead_letters", None))
     order, limits, terms = _read_options(given)
     declaration = Declaration(
-        Destination(name=title, patterns=patterns, order=order, limits=limits),
+        Destination(name=title, patterns=patterns, order=order, limits=limits, dead_letters=keep),
         terms,
         lambda ports: FunctionTransport(
             function, terms=terms, executor=ports.executor, batch=batch
@@ -139,6 +142,7 @@ def declare_destination(
     given = dict(options)
     if isinstance(transport, Blueprint):
         given.setdefault("breaker", Breaker())
+    keep = _read_keep(given.pop("dead_letters", None))
     order, limits, terms = _read_options(given)
 
     def make_transport(ports: Ports) -> Transport:
@@ -147,7 +151,7 @@ def declare_destination(
         return transport
 
     return Declaration(
-        Destination(name=name, patterns=patterns, order=order, limits=limits),
+        Destination(name=name, patterns=patterns, order=order, limits=limits, dead_letters=keep),
         terms,
         make_transport,
     )
@@ -175,6 +179,15 @@ def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
         concurrency=options.get("concurrency"),
     )
     return order, limits, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_keep(value: object) -> Keep | None:
+    if value is None or isinstance(value, Keep):
+        return value
+    raise ConfigurationError(
+        f"dead_letters is {value!r}; pass a Keep, such as "
+        'Keep(age="90d", count=100_000), or None to keep them all.'
+    )
 
 
 def _read_breaker(value: object) -> Breaker | None:

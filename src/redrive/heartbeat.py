@@ -11,7 +11,7 @@ from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import LeasesLost, Observer, WorkerWedged
 from redrive.pipeline.deliver import Carrier
-from redrive.store import Store
+from redrive.store import Serving, Store
 
 __all__ = ["Heartbeat"]
 
@@ -30,6 +30,7 @@ class Heartbeat:
         worker: str,
         open_store: Callable[[], Awaitable[Store]],
         carrier: Carrier,
+        serving: Serving,
         lease: timedelta,
         clock: Clock,
         observer: Observer,
@@ -39,6 +40,7 @@ class Heartbeat:
         self._worker = worker
         self._open_store = open_store
         self._carrier = carrier
+        self._serving = serving
         self._lease = lease
         self._clock = clock
         self._observer = observer
@@ -78,7 +80,9 @@ class Heartbeat:
 
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
-        refused = await store.heartbeat(self._worker, leases, lease=self._lease)
+        refused = await store.heartbeat(
+            self._worker, leases, lease=self._lease, serving=self._serving
+        )
         # A lease settled between the list and the beat is not lost.
         held = frozenset(self._carrier.leases()) if refused else frozenset()
         lost = tuple(lease for lease in refused if lease in held)

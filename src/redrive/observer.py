@@ -13,15 +13,20 @@ from redrive.model.event import EventId, Receipt
 from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
-from redrive.store import Overdue
+from redrive.store import Overdue, Pruned
 
 __all__ = [
     "BreakerChanged",
     "Claimed",
     "DeadLettered",
+    "DestinationOrphaned",
+    "ExportFailed",
     "Fact",
     "HandlerStuck",
+    "HistoryPruned",
     "LeasesLost",
+    "LettersExported",
+    "LettersNearLimit",
     "Observer",
     "Observers",
     "Operated",
@@ -31,6 +36,7 @@ __all__ = [
     "SettlementsRefused",
     "StoreBack",
     "StoreLost",
+    "WorkStranded",
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
@@ -160,6 +166,50 @@ class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
     released: int
 
 
+class HistoryPruned(msgspec.Struct, frozen=True, kw_only=True):
+    """What had been kept long enough was removed."""
+
+    pruned: Pruned
+
+
+class LettersNearLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination's dead letters will soon be exported and removed unless somebody acts."""
+
+    destination: str
+    limit: str
+    """Which limit is near, in words."""
+
+
+class LettersExported(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters over their destination's limit are in a file, and no longer in the store."""
+
+    destination: str
+    count: int
+    file: str
+
+
+class ExportFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters over their destination's limit could not be exported, and stay."""
+
+    destination: str
+    error: str
+
+
+class WorkStranded(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries are due of a generation that no live worker claims."""
+
+    destination: str
+    generation: str
+    count: int
+
+
+class DestinationOrphaned(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries are due to a destination that no live worker serves."""
+
+    destination: str
+    count: int
+
+
 class StoreLost(msgspec.Struct, frozen=True, kw_only=True):
     """The store does not answer; the worker keeps its settlements and tries again."""
 
@@ -197,6 +247,12 @@ Fact = (
     | WorkerStarted
     | WorkerStopping
     | WorkerStopped
+    | HistoryPruned
+    | LettersNearLimit
+    | LettersExported
+    | ExportFailed
+    | WorkStranded
+    | DestinationOrphaned
     | StoreLost
     | StoreBack
     | Operated

@@ -12,7 +12,7 @@ from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor
 from redrive.heartbeat import Heartbeat
-from redrive.maintenance import Caretaker
+from redrive.maintenance import Caretaker, Housekeeper, Upkeep
 from redrive.model.delivery import Leased
 from redrive.observer import (
     Observer,
@@ -26,7 +26,7 @@ from redrive.pipeline.admit import admit, starves
 from redrive.pipeline.claim import Claimer
 from redrive.pipeline.deliver import Carrier, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
-from redrive.store import Claim, Store
+from redrive.store import Claim, Serving, Store
 from redrive.transport import Closing, Endpoint
 
 __all__ = ["Tally", "Worker", "WorkerSettings"]
@@ -44,6 +44,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace: timedelta = timedelta(seconds=10)
     poll: timedelta = timedelta(seconds=1)
     generations: tuple[str, ...] = ("default",)
+    upkeep: Upkeep = Upkeep()
 
 
 class Worker:
@@ -116,11 +117,15 @@ class Worker:
             clock=clock,
             observer=observer,
             on_store_lost=self._lose_store,
+            housekeeper=Housekeeper(
+                store, self.id, settings.upkeep, clock=clock, executor=executor, observer=observer
+            ),
         )
         self._heartbeat = Heartbeat(
             worker=self.id,
             open_store=open_store,
             carrier=self._carrier,
+            serving=Serving(tuple(self._endpoints), settings.generations),
             lease=settings.lease,
             clock=clock,
             observer=observer,

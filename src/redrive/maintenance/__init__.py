@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from redrive.maintenance.caretaker import Caretaker
 from redrive.maintenance.duties import expire, rescue
+from redrive.maintenance.keeping import Housekeeper, Upkeep
 
-__all__ = ["Caretaker", "expire", "rescue"]
+__all__ = ["Caretaker", "Housekeeper", "Upkeep", "expire", "rescue"]

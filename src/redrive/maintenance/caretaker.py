@@ -10,6 +10,7 @@ from datetime import timedelta
 from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue
+from redrive.maintenance.keeping import Housekeeper
 from redrive.observer import Observer
 
 __all__ = ["Caretaker"]
@@ -36,12 +37,14 @@ class Caretaker:
         clock: Clock,
         observer: Observer,
         on_store_lost: Callable[[StoreError], None],
+        housekeeper: Housekeeper | None = None,
     ) -> None:
         self._store = store
         self._worker = worker
         self._clock = clock
         self._observer = observer
         self._on_store_lost = on_store_lost
+        self._housekeeper = housekeeper
         self._hearing = lease.total_seconds() / _RESTS_PER_LEASE
         self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
         self._looked_at = clock.now()
@@ -62,9 +65,11 @@ class Caretaker:
                 await asyncio.wait([begun], timeout=_LAST_ROUND_SECONDS)
                 begun.cancel()
                 raise
-            await self._clock.sleep(self._rest)
+            await self._clock.sleep(begun.result())
 
-    async def _do_duties(self) -> None:
+    async def _do_duties(self) -> float:
+        """Do each duty once, and return how long to rest."""
+        rest = self._rest
         try:
             while await expire(self._store, self._observer) >= MOST_AT_ONCE:
                 pass
@@ -73,8 +78,11 @@ class Caretaker:
                     await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
                 ):
                     pass
+            if self._housekeeper is not None:
+                rest = min(rest, await self._housekeeper.tidy())
         except StoreError as error:
             self._on_store_lost(error)
+        return rest
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""

@@ -23,9 +23,14 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationOrphaned,
+    ExportFailed,
     Fact,
     HandlerStuck,
+    HistoryPruned,
     LeasesLost,
+    LettersExported,
+    LettersNearLimit,
     Operated,
     Published,
     Rescued,
@@ -37,6 +42,7 @@ from redrive.observer import (
     WorkerStopped,
     WorkerStopping,
     WorkerWedged,
+    WorkStranded,
 )
 
 __all__ = ["LoggingObserver", "configure_logging"]
@@ -100,6 +106,20 @@ class LoggingObserver:
                 log.info("worker stopping", worker=worker, carrying=carrying)
             case WorkerStopped(worker=worker, released=released):
                 log.info("worker stopped", worker=worker, released=released)
+            case HistoryPruned(pruned=pruned):
+                log.debug("pruned", **msgspec.structs.asdict(pruned))
+            case LettersNearLimit(destination=destination, limit=limit):
+                log.warning("dead letters near limit", destination=destination, limit=limit)
+            case LettersExported(destination=destination, count=count, file=file):
+                log.warning(
+                    "dead letters exported", destination=destination, count=count, file=file
+                )
+            case ExportFailed(destination=destination, error=error):
+                log.error("export failed", destination=destination, error=error)
+            case WorkStranded(destination=destination, generation=generation, count=count):
+                log.warning("stranded", destination=destination, generation=generation, count=count)
+            case DestinationOrphaned(destination=destination, count=count):
+                log.warning("orphaned", destination=destination, count=count)
             case StoreLost(worker=worker, error=error):
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from redrive.operations.acting import Acting
 from redrive.operations.gatekeeping import Gatekeeping
+from redrive.operations.keeping import Keeper, PrunePlan
 from redrive.operations.looking import Looking, Story
+from redrive.operations.rerouting import BackfillPlan, Rerouting
 
-__all__ = ["Operations", "Story"]
+__all__ = ["BackfillPlan", "Operations", "PrunePlan", "Story"]
 
 
-class Operations(Looking, Acting, Gatekeeping):
+class Operations(Looking, Acting, Gatekeeping, Keeper, Rerouting):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

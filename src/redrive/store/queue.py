@@ -54,7 +54,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
         return self.total if own is None else min(self.total, own)
 
 
-class Serving(msgspec.Struct, frozen=True, kw_only=True):
+class Serving(msgspec.Struct, frozen=True):
     """What a worker claims: deliveries to these destinations, of these generations."""
 
     destinations: tuple[str, ...]
