@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from redrive.model.event import Event, NewEvent, Receipt, Severity
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
+    from redrive.model.retention import Keep
     from redrive.observer import BreakerChanged, DeadLettered
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
@@ -40,6 +41,7 @@ __all__ = [
     "DeadLettered",
     "Event",
     "IdempotencyConflictError",
+    "Keep",
     "NewEvent",
     "NotFoundError",
     "Operations",
@@ -71,6 +73,7 @@ _HOMES = (
     "redrive.model.event",
     "redrive.model.limits",
     "redrive.model.outcome",
+    "redrive.model.retention",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",

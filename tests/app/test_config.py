@@ -13,6 +13,7 @@ import pytest
 from redrive import (
     Breaker,
     Event,
+    Keep,
     NewEvent,
     PayloadError,
     Query,
@@ -32,7 +33,7 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_limits, test_terms
+from tests.app import test_keeping, test_limits, test_terms
 from tests.app.recorder import Recorder
 
 ONCE = Retry(max_attempts=1)
@@ -244,6 +245,10 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "generation": test_generation_marks_what_is_published,
     "generations": test_generations_are_what_a_worker_claims,
     "history": test_history_is_how_many_tries_are_remembered,
+    "keep_delivered": test_keeping.test_keep_delivered_is_how_long_what_arrived_is_kept,
+    "keep_events": test_keeping.test_keep_events_is_how_long_the_log_is_kept,
+    "keep_idempotency": test_keeping.test_keep_idempotency_is_how_long_a_key_is_remembered,
+    "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
 }
 TERMS: Mapping[str, Callable[..., object]] = {
     "retry": test_terms.test_retry_is_how_a_destination_is_tried_again,
@@ -276,9 +281,14 @@ RATE: Mapping[str, Callable[..., object]] = {
     "per_second": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
     "burst": test_limits.test_a_burst_lets_more_pass_at_once,
 }
+KEEP: Mapping[str, Callable[..., object]] = {
+    "age": test_keeping.test_dead_letters_over_the_age_are_exported_before_they_go,
+    "count": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
+}
 DESTINATION = {
     **LIMITS,
     **TERMS,
+    "dead_letters": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
 }
 HANDLER = {
@@ -307,6 +317,7 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(Limits.__struct_fields__, LIMITS, id="Limits"),
         pytest.param(Breaker.__struct_fields__, BREAKER, id="Breaker"),
         pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
+        pytest.param(Keep.__struct_fields__, KEEP, id="Keep"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -314,5 +325,5 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
 ) -> None:
     """A key that nothing reads is a promise that nobody keeps."""
     assert sorted(keys) == sorted(shown)
-    collected = {**vars(test_limits), **vars(test_terms), **globals()}
+    collected = {**vars(test_keeping), **vars(test_limits), **vars(test_terms), **globals()}
     assert all(collected[test.__name__] is test for test in shown.values())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from redrive import Redrive
-from redrive.cli import admin
+from redrive.cli import admin, asking
 from redrive.cli.session import current_user
 from redrive.model.delivery import Delivery, Status
 from tests.cli.shell import Shell, Shop, ids
@@ -89,7 +89,7 @@ def test_replay_of_all_asks_first(
 ) -> None:
     shop.deliver({"error": "refused"})
     answers = {"Replay 1 dead letter?": iter([False, True])}
-    monkeypatch.setattr(admin, "_is_attended", lambda: True)
+    monkeypatch.setattr(asking, "is_attended", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, **_: next(answers[question]))
 
     refused, agreed = (shell("dlq", "replay", "--all-matching") for _ in range(2))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from redrive.cli import admin
+from redrive.cli import asking
 from tests.cli.shell import Shell, Shop, ids
 
 
@@ -96,7 +96,7 @@ def test_acting_on_a_group_asks_first(
     shell: Shell, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {"Delete 2 dead letters?": False}
-    monkeypatch.setattr(admin, "_is_attended", lambda: True)
+    monkeypatch.setattr(asking, "is_attended", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, **_: answers.pop(question))
 
     answer = shell("dlq", "delete", "--group", group, "--why", "old")

@@ -10,9 +10,12 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
-from redrive.model.event import Event, Receipt
+from redrive.model.destination import Destination, Routes
+from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, Gate, Open
+from redrive.model.letter import Letter
 from redrive.model.limits import Limits
+from redrive.model.retention import Retention
 from redrive.model.settlement import FailureReason, Snoozed
 from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.store import (
@@ -22,10 +25,12 @@ from redrive.store import (
     Claim,
     ClaimRequest,
     Conflict,
+    DueWork,
     Entry,
     Group,
     Overdue,
     Page,
+    Pruned,
     Query,
     Report,
     Rescue,
@@ -487,6 +492,236 @@ class BlamesOneDestinationForAll(Mutant):
         self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
     ) -> Sequence[DeliveryId]:
         return await super().cancel(ids, blame=lambda _: blame("billing"), actor=actor)
+
+
+class PrunesTooEarly(Mutant):
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        return super()._delivered_before(moment + timedelta(microseconds=1))
+
+
+class PrunesTheLatestFirst(Mutant):
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        return super()._delivered_before(moment)[::-1]
+
+
+class ForgetsWhatItPruned(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        pruned = await super().prune(retention, limit=limit)
+        self._pruned.clear()
+        return pruned
+
+
+class PrunesWithoutABound(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        return await super().prune(retention, limit=1_000_000)
+
+
+class CountsFromTheFirstSettlement(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        gone = list(rows)
+        before = dict(self._idle)
+        super()._remove(gone, at=at)
+        self._idle |= before
+
+
+class CountsFromTheFailureOfWhatWasDeleted(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        super()._remove(rows)
+
+
+class PrunesEventsWithDeadLetters(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        old = self._clock.now() - retention.events
+        for row in self._rows.values():
+            if row.is_dead_letter and row.changed_at <= old:
+                self._idle[self._positions[row.event.id]] = row.changed_at
+        kept, self._rows = (
+            self._rows,
+            {number: row for number, row in self._rows.items() if not row.is_dead_letter},
+        )
+        pruned = await super().prune(retention, limit=limit)
+        self._rows = {
+            number: row
+            for number, row in kept.items()
+            if number in self._rows or row.is_dead_letter
+        }
+        return pruned
+
+
+class ForgetsKeysWithTheirEvents(Mutant):
+    def _outlive(self, identity: Identity, since: datetime, *, expires: datetime) -> bool:
+        return super()._outlive(identity, since, expires=since)
+
+
+class NeverForgetsKeys(Mutant):
+    def _prune_keys(self, moment: datetime, *, limit: int) -> int:
+        return 0
+
+
+class KeepsUnroutedEventsForEver(Mutant):
+    def _insert(self, entry: Entry, *, now: datetime) -> None:
+        super()._insert(entry, now=now)
+        if not entry.destinations:
+            del self._idle[self._last_position]
+
+
+class PrunesUnresolvedDeadLetters(Mutant):
+    def _resolved_before(self, moment: datetime) -> list[Row]:
+        dead = [row for row in self._rows.values() if row.status is Status.FAILED]
+        return [row for row in dead if row.finished_at <= moment]
+
+
+class DiscardsWhatWasReplayed(Mutant):
+    async def discard(
+        self, letters: Sequence[Letter], *, actor: Actor, detail: str
+    ) -> Sequence[DeliveryId]:
+        current = [
+            Letter(event=row.event, delivery=row.delivery(None))
+            for row in self._found(one.delivery.id for one in letters)
+            if row.is_dead_letter
+        ]
+        return await super().discard(current, actor=actor, detail=detail)
+
+
+class HoardsWhatIsResolved(Mutant):
+    def _dead_letters_of(self, destination: str) -> list[Row]:
+        return [
+            row
+            for row in self._rows.values()
+            if row.status is Status.FAILED and row.destination == destination
+        ]
+
+
+class SharesTurns(Mutant):
+    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return True
+
+
+class KeepsTurnsForEver(Mutant):
+    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return await super().take_turn(duty, worker, span=timedelta(days=9))
+
+
+class RestoresTwice(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        elsewhere = msgspec.structs.replace(letter.event, id=EventId(f"{letter.event.id} again"))
+        delivery = msgspec.structs.replace(letter.delivery, event_id=elsewhere.id)
+        known = super()._restore(letter, now=now)
+        return known or super()._restore(Letter(event=elsewhere, delivery=delivery), now=now)
+
+
+class LosesTheStoryOfALetter(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.cycles = ()
+        return row
+
+
+class RestoresWithoutTheKey(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        for identity in self._identities(letter.event)[1:]:
+            self._known.pop(identity, None)
+        return row
+
+
+class RoutesToWhatWasRemoved(Mutant):
+    def _routes(self) -> Routes:
+        return Routes(self._routes_version, self._destinations.values())
+
+
+class RemovesWithoutANewVersion(Mutant):
+    async def unregister(self, destination: str, *, actor: Actor) -> bool:
+        version = self._routes_version
+        is_new = await super().unregister(destination, actor=actor)
+        self._routes_version = version
+        return is_new
+
+
+class MovesBeforeWhatIsInFlight(Mutant):
+    def _is_busy(self, destination: str, key: str | None) -> bool:
+        return False
+
+
+class MovesToTheEnd(Mutant):
+    def _move(self, row: Row, target: str) -> None:
+        super()._move(row, target)
+        self._rows[row.id] = self._rows.pop(row.id)
+
+
+class MovesWhatWasGivenAlready(Mutant):
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        return any(
+            row.event.id == entry.event.id
+            and row.destination == destination
+            and row.status is not Status.PENDING
+            for row in self._rows.values()
+        )
+
+
+class MovesAndForgetsWhereTo(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        if not instead_of:
+            super()._give(position, destination)
+
+
+class BackfillsWhatWasPruned(Mutant):
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        return any(
+            row.event.id == entry.event.id and row.destination == destination
+            for row in self._rows.values()
+        )
+
+
+class BackfillsAheadOfLiveWork(Mutant):
+    def _add(
+        self, position: int, destination: str, generation: str | None, *, now: datetime
+    ) -> Row:
+        row = super()._add(position, destination, generation, now=now)
+        row.priority = row.event.priority
+        return row
+
+
+class BackfillsAsFirstAttempts(Mutant):
+    def _add(
+        self, position: int, destination: str, generation: str | None, *, now: datetime
+    ) -> Row:
+        row = super()._add(position, destination, generation, now=now)
+        row.kind = Kind.FIRST
+        return row
+
+
+class BackfillsBehindWhatOvertook(Mutant):
+    def _is_overtaken(self, position: int, key: str | None, destination: Destination) -> bool:
+        return False
+
+
+class BackfillsWithoutCounting(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        if instead_of:
+            super()._give(position, destination, instead_of=instead_of)
+
+
+class CountsDueWorkBehindOthers(Mutant):
+    def _due_work(self, heads: Heads, *, now: datetime) -> tuple[DueWork, ...]:
+        return super()._due_work(
+            {self._lane(row): row.id for row in self._rows.values()},  # type: ignore[misc]
+            now=now,
+        )
+
+
+class ForgetsWhatWorkersServe(Mutant):
+    async def heartbeat(
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
+    ) -> Sequence[Lease]:
+        self._serving.pop(worker, None)
+        return await super().heartbeat(worker, leases, lease=lease, serving=serving)
 
 
 class NeverWaits(Mutant):

@@ -15,6 +15,7 @@ from redrive.store import Finding, Level
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore, checkup
 from redrive.stores.sqlite.checkup import check_up, file_system_of
+from redrive.stores.sqlite.schema import LATEST
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import an_event, entries
 
@@ -53,7 +54,7 @@ async def test_a_store_knows_its_schema_once_it_is_open(tmp_path: Path) -> None:
 
     await store.open()
 
-    assert (before, store.schema_version) == (0, 1)
+    assert (before, store.schema_version) == (0, LATEST)
     assert serious(await store.check()) == []
     await store.close()
 
@@ -69,7 +70,7 @@ def test_a_sound_file_is_well(path: Path) -> None:
     found = check_up(path, now=NOW)
 
     assert serious(found) == []
-    assert any("schema version 1 is current" in finding.what for finding in found)
+    assert any(f"schema version {LATEST} is current" in finding.what for finding in found)
 
 
 def test_a_lock_that_is_held_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ def test_a_large_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     reader = apsw.Connection(str(path))
     reader.execute("BEGIN; SELECT * FROM redrive_events")
     writer = apsw.Connection(str(path))
-    writer.execute("INSERT INTO redrive_workers VALUES ('w1', 0)")
+    writer.execute("INSERT INTO redrive_workers (id, seen_at) VALUES ('w1', 0)")
 
     (finding,) = serious(check_up(path, now=NOW))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redrive.cli.asking import confirm
 from redrive.cli.options import (
     AllMatching,
     By,
@@ -271,21 +271,8 @@ def _choose(
     query = read_query(filters if verb == "delete" else filters._replace(resolved=False))
     found = in_session(lambda app: app.operations.select(query), store=store)
     if found and not yes:
-        _confirm(f"{verb.capitalize()} {len(found):,} dead letter{'' if len(found) == 1 else 's'}?")
+        confirm(f"{verb.capitalize()} {len(found):,} dead letter{'' if len(found) == 1 else 's'}?")
     return found
-
-
-def _confirm(question: str) -> None:
-    from redrive.errors import UsageError
-
-    if not _is_attended():
-        raise UsageError(f"{question} There is nobody to ask here; say --yes.")
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
-
-
-def _is_attended() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _change(

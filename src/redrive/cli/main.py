@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from redrive.cli import admin, destinations, inspect
+from redrive.cli import admin, destinations, inspect, keeping, rerouting
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 
@@ -37,9 +37,9 @@ app = typer.Typer(
     epilog=_EPILOG,
     **_PLAIN,
 )
-dlq = typer.Typer(help="Look at dead letters; replay, resolve or delete them.", **_PLAIN)
+dlq = typer.Typer(help="Look at dead letters; replay, resolve, delete, export them.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
-destination = typer.Typer(help="Look at destinations; pause and resume them.", **_PLAIN)
+destination = typer.Typer(help="Look at destinations; pause, remove or backfill them.", **_PLAIN)
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
 
@@ -132,6 +132,7 @@ app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.command()(inspect.audit)
+app.command()(keeping.prune)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)
@@ -140,6 +141,8 @@ dlq.command("show")(inspect.show)
 dlq.command("replay")(admin.replay)
 dlq.command("resolve")(admin.resolve)
 dlq.command("delete")(admin.delete)
+dlq.command("export")(keeping.export)
+dlq.command("import")(keeping.import_letters)
 
 delivery.command("list")(inspect.list_deliveries)
 delivery.command("show")(inspect.show)
@@ -151,6 +154,11 @@ destination.command("list")(destinations.list_destinations)
 destination.command("lanes")(destinations.list_lanes)
 destination.command("pause")(destinations.pause)
 destination.command("resume")(destinations.resume)
+destination.command("remove")(rerouting.remove)
+destination.command("move")(rerouting.move)
+destination.command("fail")(rerouting.fail)
+destination.command("delete")(rerouting.delete)
+destination.command("backfill")(rerouting.backfill)
 
 breaker.command("list")(destinations.list_breakers)
 breaker.command("open")(destinations.open_breaker)

@@ -163,7 +163,7 @@ def test_a_key_held_by_a_dead_letter_is_told() -> None:
 def test_events_nobody_wants_are_told() -> None:
     (finding,) = serious(diagnose(figures(unrouted=1)))
 
-    assert finding.what.startswith("1 event was wanted by nobody;")
+    assert finding.what.startswith("1 event is wanted by nobody;")
 
 
 def test_a_clock_that_was_set_back_is_an_error() -> None:
