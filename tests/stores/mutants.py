@@ -524,6 +524,13 @@ class CountsFromTheFirstSettlement(Mutant):
         self._idle |= before
 
 
+class CountsFromWhateverWentLast(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        for row in list(rows):
+            self._idle.pop(self._positions[row.event.id], None)
+            super()._remove([row], at=at)
+
+
 class CountsFromTheFailureOfWhatWasDeleted(Mutant):
     def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
         super()._remove(rows)
@@ -705,9 +712,10 @@ class BackfillsWithoutCounting(Mutant):
 
 class CountsDueWorkBehindOthers(Mutant):
     def _due_work(self, heads: Heads, *, now: datetime) -> tuple[DueWork, ...]:
-        return super()._due_work(
-            {self._lane(row): row.id for row in self._rows.values()},  # type: ignore[misc]
-            now=now,
+        behind = sum(self._behind(row, heads) is not None for row in self._rows.values())
+        return tuple(
+            msgspec.structs.replace(one, count=one.count + behind)
+            for one in super()._due_work(heads, now=now)
         )
 
 
