@@ -31,7 +31,10 @@ _TURN = timedelta(seconds=60)
 _LOOK_SECONDS = 15.0
 _BATCH = 500
 _SHARE = 4
+_SHARE_WHEN_BEHIND = 1
 """For each second a batch took it rests this many, so that workers get by far the most turns."""
+_BEHIND_AFTER = 500
+"""So many full batches without a gap: more is settled than goes, and the file would grow."""
 _SHORTEST_REST_SECONDS = 0.02
 _LONGEST_REST_SECONDS = 1.0
 
@@ -74,6 +77,7 @@ class Housekeeper:
         self._executor = executor
         self._observer = observer
         self._next = self._next_look = clock.monotonic()
+        self._full_batches = 0
         self._seen: dict[_Matter, _Sight] = {}
 
     async def tidy(self) -> float:
@@ -89,8 +93,9 @@ class Housekeeper:
                 self._next_look = begun + _LOOK_SECONDS if has_room else begun
                 is_done = is_done and has_room
             if not is_done:
+                share = _SHARE if self._full_batches < _BEHIND_AFTER else _SHARE_WHEN_BEHIND
                 took = self._clock.monotonic() - begun
-                rest = min(_LONGEST_REST_SECONDS, max(_SHORTEST_REST_SECONDS, took * _SHARE))
+                rest = min(_LONGEST_REST_SECONDS, max(_SHORTEST_REST_SECONDS, took * share))
         self._next = self._clock.monotonic() + rest
         return rest
 
@@ -99,7 +104,9 @@ class Housekeeper:
         pruned = await self._store.prune(self._upkeep.retention, limit=_BATCH)
         if pruned.most:
             self._observer.notice(HistoryPruned(pruned=pruned))
-        return pruned.most < _BATCH
+        is_done = pruned.most < _BATCH
+        self._full_batches = 0 if is_done else self._full_batches + 1
+        return is_done
 
     async def _look(self) -> bool:
         """Keep to limits, and tell of what needs a person; tells whether all limits are kept."""
