@@ -153,7 +153,7 @@ async def test_a_renamed_destination_takes_over_in_publish_order(store: str) -> 
     assert (len(moved.moved), moved.skipped, moved.busy) == (3, 0, 0)
     assert seen == [0, 1, 2, 3, 4, 5]
     assert again.moved == ()
-    assert (entry.by, entry.why, entry.detail) == ("ada", "renamed", "to invoicing")
+    assert (entry.by, entry.why, entry.detail) == ("ada", "renamed", "invoicing")
 
 
 async def test_moves_go_through_every_batch(sqlite: str) -> None:

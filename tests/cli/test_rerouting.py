@@ -151,6 +151,7 @@ def test_a_new_destination_is_backfilled(shell: Shell, shop: Shop) -> None:
     assert len(ids(shell("delivery", "list", "--destination", "late", "--json"))) == 3
     assert shell("status", "--json").json["unrouted"] == 0
     assert "wanted by nobody" not in shell("doctor").out
+    assert "backfill late (3)" in " ".join(shell("audit").out.split())
 
 
 def test_a_backfill_is_narrowed_by_time(shell: Shell, shop: Shop) -> None:

@@ -36,7 +36,7 @@ def stranded(
 
 
 def orphans(figures: Figures) -> tuple[DestinationFigures, ...]:
-    """Return the destinations that have something waiting, and were removed or serve nobody."""
+    """Return the destinations with something waiting that were removed or have no live worker."""
     serving = [one.serving for one in figures.workers if figures.now - one.seen_at < SILENT_AFTER]
     served = frozenset(name for one in serving if one for name in one.destinations)
     is_known = bool(serving) and None not in serving

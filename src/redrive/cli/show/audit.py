@@ -37,7 +37,8 @@ def audit(entries: Sequence[AuditEntry], *, now: datetime, limit: int) -> Iterat
 
 def _what(entry: AuditEntry) -> Text:
     if not entry.deliveries:
-        text = Text(f"{safe(entry.action.replace('_', ' '))} {safe(entry.detail)}")
+        number = f" ({entry.count:,})" if entry.count > 1 else ""
+        text = Text(f"{safe(entry.action.replace('_', ' '))} {safe(entry.detail)}{number}")
     else:
         text = Text(_on_deliveries(entry))
     if entry.why:

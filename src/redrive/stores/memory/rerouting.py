@@ -70,7 +70,7 @@ class MemoryRerouting(MemoryEventLog):
                     moved.append(row)
             changed = tuple(row.id for row in moved)
             if changed:
-                self._note("move", actor, now=now, ids=changed, detail=f"to {target}")
+                self._note("move", actor, now=now, ids=changed, detail=target)
             return Moved(moved=changed, skipped=skipped, busy=busy)
 
     async def drop(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:

@@ -143,7 +143,7 @@ def move(
         connection.execute(_ALIGN, (json_text([*changed, *heads]),))
         free_lanes(connection, left)
         pass_by(connection, _dead(connection, changed))
-        record(connection, "move", changed, actor, now=now, detail=f"to {target}")
+        record(connection, "move", changed, actor, now=now, detail=target)
     return Moved(
         moved=tuple(changed), skipped=len(movable) - len(free), busy=len(free) - len(chosen)
     )

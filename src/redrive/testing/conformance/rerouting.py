@@ -160,7 +160,7 @@ class MoveConformance:
         await world.store.move(ids, target="mailing", actor=OPERATOR)
 
         entry = only(await world.store.audit())
-        assert (entry.action, entry.detail) == ("move", "to mailing")
+        assert (entry.action, entry.detail) == ("move", "mailing")
         assert (entry.count, entry.deliveries) == (2, ids)
 
     async def test_dead_letters_are_moved_as_they_are(self, world: World) -> None:
