@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
     from redrive.model.replay import AutoReplay
+    from redrive.model.retention import Keep
     from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
@@ -45,6 +46,7 @@ __all__ = [
     "Event",
     "HealthCheck",
     "IdempotencyConflictError",
+    "Keep",
     "NewEvent",
     "NotFoundError",
     "Operations",
@@ -80,6 +82,7 @@ _HOMES = (
     "redrive.model.limits",
     "redrive.model.outcome",
     "redrive.model.replay",
+    "redrive.model.retention",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",

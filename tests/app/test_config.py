@@ -15,6 +15,7 @@ from redrive import (
     Breaker,
     Event,
     HealthCheck,
+    Keep,
     NewEvent,
     PayloadError,
     Query,
@@ -35,7 +36,14 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_auto_replay, test_limits, test_outages, test_replays, test_terms
+from tests.app import (
+    test_auto_replay,
+    test_keeping,
+    test_limits,
+    test_outages,
+    test_replays,
+    test_terms,
+)
 from tests.app.recorder import Recorder
 from tests.http import test_health_checks
 
@@ -252,6 +260,10 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "generation": test_generation_marks_what_is_published,
     "generations": test_generations_are_what_a_worker_claims,
     "history": test_history_is_how_many_tries_are_remembered,
+    "keep_delivered": test_keeping.test_keep_delivered_is_how_long_what_arrived_is_kept,
+    "keep_events": test_keeping.test_keep_events_is_how_long_the_log_is_kept,
+    "keep_idempotency": test_keeping.test_keep_idempotency_is_how_long_a_key_is_remembered,
+    "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
 }
 TERMS: Mapping[str, Callable[..., object]] = {
     "retry": test_terms.test_retry_is_how_a_destination_is_tried_again,
@@ -294,9 +306,14 @@ RATE: Mapping[str, Callable[..., object]] = {
     "per_second": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
     "burst": test_limits.test_a_burst_lets_more_pass_at_once,
 }
+KEEP: Mapping[str, Callable[..., object]] = {
+    "age": test_keeping.test_dead_letters_over_the_age_are_exported_before_they_go,
+    "count": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
+}
 DESTINATION = {
     **LIMITS,
     **TERMS,
+    "dead_letters": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
     "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
@@ -342,6 +359,7 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(HealthCheck.__struct_fields__, HEALTH, id="HealthCheck"),
         pytest.param(AutoReplay.__struct_fields__, AUTO_REPLAY, id="AutoReplay"),
         pytest.param(Pace.__struct_fields__, PACE, id="Pace"),
+        pytest.param(Keep.__struct_fields__, KEEP, id="Keep"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -352,6 +370,7 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
     elsewhere = (
         test_auto_replay,
         test_health_checks,
+        test_keeping,
         test_limits,
         test_outages,
         test_replays,

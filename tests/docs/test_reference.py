@@ -226,7 +226,10 @@ def test_every_line_of_the_log_is_listed_with_its_level() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    source = (ENGINE / "observers" / "prometheus.py").read_text(encoding="utf-8")
+    source = "".join(
+        (ENGINE / "observers" / name).read_text(encoding="utf-8")
+        for name in ("prometheus.py", "gauges.py")
+    )
 
     assert set(table_of(GUIDES / "operations.md", "Metrics")) == set(
         re.findall(r'"(redrive_\w+)"', source)

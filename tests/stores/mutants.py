@@ -11,11 +11,13 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
-from redrive.model.destination import Destination
-from redrive.model.event import Event, Receipt
+from redrive.model.destination import Destination, Routes
+from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import Bucket, Closed, Gate, Open
+from redrive.model.letter import Letter
 from redrive.model.limits import Limits
 from redrive.model.replay import AutoReplay, ReplayState
+from redrive.model.retention import Retention
 from redrive.model.settlement import FailureReason, Snoozed
 from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.policies.outage import Shedding
@@ -29,11 +31,13 @@ from redrive.store import (
     ClaimRequest,
     Conflict,
     Due,
+    DueWork,
     Entry,
     Group,
     NewReplay,
     Overdue,
     Page,
+    Pruned,
     Query,
     Replay,
     Report,
@@ -77,19 +81,29 @@ class SettlesTwice(Mutant):
 
 class RevivesLostLeases(Mutant):
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         for row in self._found(one.delivery_id for one in leases):
             if row.status is Status.IN_FLIGHT:
                 row.lease_until = self._clock.now() + lease
-        return await super().heartbeat(worker, leases, lease=lease)
+        return await super().heartbeat(worker, leases, lease=lease, serving=serving)
 
 
 class DoesNotExtendLeases(Mutant):
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
-        return await super().heartbeat(worker, [], lease=lease)
+        return await super().heartbeat(worker, [], lease=lease, serving=serving)
 
 
 class RescuesCurrentLeases(Mutant):
@@ -581,14 +595,11 @@ class LosesExchanges(Mutant):
         row.exchange = None
 
 
-class ForgetsWhatWorkersServe(Mutant):
-    async def announce(self, worker: str, serving: Serving) -> None:
-        self._workers[worker] = self._clock.now()
-
-
 class RemembersWhatRetiredWorkersServed(Mutant):
-    async def retire(self, worker: str) -> None:
-        self._workers.pop(worker, None)
+    def _forget(self, worker: str) -> None:
+        serving = dict(self._serving)
+        super()._forget(worker)
+        self._serving = serving
 
 
 class SharesOneGate(Mutant):
@@ -736,6 +747,14 @@ class CountsReplaysByHandForOthers(Mutant):
         return replayed
 
 
+class WaitsForLettersThatWereDropped(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        gone = list(rows)
+        for row in gone:
+            row.sender = None
+        super()._remove(gone, at=at)
+
+
 class ResumesWithoutACanary(Mutant):
     async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
         wave = self._replays[replay_id].replay.wave
@@ -772,6 +791,15 @@ class SchedulesOverlap(Mutant):
         return gate.pause is None and isinstance(gate.breaker, Closed)
 
 
+class SchedulesOutliveTheirDestination(Mutant):
+    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+        removed, self._removed = self._removed, {}
+        try:
+            return await super().start_scheduled(due=due)
+        finally:
+            self._removed = removed
+
+
 class SchedulesIgnoreAge(Mutant):
     def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
         ageless = msgspec.structs.replace(schedule, max_age=timedelta(days=9999))
@@ -802,9 +830,8 @@ class EditsTheEvent(Mutant):
         is_done = await super().edit(delivery_id, **given)
         if is_done:
             row = self._rows[delivery_id]
-            for index, entry in enumerate(self._log):
-                if entry.event is row.event:
-                    self._log[index] = Entry(row.carried, entry.destinations)
+            position = self._positions[row.event.id]
+            self._log[position] = Entry(row.carried, self._log[position].destinations)
         return is_done
 
 
@@ -830,6 +857,265 @@ class ForgetsEditsOnReplay(Mutant):
         super()._begin_cycle(row, by, generation, now=now, sender=sender)
         if len(row.cycles) > 1:
             row.payload = None
+
+
+class PrunesTooEarly(Mutant):
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        return super()._delivered_before(moment + timedelta(microseconds=1))
+
+
+class PrunesTheLatestFirst(Mutant):
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        return super()._delivered_before(moment)[::-1]
+
+
+class ForgetsWhatItPruned(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        pruned = await super().prune(retention, limit=limit)
+        self._pruned.clear()
+        return pruned
+
+
+class PrunesWithoutABound(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        return await super().prune(retention, limit=1_000_000)
+
+
+class CountsFromTheFirstSettlement(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        gone = list(rows)
+        before = dict(self._idle)
+        super()._remove(gone, at=at)
+        self._idle |= before
+
+
+class CountsFromWhateverWentLast(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        for row in list(rows):
+            self._idle.pop(self._positions[row.event.id], None)
+            super()._remove([row], at=at)
+
+
+class CountsFromTheFailureOfWhatWasDeleted(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        super()._remove(rows)
+
+
+class PrunesEventsWithDeadLetters(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        old = self._clock.now() - retention.events
+        for row in self._rows.values():
+            if row.is_dead_letter and row.changed_at <= old:
+                self._idle[self._positions[row.event.id]] = row.changed_at
+        kept, self._rows = (
+            self._rows,
+            {number: row for number, row in self._rows.items() if not row.is_dead_letter},
+        )
+        pruned = await super().prune(retention, limit=limit)
+        self._rows = {
+            number: row
+            for number, row in kept.items()
+            if number in self._rows or row.is_dead_letter
+        }
+        return pruned
+
+
+class ForgetsKeysWithTheirEvents(Mutant):
+    def _outlive(self, identity: Identity, since: datetime, *, expires: datetime) -> bool:
+        return super()._outlive(identity, since, expires=since)
+
+
+class NeverForgetsKeys(Mutant):
+    def _prune_keys(self, moment: datetime, *, limit: int) -> int:
+        return 0
+
+
+class KeepsUnroutedEventsForEver(Mutant):
+    def _insert(self, entry: Entry, *, now: datetime) -> None:
+        super()._insert(entry, now=now)
+        if not entry.destinations:
+            del self._idle[self._last_position]
+
+
+class PrunesUnresolvedDeadLetters(Mutant):
+    def _resolved_before(self, moment: datetime) -> list[Row]:
+        dead = [row for row in self._rows.values() if row.status is Status.FAILED]
+        return [row for row in dead if row.finished_at <= moment]
+
+
+class DiscardsWhatWasReplayed(Mutant):
+    async def discard(
+        self, letters: Sequence[Letter], *, actor: Actor, detail: str
+    ) -> Sequence[DeliveryId]:
+        current = [
+            Letter(event=row.event, delivery=row.delivery(None))
+            for row in self._found(one.delivery.id for one in letters)
+            if row.is_dead_letter
+        ]
+        return await super().discard(current, actor=actor, detail=detail)
+
+
+class DiscardsWhatWasEdited(Mutant):
+    def _is_as_read(self, row: Row, read: Delivery) -> bool:
+        return super()._is_as_read(row, msgspec.structs.replace(read, edits=row.edits))
+
+
+class HoardsWhatIsResolved(Mutant):
+    def _dead_letters_of(self, destination: str) -> list[Row]:
+        return [
+            row
+            for row in self._rows.values()
+            if row.status is Status.FAILED and row.destination == destination
+        ]
+
+
+class SharesTurns(Mutant):
+    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return True
+
+
+class KeepsTurnsForEver(Mutant):
+    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return await super().take_turn(duty, worker, span=timedelta(days=9))
+
+
+class RestoresTwice(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        elsewhere = msgspec.structs.replace(letter.event, id=EventId(f"{letter.event.id} again"))
+        delivery = msgspec.structs.replace(letter.delivery, event_id=elsewhere.id)
+        known = super()._restore(letter, now=now)
+        return known or super()._restore(Letter(event=elsewhere, delivery=delivery), now=now)
+
+
+class LosesTheStoryOfALetter(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.cycles = ()
+        return row
+
+
+class RestoresWhatWasBeforeTheEdit(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.payload = None
+        return row
+
+
+class ForgetsHowOftenALetterWasReplayed(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.auto_replays = 0
+        return row
+
+
+class RestoresWithoutTheKey(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        for identity in self._identities(letter.event)[1:]:
+            self._known.pop(identity, None)
+        return row
+
+
+class RoutesToWhatWasRemoved(Mutant):
+    def _routes(self) -> Routes:
+        return Routes(self._routes_version, self._destinations.values())
+
+
+class RemovesWithoutANewVersion(Mutant):
+    async def unregister(self, destination: str, *, actor: Actor) -> bool:
+        version = self._routes_version
+        is_new = await super().unregister(destination, actor=actor)
+        self._routes_version = version
+        return is_new
+
+
+class MovesBeforeWhatIsInFlight(Mutant):
+    def _is_busy(self, destination: str, key: str | None) -> bool:
+        return False
+
+
+class MovesToTheEnd(Mutant):
+    def _move(self, row: Row, target: str) -> None:
+        super()._move(row, target)
+        self._rows[row.id] = self._rows.pop(row.id)
+
+
+class MovesWhatWasGivenAlready(Mutant):
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        return any(
+            row.event.id == entry.event.id
+            and row.destination == destination
+            and row.status is not Status.PENDING
+            for row in self._rows.values()
+        )
+
+
+class MovesAndForgetsWhereTo(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        if not instead_of:
+            super()._give(position, destination)
+
+
+class BackfillsWhatWasPruned(Mutant):
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        return any(
+            row.event.id == entry.event.id and row.destination == destination
+            for row in self._rows.values()
+        )
+
+
+class BackfillsAheadOfLiveWork(Mutant):
+    def _add(
+        self, position: int, destination: str, generation: str | None, *, now: datetime
+    ) -> Row:
+        row = super()._add(position, destination, generation, now=now)
+        row.priority = row.event.priority
+        return row
+
+
+class BackfillsAsFirstAttempts(Mutant):
+    def _add(
+        self, position: int, destination: str, generation: str | None, *, now: datetime
+    ) -> Row:
+        row = super()._add(position, destination, generation, now=now)
+        row.kind = Kind.FIRST
+        return row
+
+
+class BackfillsBehindWhatOvertook(Mutant):
+    def _is_overtaken(self, position: int, key: str | None, destination: Destination) -> bool:
+        return False
+
+
+class BackfillsWithoutCounting(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        if instead_of:
+            super()._give(position, destination, instead_of=instead_of)
+
+
+class CountsDueWorkBehindOthers(Mutant):
+    def _due_work(self, heads: Heads, *, now: datetime) -> tuple[DueWork, ...]:
+        behind = sum(self._behind(row, heads) is not None for row in self._rows.values())
+        return tuple(
+            msgspec.structs.replace(one, count=one.count + behind)
+            for one in super()._due_work(heads, now=now)
+        )
+
+
+class ForgetsWhatWorkersServe(Mutant):
+    async def heartbeat(
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
+    ) -> Sequence[Lease]:
+        self._serving.pop(worker, None)
+        return await super().heartbeat(worker, leases, lease=lease, serving=serving)
 
 
 class NeverWaits(Mutant):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from redrive.cli import admin, destinations, editing, inspect, replays
+from redrive.cli import admin, destinations, editing, inspect, keeping, replays, rerouting
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 from redrive.cli.top import top
@@ -38,10 +38,10 @@ app = typer.Typer(
     epilog=_EPILOG,
     **_PLAIN,
 )
-dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve or delete them.", **_PLAIN)
+dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve, export them.", **_PLAIN)
 replay = typer.Typer(help="Replay many dead letters, one first; follow and steer it.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
-destination = typer.Typer(help="Look at destinations; pause and resume them.", **_PLAIN)
+destination = typer.Typer(help="Look at destinations; pause, remove or backfill them.", **_PLAIN)
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
 
@@ -144,6 +144,7 @@ app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.command()(inspect.audit)
+app.command()(keeping.prune)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)
@@ -153,6 +154,8 @@ dlq.command("replay")(admin.replay)
 dlq.command("edit")(editing.edit)
 dlq.command("resolve")(admin.resolve)
 dlq.command("delete")(admin.delete)
+dlq.command("export")(keeping.export)
+dlq.command("import")(keeping.import_letters)
 
 replay.command("plan")(replays.plan)
 replay.command("start")(replays.start)
@@ -172,6 +175,11 @@ destination.command("list")(destinations.list_destinations)
 destination.command("lanes")(destinations.list_lanes)
 destination.command("pause")(destinations.pause)
 destination.command("resume")(destinations.resume)
+destination.command("remove")(rerouting.remove)
+destination.command("move")(rerouting.move)
+destination.command("fail")(rerouting.fail)
+destination.command("delete")(rerouting.delete)
+destination.command("backfill")(rerouting.backfill)
 
 breaker.command("list")(destinations.list_breakers)
 breaker.command("open")(destinations.open_breaker)

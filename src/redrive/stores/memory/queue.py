@@ -107,22 +107,23 @@ class MemoryQueue(MemoryGates):
                 self._tell()
             return refused
 
-    async def announce(self, worker: str, serving: Serving) -> None:
-        with self._lock:
-            self._workers[worker] = self._clock.now()
-            self._serving[worker] = serving
-
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         with self._lock:
             now = self._clock.now()
             self._workers[worker] = now
+            if serving is not None:
+                self._serving[worker] = serving
             for silent in [
                 one for one, seen_at in self._workers.items() if seen_at < now - FORGOTTEN_AFTER
             ]:
-                del self._workers[silent]
-                self._serving.pop(silent, None)
+                self._forget(silent)
             refused = []
             for one in leases:
                 row = self._current(one, now)
@@ -134,8 +135,12 @@ class MemoryQueue(MemoryGates):
 
     async def retire(self, worker: str) -> None:
         with self._lock:
-            self._workers.pop(worker, None)
-            self._serving.pop(worker, None)
+            self._forget(worker)
+
+    def _forget(self, worker: str) -> None:
+        self._workers.pop(worker, None)
+        self._serving.pop(worker, None)
+        self._turns = {duty: turn for duty, turn in self._turns.items() if turn[0] != worker}
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         with self._lock:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from redrive.testing.conformance.backfilling import BackfillConformance
 from redrive.testing.conformance.claiming import ClaimingConformance, KindConformance
 from redrive.testing.conformance.fencing import FencingConformance
 from redrive.testing.conformance.gating import (
@@ -15,6 +16,11 @@ from redrive.testing.conformance.gating import (
     RateConformance,
 )
 from redrive.testing.conformance.grouping import GroupConformance
+from redrive.testing.conformance.hoarding import (
+    LimitConformance,
+    TurnConformance,
+    WorkloadConformance,
+)
 from redrive.testing.conformance.inspecting import (
     FigureConformance,
     FindingConformance,
@@ -25,8 +31,10 @@ from redrive.testing.conformance.intervening import (
     InterventionConformance,
     ReplayConformance,
 )
+from redrive.testing.conformance.keeping import KeepingConformance
 from redrive.testing.conformance.lanes import LaneConformance
 from redrive.testing.conformance.lasting import DurabilityConformance, WaitingConformance
+from redrive.testing.conformance.lettering import LetterConformance
 from redrive.testing.conformance.ordering import OrderConformance
 from redrive.testing.conformance.outages import (
     AutoPauseConformance,
@@ -36,6 +44,7 @@ from redrive.testing.conformance.outages import (
 )
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
 from redrive.testing.conformance.replaying import ReplaysConformance, SurveyConformance
+from redrive.testing.conformance.rerouting import MoveConformance, RemovalConformance
 from redrive.testing.conformance.rescuing import (
     DeadlineConformance,
     RescueConformance,
@@ -93,6 +102,14 @@ class StoreConformance(
     ScheduleConformance,
     EditConformance,
     AuditConformance,
+    KeepingConformance,
+    LimitConformance,
+    TurnConformance,
+    WorkloadConformance,
+    LetterConformance,
+    RemovalConformance,
+    MoveConformance,
+    BackfillConformance,
     WaitingConformance,
 ):
     """Subclass it in a test file, and say how to make the store.
