@@ -139,7 +139,7 @@ async def test_a_worker_prunes_batch_after_batch_and_tells(sqlite: str) -> None:
 
     told = [one.pruned for one in recorder.of(HistoryPruned)]
     assert sum(one.delivered for one in told) == 1_200
-    assert max(one.delivered for one in told) == 500
+    assert max(one.delivered for one in told) == 200
 
 
 async def test_pruning_by_hand_does_the_same(store: str) -> None:
