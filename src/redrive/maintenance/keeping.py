@@ -29,7 +29,7 @@ __all__ = ["HouseStore", "Housekeeper", "Upkeep"]
 _DUTY = "keeping"
 _TURN = timedelta(seconds=60)
 _LOOK_SECONDS = 15.0
-_BATCH = 500
+_BATCH = 200
 _SHARE = 4
 _SHARE_WHEN_BEHIND = 1
 """For each second a batch took it rests this many, so that workers get by far the most turns."""
