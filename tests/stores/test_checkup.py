@@ -13,7 +13,7 @@ from redrive.clock import SystemClock
 from redrive.model.destination import Destination
 from redrive.store import Finding, Level
 from redrive.stores.memory import MemoryStore
-from redrive.stores.sqlite import SqliteStore, checkup
+from redrive.stores.sqlite import SqliteStore, checkup, schema
 from redrive.stores.sqlite.checkup import check_up, file_system_of
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import an_event, entries
@@ -53,7 +53,7 @@ async def test_a_store_knows_its_schema_once_it_is_open(tmp_path: Path) -> None:
 
     await store.open()
 
-    assert (before, store.schema_version) == (0, 1)
+    assert (before, store.schema_version) == (0, schema.LATEST)
     assert serious(await store.check()) == []
     await store.close()
 
@@ -69,7 +69,7 @@ def test_a_sound_file_is_well(path: Path) -> None:
     found = check_up(path, now=NOW)
 
     assert serious(found) == []
-    assert any("schema version 1 is current" in finding.what for finding in found)
+    assert any(f"schema version {schema.LATEST} is current" in finding.what for finding in found)
 
 
 def test_a_lock_that_is_held_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from redrive.errors import (
     TransactionError,
 )
 from redrive.store import Entry
-from redrive.stores.sqlite import SqliteStore, claiming, schema
+from redrive.stores.sqlite import SqliteStore, accounts, claiming, schema, turns
 from redrive.stores.sqlite.connection import translated
 from redrive.testing.conformance.world import an_event
 
@@ -218,8 +218,11 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
         statements: dict[str, Any] = {
             claiming._EARLIEST_WAITING: (),
             claiming._PROMOTE: (1, 1),
-            claiming._CANDIDATES: (1, "default", 0, 1, 10),
+            turns._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
+            accounts._NAMED: {"destination": 1, "tenants": "[]"},
+            turns._WORK: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
+            claiming._MORE: {"destination": 1, "generations": "[]", "chosen": "[]", "now": 1},
             claiming._LEASE: ("w", 1, 0, 0, "[1]"),
             claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }

@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
 from redrive.model.pattern import check_pattern, matches
 
@@ -36,6 +37,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...]
     order: Order = Order.NONE
     limits: Limits = Limits()
+    fairness: Fairness = Fairness()
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)

@@ -46,6 +46,7 @@ from redrive.store.queue import (
     Rescue,
     Settled,
 )
+from redrive.store.tenants import TenantFigures, Tenants
 
 __all__ = [
     "FORGOTTEN_AFTER",
@@ -81,6 +82,8 @@ __all__ = [
     "RoutesChanged",
     "Settled",
     "Store",
+    "TenantFigures",
+    "Tenants",
     "WorkerFigures",
 ]
 
@@ -94,7 +97,16 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(
-    EventLog, Registry, DeliveryQueue, Gates, Inspection, Intervention, Audit, Checkup, Protocol
+    EventLog,
+    Registry,
+    DeliveryQueue,
+    Gates,
+    Tenants,
+    Inspection,
+    Intervention,
+    Audit,
+    Checkup,
+    Protocol,
 ):
     """All roles together, and the life of the store itself."""
 

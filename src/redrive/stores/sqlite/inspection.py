@@ -31,9 +31,9 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.sqlite.claiming import KINDS
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count, read_routes
+from redrive.stores.sqlite.turns import KINDS
 
 __all__ = ["STATUSES", "figures", "find", "find_deliveries", "groups", "lanes"]
 

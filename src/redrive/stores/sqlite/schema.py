@@ -10,7 +10,10 @@ from redrive.errors import SchemaError
 
 __all__ = ["LATEST", "migrate", "schema_version"]
 
-_MIGRATIONS: tuple[tuple[str, int], ...] = (("0001_initial.sql", 1),)
+_MIGRATIONS: tuple[tuple[str, int], ...] = (
+    ("0001_initial.sql", 1),
+    ("0002_fairness.sql", 1),
+)
 """Each migration's script, and the oldest version of the code that can work with its result.
 
 A migration that only adds things names an older version, so that workers of the last release go

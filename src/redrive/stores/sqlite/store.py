@@ -12,12 +12,13 @@ from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.log import LogRole
 from redrive.stores.sqlite.roles.people import PeopleRole
 from redrive.stores.sqlite.roles.queue import QueueRole
+from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import in_thread
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(LogRole, QueueRole, GatesRole, PeopleRole):
+class SqliteStore(LogRole, QueueRole, GatesRole, TenantsRole, PeopleRole):
     """A store in the file at `path`; `history` bounds what is kept of past tries per delivery."""
 
     capabilities = Capabilities(
