@@ -21,7 +21,7 @@ from redrive.errors import (
     TransactionError,
 )
 from redrive.store import Entry
-from redrive.stores.sqlite import SqliteStore, accounts, claiming, schema, turns
+from redrive.stores.sqlite import SqliteStore, accounts, claiming, ready, schema
 from redrive.stores.sqlite.connection import translated
 from redrive.testing.conformance.world import an_event
 
@@ -218,9 +218,18 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
         statements: dict[str, Any] = {
             claiming._EARLIEST_WAITING: (),
             claiming._PROMOTE: (1, 1),
-            turns._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
+            ready._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
             accounts._NAMED: {"destination": 1, "tenants": "[]"},
-            turns._WORK: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},
+            ready._OTHERS: {"destination": 1, "sorts": "[]", "tenant": ""},
+            ready._LINES: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},
+            ready._ONE_LINE: {
+                "destination": 1,
+                "generation": "default",
+                "kind": 0,
+                "tenant": "",
+                "now": 1,
+                "limit": 10,
+            },
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
             claiming._MORE: {"destination": 1, "generations": "[]", "chosen": "[]", "now": 1},
             claiming._LEASE: ("w", 1, 0, 0, "[1]"),

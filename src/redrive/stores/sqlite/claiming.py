@@ -20,7 +20,8 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import from_micros, json_text, micros
 from redrive.stores.sqlite.accounts import TenantState, keep_account, tenant_states
 from redrive.stores.sqlite.gating import Gatekeeper
-from redrive.stores.sqlite.turns import KINDS, Candidate, Turns
+from redrive.stores.sqlite.ready import KINDS, Candidate
+from redrive.stores.sqlite.turns import Turns
 
 __all__ = ["claim", "see_worker"]
 

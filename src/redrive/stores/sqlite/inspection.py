@@ -33,7 +33,7 @@ from redrive.stores.codec import (
 )
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count, read_routes
-from redrive.stores.sqlite.turns import KINDS
+from redrive.stores.sqlite.ready import KINDS
 
 __all__ = ["STATUSES", "figures", "find", "find_deliveries", "groups", "lanes"]
 

@@ -1,8 +1,7 @@
-"""The turns of tenants in SQL: who has due work, without reading what the others have queued.
+"""The turns of tenants during one claim.
 
-The index of what is ready has the tenant before the priority. One statement hops along it from
-tenant to tenant, another reads the first few deliveries of each; a claim asks for so many tenants
-as it can serve, and for more of their work only if there is room left.
+It asks for so many tenants as it can serve, and for more of their work only if there is room left.
+The policy deals out the turns; here is decided how much it has to know for that.
 """
 
 from __future__ import annotations
@@ -19,72 +18,16 @@ from redrive.model.fairness import Fairness
 from redrive.model.gate import Rotation
 from redrive.policies.fairness import PLENTY, Line, Serving, begin, next_token, serve, spent
 from redrive.policies.gate import Turnstile
-from redrive.stores.codec import json_text, micros
-from redrive.stores.sqlite.accounts import STATE, TenantState, read_states
+from redrive.stores.codec import micros
+from redrive.stores.sqlite.accounts import TenantState
+from redrive.stores.sqlite.ready import KINDS, Candidate, Ready, Sort
 
-__all__ = ["KINDS", "Candidate", "Turns"]
+__all__ = ["Turns"]
 
-KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
 _FIRST = KINDS.index(Kind.FIRST)
 _MOST_PASSED_OVER = 1_000
 _MOST_READ = 1_000
 _SOON = timedelta(milliseconds=10)
-
-# A bound value beside a partial index makes SQLite prepare the statement anew each time, in case
-# the value decides whether the index applies; behind a plus sign it is not looked at.
-_READY = """
-    destination = +:destination AND generation = value ->> 0 AND kind = value ->> 1
-    AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
-"""
-_NEXT = f"""(
-    SELECT min(found) FROM (
-        SELECT (
-            SELECT ifnull(tenant, '') FROM redrive_deliveries
-            WHERE {_READY} AND ifnull(tenant, '') {{condition}}
-            ORDER BY ifnull(tenant, '') LIMIT 1
-        ) AS found
-        FROM json_each(:sorts)
-    )
-)"""
-_TENANTS = f"""
-WITH RECURSIVE turns (tenant, place) AS (
-    SELECT {_NEXT.format(condition=">= +:start")}, 1
-    UNION ALL
-    SELECT {_NEXT.format(condition="> turns.tenant")}, place + 1
-    FROM turns WHERE tenant IS NOT NULL AND place < :most
-)
-SELECT json_group_array({STATE})
-FROM turns LEFT JOIN redrive_tenants past
-    ON past.destination = +:destination AND past.tenant = turns.tenant
-WHERE turns.tenant IS NOT NULL
-"""
-_WORK = f"""
-SELECT '[' || group_concat((
-    SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
-        SELECT priority, id, kind, due, destination FROM redrive_deliveries
-        WHERE {_READY} AND ifnull(tenant, '') = value ->> 2
-          AND (deadline IS NULL OR deadline > +:now)
-        ORDER BY priority DESC, id LIMIT :limit
-    )
-)) || ']' FROM json_each(:lines)
-"""
-
-
-class Candidate(msgspec.Struct, array_like=True, frozen=True, order=True):
-    """A delivery that may be claimed; they sort by priority, then in publish order."""
-
-    precedence: int
-    id: int
-    kind: int
-    due: int
-    destination: int
-    tenant: str = ""
-
-
-Sort = tuple[str, int]
-"""A generation and the number of a kind: within it, the index is sorted by tenant."""
-
-_lines = msgspec.json.Decoder(list[list[Candidate]])
 
 
 class _Queue:
@@ -134,11 +77,9 @@ class Turns:
         turnstile: Turnstile,
         now: datetime,
     ) -> None:
-        self._connection = connection
-        self._destination = destination
+        self._ready = Ready(connection, destination, now=now)
         self._fairness = fairness
         self._now = now
-        self._moment = micros(now)
         self._generations = generations
         self.turnstile = turnstile
         self._room = self.turnstile.left
@@ -156,7 +97,8 @@ class Turns:
             return Serving(chosen=(), served=(), rotation=self._rotation)
         goal = min(self._room, sum(self._most.values()))
         page = -(-goal // self._fairness.turn) + 1
-        self._look_on(page)
+        if not self._is_alone():
+            self._look_on(page)
         while True:
             self._read_unread(goal)
             serving = self._deal()
@@ -172,25 +114,27 @@ class Turns:
                 self._note_openings(serving)
                 return serving
 
+    def _is_alone(self) -> bool:
+        """Tell whether there is nobody but the one served last, which is quickly found out."""
+        tenant = self._rotation.tenant or ""
+        if self._ready.has_others(self._sorts, than=tenant):
+            return False
+        self._roster.is_complete = True
+        self._admit(self._ready.state_of(tenant))
+        return True
+
+    def _admit(self, state: TenantState) -> None:
+        tokens = state.affordable(self._fairness, now=self._now)
+        turn = self._fairness.turn_of(state.tenant)
+        self._queues[state.tenant] = _Queue(state, turn=turn, tokens=tokens)
+
     def _look_on(self, page: int) -> None:
         """Get to know the tenants whose turn comes next."""
         for state in self._roster.more(page, self._list):
-            tokens = state.affordable(self._fairness, now=self._now)
-            turn = self._fairness.turn_of(state.tenant)
-            self._queues[state.tenant] = _Queue(state, turn=turn, tokens=tokens)
+            self._admit(state)
 
     def _list(self, start: str, most: int) -> list[TenantState]:
-        return read_states(
-            self._connection.execute(
-                _TENANTS,
-                {
-                    "destination": self._destination,
-                    "sorts": json_text(self._sorts),
-                    "start": start,
-                    "most": most,
-                },
-            ).get
-        )
+        return self._ready.tenants(self._sorts, start=start, most=most)
 
     def _read_unread(self, goal: int) -> None:
         """Read for each new tenant as much as it could get if all the others had enough."""
@@ -200,7 +144,7 @@ class Turns:
             rounds = max(1, -(-goal // max(1, sum(one.turn for one in able))))
         unread = [one for one in able if not one.limit]
         for queue in unread:
-            queue.limit = rounds * queue.turn
+            queue.limit = min(self._room, rounds * queue.turn)
         self._read_work(unread)
 
     def _extend(self, tenants: Sequence[str], missing: int) -> None:
@@ -213,26 +157,13 @@ class Turns:
 
     def _read_work(self, queues: Iterable[_Queue]) -> None:
         """Read the first deliveries of each of the tenants, up to its limit."""
-        wanted = [
-            (min(queue.limit, self._most_of(queue, sort)), queue, sort)
-            for queue in queues
-            for sort in queue.cut or self._sorts
-        ]
-        wanted.sort(key=lambda one: one[0])
-        for limit, group in groupby(wanted, key=lambda one: one[0]):
+        wanted = [(queue, sort) for queue in queues for sort in queue.cut or self._sorts]
+        wanted.sort(key=lambda one: one[0].limit)
+        for limit, group in groupby(wanted, key=lambda one: one[0].limit):
             asked = list(group)
-            found = _lines.decode(
-                self._connection.execute(
-                    _WORK,
-                    {
-                        "destination": self._destination,
-                        "lines": json_text([(*sort, q.state.tenant) for _, q, sort in asked]),
-                        "now": self._moment,
-                        "limit": limit,
-                    },
-                ).get
-            )
-            for (_, queue, sort), rows in zip(asked, found, strict=True):
+            lines = [(queue.state.tenant, sort) for queue, sort in asked]
+            found = self._ready.lines(lines, limit=limit)
+            for (queue, sort), rows in zip(asked, found, strict=True):
                 self._read += len(rows)
                 is_all = len(rows) < limit or limit >= self._most_of(queue, sort)
                 queue.learn(sort, rows, is_all=is_all)
@@ -325,7 +256,7 @@ class _Roster:
         found: list[TenantState] = []
         while len(found) < count and not self.is_complete:
             asked = count - len(found) + self._skips_start
-            page = sorted(ask(self._start, asked), key=lambda one: one.tenant)
+            page = ask(self._start, asked)
             is_end = len(page) < asked
             if self._skips_start and page and page[0].tenant == self._start:
                 del page[0]
