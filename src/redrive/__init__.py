@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.fairness import Fairness
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
     from redrive.observer import BreakerChanged, DeadLettered
@@ -39,6 +40,7 @@ __all__ = [
     "ConfigurationError",
     "DeadLettered",
     "Event",
+    "Fairness",
     "IdempotencyConflictError",
     "NewEvent",
     "NotFoundError",
@@ -69,6 +71,7 @@ __all__ = [
 _HOMES = (
     "redrive.errors",
     "redrive.model.event",
+    "redrive.model.fairness",
     "redrive.model.limits",
     "redrive.model.outcome",
     "redrive.policies.retry",

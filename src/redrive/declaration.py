@@ -12,6 +12,7 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
+from redrive.model.fairness import Fairness
 from redrive.model.limits import Breaker, Limits, Rate, read_rate
 from redrive.model.pattern import check_pattern
 from redrive.policies.retry import Retry
@@ -35,7 +36,10 @@ _REPLAY_RATE = "100/s"
 
 
 class DestinationOptions(TypedDict, total=False):
-    """The terms of a destination and its limits; see `policies.terms.Terms` and `model.limits`."""
+    """The terms of a destination, its limits, and how tenants share it.
+
+    See `policies.terms.Terms`, `model.limits` and `model.fairness`.
+    """
 
     retry: Retry
     retry_overrides: Mapping[str, Retry]
@@ -51,6 +55,7 @@ class DestinationOptions(TypedDict, total=False):
     retry_rate: Rate | str | None
     replay_rate: Rate | str | None
     retry_budget: float | None
+    fairness: Fairness
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -119,9 +124,9 @@ def declare_handler(
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
-    order, limits, terms = _read_options(given)
+    shared, terms = _read_options(given)
     declaration = Declaration(
-        Destination(name=title, patterns=patterns, order=order, limits=limits),
+        shared.destination(title, patterns),
         terms,
         lambda ports: FunctionTransport(
             function, terms=terms, executor=ports.executor, batch=batch
@@ -139,21 +144,34 @@ def declare_destination(
     given = dict(options)
     if isinstance(transport, Blueprint):
         given.setdefault("breaker", Breaker())
-    order, limits, terms = _read_options(given)
+    shared, terms = _read_options(given)
 
     def make_transport(ports: Ports) -> Transport:
         if isinstance(transport, Blueprint):
             return transport.build(terms=terms, clock=ports.clock)
         return transport
 
-    return Declaration(
-        Destination(name=name, patterns=patterns, order=order, limits=limits),
-        terms,
-        make_transport,
-    )
+    return Declaration(shared.destination(name, patterns), terms, make_transport)
 
 
-def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
+class _Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store keeps of a destination, for all workers."""
+
+    order: Order
+    limits: Limits
+    fairness: Fairness
+
+    def destination(self, name: str, patterns: tuple[str, ...]) -> Destination:
+        return Destination(
+            name=name,
+            patterns=patterns,
+            order=self.order,
+            limits=self.limits,
+            fairness=self.fairness,
+        )
+
+
+def _read_options(options: dict[str, Any]) -> tuple[_Shared, Terms]:
     """Split the options of a destination into what the store knows and what the worker does."""
     given = options.pop("order", Order.NONE)
     try:
@@ -174,7 +192,17 @@ def _read_options(options: dict[str, Any]) -> tuple[Order, Limits, Terms]:
         retry_budget=options.pop("retry_budget", None),
         concurrency=options.get("concurrency"),
     )
-    return order, limits, Terms(retry_overrides=tuple(overrides.items()), **options)
+    shared = _Shared(order=order, limits=limits, fairness=_read_fairness(options))
+    return shared, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_fairness(options: dict[str, Any]) -> Fairness:
+    value = options.pop("fairness", Fairness())
+    if isinstance(value, Fairness):
+        return value
+    raise ConfigurationError(
+        f'fairness is {value!r}; pass a Fairness, such as Fairness(weights={{"gold-*": 3}}).'
+    )
 
 
 def _read_breaker(value: object) -> Breaker | None:

@@ -174,13 +174,14 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, or a destination."""
+    """A person changed deliveries, a destination, or a tenant's part in them."""
 
     action: str
     by: str
     why: str
     deliveries: tuple[DeliveryId, ...] = ()
     destination: str = ""
+    tenant: str = ""
 
 
 Fact = (

@@ -104,9 +104,8 @@ class LoggingObserver:
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
-            case Operated(action=action, by=by, why=why, deliveries=ids, destination=destination):
-                changed = {"destination": destination} if destination else _ids(ids)
-                log.info("operated", action=action, by=by, why=why, **changed)
+            case Operated(action=action, by=by, why=why):
+                log.info("operated", action=action, by=by, why=why, **_changed(fact))
             case never:
                 assert_never(never)
 
@@ -298,6 +297,11 @@ def _fault(fault: Fault) -> dict[str, str]:
 
 def _leases(leases: Sequence[Lease]) -> dict[str, object]:
     return _ids([lease.delivery_id for lease in leases])
+
+
+def _changed(fact: Operated) -> dict[str, object]:
+    named = {"tenant": fact.tenant, "destination": fact.destination}
+    return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 
 
 def _ids(ids: Sequence[int]) -> dict[str, object]:

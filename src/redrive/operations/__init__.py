@@ -5,11 +5,12 @@ from __future__ import annotations
 from redrive.operations.acting import Acting
 from redrive.operations.gatekeeping import Gatekeeping
 from redrive.operations.looking import Looking, Story
+from redrive.operations.tenants import Tenancy
 
 __all__ = ["Operations", "Story"]
 
 
-class Operations(Looking, Acting, Gatekeeping):
+class Operations(Looking, Acting, Gatekeeping, Tenancy):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

@@ -33,6 +33,7 @@ class MemoryTenants(MemoryGates):
         self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
     ) -> Sequence[TenantFigures]:
         with self._lock:
+            self._check_extent(destination)
             now = self._clock.now()
             named = [key for key in self._known_tenants() if key[0] == (destination or key[0])]
             found = [

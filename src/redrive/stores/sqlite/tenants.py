@@ -70,10 +70,8 @@ def tenants(
 ) -> Sequence[TenantFigures]:
     """Carry out `Tenants.tenants`."""
     keeper = Gatekeeper(connection, now=now)
-    if destination is not None and destination not in keeper.numbers:
-        return ()
     names = {number: name for name, number in keeper.numbers.items()}
-    number = None if destination is None else keeper.numbers[destination]
+    number = None if destination is None else _extent(keeper, destination)
     found = rows(connection, _TENANTS, {"destination": number, "tenant": tenant, "limit": limit})
     return [_figures(row, names.get(row[0]), keeper, now=now) for row in found]
 
@@ -87,7 +85,7 @@ def pause_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.pause_tenant`."""
-    number = _extent(connection, destination, now=now)
+    number = _extent(Gatekeeper(connection, now=now), destination)
     connection.execute(
         "INSERT INTO redrive_tenant_pauses VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (tenant, number, actor.by, actor.why, micros(now)),
@@ -107,7 +105,7 @@ def resume_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.resume_tenant`."""
-    number = _extent(connection, destination, now=now)
+    number = _extent(Gatekeeper(connection, now=now), destination)
     connection.execute(
         "DELETE FROM redrive_tenant_pauses WHERE tenant = ? AND destination = ?", (tenant, number)
     )
@@ -160,13 +158,12 @@ def _pause(columns: Sequence[Any]) -> Pause | None:
     return None if at is None else Pause(by=by, why=why, at=from_micros(at))
 
 
-def _extent(connection: apsw.Connection, destination: str | None, *, now: datetime) -> int:
+def _extent(keeper: Gatekeeper, destination: str | None) -> int:
     if destination is None:
         return _EVERYWHERE
-    numbers = Gatekeeper(connection, now=now).numbers
-    if destination not in numbers:
-        raise not_found(destination, sorted(numbers), what="destination")
-    return numbers[destination]
+    if destination not in keeper.numbers:
+        raise not_found(destination, sorted(keeper.numbers), what="destination")
+    return keeper.numbers[destination]
 
 
 def _record(
