@@ -13,7 +13,7 @@ from redrive.model.gate import Bucket
 from redrive.policies.fairness import Served, affordable, spent
 from redrive.stores.codec import from_micros, json_text, maybe_micros, micros
 
-__all__ = ["STATE", "TenantState", "keep_account", "read_states", "tenant_states"]
+__all__ = ["NOBODY", "STATE", "TenantState", "keep_account", "read_states", "tenant_states"]
 
 STATE = """json_array(
     turns.tenant, past.tokens, past.refilled_at,
@@ -62,6 +62,9 @@ class TenantState(msgspec.Struct, array_like=True, frozen=True):
             return 0
         return affordable(self.bucket, fairness.rate_of(self.tenant), now=now)
 
+
+NOBODY = TenantState("", None, None, 0)
+"""The events without a tenant, of which nothing is kept."""
 
 _states = msgspec.json.Decoder(list[TenantState])
 

@@ -21,6 +21,7 @@ __all__ = ["KINDS", "Candidate", "Ready", "Sort"]
 
 KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
 _FEW = 3
+_OTHERS = 2
 
 # A bound value beside a partial index makes SQLite prepare the statement anew each time, in case
 # the value decides whether the index applies; behind a plus sign it is not looked at.
@@ -50,13 +51,17 @@ FROM turns LEFT JOIN redrive_tenants past
     ON past.destination = +:destination AND past.tenant = turns.tenant
 WHERE turns.tenant IS NOT NULL
 """
-_OTHERS = f"""
-SELECT EXISTS (
-    SELECT 1 FROM json_each(:sorts)
-    WHERE EXISTS (SELECT 1 FROM redrive_deliveries WHERE {_READY} AND ifnull(tenant, '') > +:tenant)
-       OR EXISTS (SELECT 1 FROM redrive_deliveries WHERE {_READY} AND ifnull(tenant, '') < +:tenant)
+_SURVEY = f"""
+SELECT json_group_array(
+    CASE
+    WHEN EXISTS (SELECT 1 FROM redrive_deliveries WHERE {_READY} AND ifnull(tenant, '') > +:tenant)
+      OR EXISTS (SELECT 1 FROM redrive_deliveries WHERE {_READY} AND ifnull(tenant, '') < +:tenant)
+    THEN 2 ELSE EXISTS (SELECT 1 FROM redrive_deliveries WHERE {_READY}) END
 )
+FROM json_each(:sorts)
 """
+"""For each sort: 0 if there is no work, 1 if only of this tenant, 2 if there is of others."""
+
 _LINE = """
     SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
         SELECT priority, id, kind, due, destination FROM redrive_deliveries
@@ -89,6 +94,7 @@ class Candidate(msgspec.Struct, array_like=True, frozen=True, order=True):
 Sort = tuple[str, int]
 """A generation and the number of a kind: within it, the index is sorted by tenant."""
 
+_survey = msgspec.json.Decoder(list[int])
 _line = msgspec.json.Decoder(list[Candidate])
 _lines = msgspec.json.Decoder(list[list[Candidate]])
 
@@ -101,9 +107,11 @@ class Ready:
         self._destination = destination
         self._moment = micros(now)
 
-    def has_others(self, sorts: Sequence[Sort], *, than: str) -> bool:
-        """Tell whether there is work of another tenant than this."""
-        return bool(self._ask(_OTHERS, sorts=json_text(sorts), tenant=than))
+    def survey(self, sorts: Sequence[Sort], *, tenant: str) -> tuple[list[Sort], bool]:
+        """Return the sorts there is work of, and whether some is of other tenants than this."""
+        found = _survey.decode(self._ask(_SURVEY, sorts=json_text(sorts), tenant=tenant))
+        kept = [sort for sort, whose in zip(sorts, found, strict=True) if whose]
+        return kept, _OTHERS in found
 
     def state_of(self, tenant: str) -> TenantState:
         """Return what is kept of one tenant."""

@@ -19,7 +19,7 @@ from redrive.model.gate import Rotation
 from redrive.policies.fairness import PLENTY, Line, Serving, begin, next_token, serve, spent
 from redrive.policies.gate import Turnstile
 from redrive.stores.codec import micros
-from redrive.stores.sqlite.accounts import TenantState
+from redrive.stores.sqlite.accounts import NOBODY, TenantState
 from redrive.stores.sqlite.ready import KINDS, Candidate, Ready, Sort
 
 __all__ = ["Turns"]
@@ -80,10 +80,10 @@ class Turns:
         self._ready = Ready(connection, destination, now=now)
         self._fairness = fairness
         self._now = now
-        self._generations = generations
         self.turnstile = turnstile
         self._room = self.turnstile.left
         self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
+        self._filled = [(one, kind) for kind in range(len(KINDS)) for one in generations]
         self._sorts = self._open_sorts()
         self._rotation = self.turnstile.gate.rotation
         self._roster = _Roster(self._rotation)
@@ -93,12 +93,10 @@ class Turns:
 
     def serve(self) -> Serving[Candidate]:
         """Deal out what the gate lets through, and leave the turnstile as that has left it."""
-        if self._room <= 0 or not self._sorts:
-            return Serving(chosen=(), served=(), rotation=self._rotation)
         goal = min(self._room, sum(self._most.values()))
         page = -(-goal // self._fairness.turn) + 1
-        if not self._is_alone():
-            self._look_on(page)
+        if goal <= 0 or not self._begin(page):
+            return Serving(chosen=(), served=(), rotation=self._rotation)
         while True:
             self._read_unread(goal)
             serving = self._deal()
@@ -114,14 +112,25 @@ class Turns:
                 self._note_openings(serving)
                 return serving
 
-    def _is_alone(self) -> bool:
-        """Tell whether there is nobody but the one served last, which is quickly found out."""
+    def _begin(self, page: int) -> bool:
+        """Get to know the first tenants, and tell whether there is any work.
+
+        Whether there is but the one who was served last is quickly found out.
+        """
         tenant = self._rotation.tenant or ""
-        if self._ready.has_others(self._sorts, than=tenant):
-            return False
-        self._roster.is_complete = True
-        self._admit(self._ready.state_of(tenant))
-        return True
+        self._filled, has_others = self._ready.survey(self._sorts, tenant=tenant)
+        self._sorts = self._filled
+        if has_others:
+            self._look_on(page)
+        else:
+            self._roster.is_complete = True
+            self._admit(self._state_of(tenant))
+        return bool(self._filled)
+
+    def _state_of(self, tenant: str) -> TenantState:
+        if not tenant and self._fairness.rate_of("") is None:
+            return NOBODY
+        return self._ready.state_of(tenant)
 
     def _admit(self, state: TenantState) -> None:
         tokens = state.affordable(self._fairness, now=self._now)
@@ -209,12 +218,12 @@ class Turns:
         )
 
     def _open_sorts(self) -> list[Sort]:
-        return [
-            (generation, number)
-            for number, kind in enumerate(KINDS)
-            if not all(self.turnstile.is_out(kind, was_held=held) for held in (False, True))
-            for generation in self._generations
+        """Return what there is work of, and tokens for."""
+        is_open = [
+            not all(self.turnstile.is_out(kind, was_held=held) for held in (False, True))
+            for kind in KINDS
         ]
+        return [sort for sort in self._filled if is_open[sort[1]]]
 
     def _break_off(self, serving: Serving[Candidate]) -> Serving[Candidate]:
         """Go on with the next claim: there are too many tenants who may not have anything now."""
