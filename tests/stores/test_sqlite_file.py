@@ -220,6 +220,7 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
             claiming._PROMOTE: (1, 1),
             ready._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
             accounts._NAMED: {"destination": 1, "tenants": "[]"},
+            ready._PROMOTE: {"destination": 1, "start": "", "most": 9, "turn": 3, "now": 1},
             ready._SURVEY: {"destination": 1, "sorts": "[]", "tenant": ""},
             ready._LINES: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},
             ready._ONE_LINE: {

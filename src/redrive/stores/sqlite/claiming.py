@@ -92,10 +92,12 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     """Carry out `DeliveryQueue.claim`."""
     moment = micros(now)
     earliest = connection.execute(_EARLIEST_WAITING).get
+    is_flooded = False
     if earliest is not None and earliest <= moment:
         connection.execute(_PROMOTE, (moment, _MOST_PROMOTED))
+        is_flooded = connection.changes() == _MOST_PROMOTED
     keeper = Gatekeeper(connection, now=now)
-    turn = _Turn(connection, keeper, request, now=now)
+    turn = _Turn(connection, keeper, request, is_flooded=is_flooded, now=now)
     suspects = turn.suspects()
     chosen = turn.choose_suspect(suspects) if request.alone else turn.choose()
     deliveries = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
@@ -117,11 +119,13 @@ class _Turn:
         keeper: Gatekeeper,
         request: ClaimRequest,
         *,
+        is_flooded: bool,
         now: datetime,
     ) -> None:
         self._connection = connection
         self._keeper = keeper
         self._request = request
+        self._is_flooded = is_flooded
         self._now = now
         self._moment = micros(now)
         self._allowances = {
@@ -178,6 +182,7 @@ class _Turn:
                 self._keeper.fairness(name),
                 generations=self._request.generations,
                 turnstile=self._turnstile(name, total=total),
+                is_flooded=self._is_flooded,
                 now=self._now,
             )
             serving = turns.serve()

@@ -62,6 +62,30 @@ FROM json_each(:sorts)
 """
 """For each sort: 0 if there is no work, 1 if only of this tenant, 2 if there is of others."""
 
+_WAITING = """
+    destination = +:destination AND status = 0 AND is_ready = 0
+    AND ifnull(tenant, '')
+"""
+_NEXT_WAITING = f"""(
+    SELECT ifnull(tenant, '') FROM redrive_deliveries WHERE {_WAITING} {{condition}}
+    ORDER BY ifnull(tenant, '') LIMIT 1
+)"""
+_PROMOTE = f"""
+WITH RECURSIVE turns (tenant, place) AS (
+    SELECT {_NEXT_WAITING.format(condition=">= +:start")}, 1
+    UNION ALL
+    SELECT {_NEXT_WAITING.format(condition="> turns.tenant")}, place + 1
+    FROM turns WHERE tenant IS NOT NULL AND place < +:most
+)
+UPDATE redrive_deliveries SET is_ready = 1 WHERE id IN (
+    SELECT value FROM turns CROSS JOIN json_each((
+        SELECT json_group_array(id) FROM (
+            SELECT id FROM redrive_deliveries WHERE {_WAITING} = turns.tenant AND due <= +:now
+            ORDER BY due LIMIT +:turn
+        )
+    ))
+)
+"""
 _LINE = """
     SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
         SELECT priority, id, kind, due, destination FROM redrive_deliveries
@@ -106,6 +130,11 @@ class Ready:
         self._connection = connection
         self._destination = destination
         self._moment = micros(now)
+
+    def promote(self, *, start: str, most: int, turn: int) -> None:
+        """Make ready what the next tenants need for a turn, of what is due and waits to be."""
+        for first in (start, ""):
+            self._ask(_PROMOTE, start=first, most=most, turn=turn, now=self._moment)
 
     def survey(self, sorts: Sequence[Sort], *, tenant: str) -> tuple[list[Sort], bool]:
         """Return the sorts there is work of, and whether some is of other tenants than this."""

@@ -65,7 +65,10 @@ class _Queue:
 
 
 class Turns:
-    """One destination's turns during one claim."""
+    """One destination's turns during one claim.
+
+    `is_flooded` says that more has come due than was made ready, so somebody's may be missing.
+    """
 
     def __init__(
         self,
@@ -75,10 +78,12 @@ class Turns:
         *,
         generations: Sequence[str],
         turnstile: Turnstile,
+        is_flooded: bool,
         now: datetime,
     ) -> None:
         self._ready = Ready(connection, destination, now=now)
         self._fairness = fairness
+        self._is_flooded = is_flooded
         self._now = now
         self.turnstile = turnstile
         self._room = self.turnstile.left
@@ -118,6 +123,9 @@ class Turns:
         Whether there is but the one who was served last is quickly found out.
         """
         tenant = self._rotation.tenant or ""
+        if self._is_flooded:
+            start, _ = begin(self._rotation)
+            self._ready.promote(start=start, most=page, turn=self._fairness.turn)
         self._filled, has_others = self._ready.survey(self._sorts, tenant=tenant)
         self._sorts = self._filled
         if has_others:

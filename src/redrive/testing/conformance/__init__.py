@@ -35,6 +35,8 @@ from redrive.testing.conformance.rescuing import (
     SuspectConformance,
 )
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
+from redrive.testing.conformance.sharing import TurnConformance
+from redrive.testing.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from redrive.testing.conformance.transitions import TransitionConformance
 from redrive.testing.conformance.world import MakeStore, World, an_event, entries
 
@@ -65,6 +67,9 @@ class StoreConformance(
     BreakerConformance,
     RateConformance,
     PauseConformance,
+    TurnConformance,
+    TenantLimitConformance,
+    TenantFigureConformance,
     FindingConformance,
     PagingConformance,
     GroupConformance,

@@ -5,6 +5,11 @@ CREATE INDEX redrive_ready ON redrive_deliveries
     (destination, generation, kind, ifnull(tenant, ''), priority DESC, id)
     WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2;
 
+-- For the same hop among what is not ready yet, when so much comes due at once that it is made
+-- ready bit by bit.
+CREATE INDEX redrive_waiting_tenants ON redrive_deliveries (destination, ifnull(tenant, ''), due)
+    WHERE status = 0 AND is_ready = 0;
+
 -- What is remembered of each tenant at a destination; '' are the events without one. Nothing is
 -- written for destinations that have no tenants.
 CREATE TABLE redrive_tenants (
