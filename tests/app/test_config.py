@@ -13,6 +13,7 @@ import pytest
 from redrive import (
     Breaker,
     Event,
+    Fairness,
     NewEvent,
     PayloadError,
     Query,
@@ -32,7 +33,7 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_limits, test_terms
+from tests.app import test_fairness, test_limits, test_terms
 from tests.app.recorder import Recorder
 
 ONCE = Retry(max_attempts=1)
@@ -222,6 +223,7 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         retry_rate="20/s",
         replay_rate="10/s",
         retry_budget=0.5,
+        fairness=Fairness(turn=1),
     )
     async with Kit(app) as kit:
         await app.publish("order.paid", 1, key="order-42")
@@ -280,11 +282,18 @@ DESTINATION = {
     **LIMITS,
     **TERMS,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
+    "fairness": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
 }
 HANDLER = {
     **DESTINATION,
     "name": test_terms.test_name_is_what_a_destination_is_called,
     "batch": test_terms.test_batch_is_how_many_events_a_handler_takes,
+}
+FAIRNESS: Mapping[str, Callable[..., object]] = {
+    "turn": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
+    "weights": test_fairness.test_weights_are_how_many_turns_in_one_a_tenant_has,
+    "rate": test_fairness.test_rate_bounds_the_attempts_of_each_tenant,
+    "rates": test_fairness.test_rates_bound_some_tenants_and_hold_up_nobody_else,
 }
 RETRY: Mapping[str, Callable[..., object]] = {
     "max_attempts": test_terms.test_max_attempts_counts_the_first_try,
@@ -307,6 +316,7 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(Limits.__struct_fields__, LIMITS, id="Limits"),
         pytest.param(Breaker.__struct_fields__, BREAKER, id="Breaker"),
         pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
+        pytest.param(Fairness.__struct_fields__, FAIRNESS, id="Fairness"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -314,5 +324,5 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
 ) -> None:
     """A key that nothing reads is a promise that nobody keeps."""
     assert sorted(keys) == sorted(shown)
-    collected = {**vars(test_limits), **vars(test_terms), **globals()}
+    collected = {**vars(test_fairness), **vars(test_limits), **vars(test_terms), **globals()}
     assert all(collected[test.__name__] is test for test in shown.values())
