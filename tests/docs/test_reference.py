@@ -13,10 +13,12 @@ from redrive.cli import main as cli
 from redrive.config import Settings
 from redrive.declaration import HandlerOptions, Ports, declare_handler
 from redrive.model.event import EventAttributes, NewEvent
+from redrive.model.fairness import Fairness
 from redrive.model.gate import Hold
 from redrive.model.limits import Breaker, Limits, read_rate
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
+from redrive.store import TenantFigures
 from tests.docs.pages import (
     ROOT,
     anchors_of,
@@ -150,6 +152,20 @@ def test_every_limit_is_listed_with_its_default() -> None:
     for name, (default, _) in listed.items():
         value = None if default == "none" else read_rate(default.strip("`"), name=name)
         assert getattr(usual, name) == value, name
+
+
+def test_every_field_of_fairness_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "fairness.md", "Weights and rates")
+
+    assert list(listed) == list(Fairness.__struct_fields__)
+    assert listed["turn"][0] == f"`{Fairness().turn}`"
+    assert not any((Fairness().weights, Fairness().rate, Fairness().rates))
+
+
+def test_every_figure_of_a_tenant_is_listed() -> None:
+    listed = table_of(GUIDES / "fairness.md", "What you see")
+
+    assert sorted(listed) == sorted(TenantFigures.__struct_fields__)
 
 
 def test_every_hold_is_listed() -> None:
