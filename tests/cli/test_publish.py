@@ -6,6 +6,7 @@ import pytest
 
 from redrive import Redrive
 from redrive.operations import Story
+from redrive.stores.sqlite.schema import LATEST
 from tests.cli.shell import Shell, Shop
 
 
@@ -21,7 +22,7 @@ def test_init_creates_the_store_and_says_where(shell: Shell, folder: Path) -> No
 
     assert answer.code == 0
     assert " ".join(answer.out.split()) == (
-        f"The store {folder / 'shop.db'} is ready, with schema version 1."
+        f"The store {folder / 'shop.db'} is ready, with schema version {LATEST}."
     )
     assert (folder / "shop.db").exists()
 
@@ -31,7 +32,7 @@ def test_init_of_a_store_that_is_there_changes_nothing(shell: Shell, shop: Shop)
 
     answer = shell("init", "--json")
 
-    assert answer.json == {"path": str(shop.path), "schema_version": 1}
+    assert answer.json == {"path": str(shop.path), "schema_version": LATEST}
     assert len(shell("dlq", "list", "--json").json["deliveries"]) == 1
 
 

@@ -110,6 +110,22 @@ async def test_stores_that_start_at_once_on_an_old_file_migrate_it_once(
     assert ids_of(await world.claim(lease=timedelta(minutes=1))) == list(ids)
 
 
+async def test_rounds_that_an_older_worker_forgot_are_not_counted_backwards(
+    world: World, tmp_path: Path
+) -> None:
+    await world.publish(*[an_event(tenant=name) for name in "ab" for _ in range(20)])
+    for _ in range(5):
+        await world.claim(total=6)
+    connection = apsw.Connection(str(tmp_path / "redrive.db"))
+    connection.execute("UPDATE redrive_gates SET document = json_remove(document, '$.rotation')")
+    connection.close()
+
+    waited = [one.rounds_waited for one in await world.store.tenants()]
+
+    assert waited == [0, 0]
+    assert len((await world.claim(total=6)).deliveries) == 6
+
+
 async def test_a_worker_of_the_release_before_can_go_on_beside_a_new_one(
     world: World, tmp_path: Path
 ) -> None:

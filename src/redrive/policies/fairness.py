@@ -28,6 +28,7 @@ __all__ = [
     "in_turn",
     "keeps_account",
     "next_token",
+    "rounds_waited",
     "serve",
     "spent",
     "urgency",
@@ -265,6 +266,16 @@ def spent(bucket: Bucket, rate: Rate | None, count: int, *, now: datetime) -> Bu
     return Bucket(refilled(bucket, rate, now=now) - count, now)
 
 
-def urgency(rounds_waited: int) -> int:
-    """Return how urgent a tenant's turn is: 5 when it has just been served, 1 at most."""
-    return max(1, _LEAST_URGENT - rounds_waited)
+def rounds_waited(rotation: Rotation, last_round: int | None, *, pending: int) -> int:
+    """Return how many times the turns have begun anew since a tenant with work was served.
+
+    A worker of an earlier release forgets the rotation, so the rounds may have begun from zero.
+    """
+    if last_round is None or not pending:
+        return 0
+    return max(0, rotation.round - last_round)
+
+
+def urgency(rounds: int) -> int:
+    """Return how urgent a turn is after so many rounds: from 5, just served, to 1, most urgent."""
+    return max(1, _LEAST_URGENT - rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from redrive.policies.fairness import (
     Serving,
     affordable,
     next_token,
+    rounds_waited,
     spent,
     urgency,
 )
@@ -35,9 +37,11 @@ class MemoryTenants(MemoryGates):
         with self._lock:
             self._check_extent(destination)
             now = self._clock.now()
-            named = [key for key in self._known_tenants() if key[0] == (destination or key[0])]
+            counts = self._count_by_tenant()
             found = [
-                self._tenant_figures(name, one, now) for name, one in named if tenant in (None, one)
+                self._tenant_figures(name, one, counts[name, one], now)
+                for name, one in self._known_tenants()
+                if destination in (None, name) and tenant in (None, one)
             ]
             if destination is None:
                 found += [one for one in self._paused_unseen() if tenant in (None, one.tenant)]
@@ -109,10 +113,7 @@ class MemoryTenants(MemoryGates):
 
     def _known_tenants(self) -> list[tuple[str, str]]:
         """Return who has work or a past or a pause, and at which destination."""
-        known = dict.fromkeys(self._tenants)
-        for row in self._rows.values():
-            if row.status in (Status.PENDING, Status.IN_FLIGHT):
-                known[row.destination, row.event.tenant or ""] = None
+        known = dict.fromkeys([*self._tenants, *self._count_by_tenant()])
         for tenant, destination in self._tenant_pauses:
             if destination is not None:
                 known[destination, tenant] = None
@@ -132,17 +133,21 @@ class MemoryTenants(MemoryGates):
             if destination is None and tenant not in seen
         ]
 
-    def _tenant_figures(self, destination: str, tenant: str, now: datetime) -> TenantFigures:
-        own = [
-            row.status
-            for row in self._rows.values()
-            if row.destination == destination and (row.event.tenant or "") == tenant
-        ]
+    def _count_by_tenant(self) -> defaultdict[tuple[str, str], Counter[Status]]:
+        """Count what each tenant has pending and in flight at each destination."""
+        counts: defaultdict[tuple[str, str], Counter[Status]] = defaultdict(Counter)
+        for row in self._rows.values():
+            if row.status in (Status.PENDING, Status.IN_FLIGHT):
+                counts[row.destination, row.event.tenant or ""][row.status] += 1
+        return counts
+
+    def _tenant_figures(
+        self, destination: str, tenant: str, own: Counter[Status], now: datetime
+    ) -> TenantFigures:
         past = self._tenants.get((destination, tenant))
-        pending = own.count(Status.PENDING)
-        waited = 0
-        if past is not None and pending:
-            waited = self._gate(destination).rotation.round - past.round
+        pending = own[Status.PENDING]
+        last_round = None if past is None else past.round
+        waited = rounds_waited(self._gate(destination).rotation, last_round, pending=pending)
         pause, rate = self._pause_of(destination, tenant), self._rate_of(destination, tenant)
         hold, until = (None if pause is None else Hold.PAUSED), None
         if hold is None and rate is not None and not self._tokens(destination, tenant, now):
@@ -152,7 +157,7 @@ class MemoryTenants(MemoryGates):
             tenant=tenant or None,
             destination=destination,
             pending=pending,
-            in_flight=own.count(Status.IN_FLIGHT),
+            in_flight=own[Status.IN_FLIGHT],
             processed=0 if past is None else past.processed,
             consecutive=0 if past is None else past.consecutive,
             last_served_at=None if past is None else past.served_at,

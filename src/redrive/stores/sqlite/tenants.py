@@ -11,8 +11,8 @@ import apsw
 from redrive.errors import not_found
 from redrive.model.audit import Actor
 from redrive.model.fairness import Fairness
-from redrive.model.gate import Bucket, Hold, Pause
-from redrive.policies.fairness import affordable, next_token, urgency
+from redrive.model.gate import Bucket, Hold, Pause, Rotation
+from redrive.policies.fairness import affordable, next_token, rounds_waited, urgency
 from redrive.store import TenantFigures
 from redrive.stores.codec import from_micros, maybe_from_micros, micros
 from redrive.stores.sqlite.auditing import record
@@ -120,9 +120,8 @@ def _figures(
 ) -> TenantFigures:
     _, tenant, pending, in_flight, served_at, last_round, processed, consecutive = row[:8]
     fairness = Fairness() if destination is None else keeper.fairness(destination)
-    waited = 0
-    if destination is not None and last_round is not None and pending:
-        waited = keeper.gate(destination).rotation.round - last_round
+    rotation = Rotation() if destination is None else keeper.gate(destination).rotation
+    waited = rounds_waited(rotation, last_round, pending=pending)
     own, wide = _pause(row[10:13]), _pause(row[13:16])
     hold, until = (Hold.PAUSED, None) if own or wide else _rate_hold(row, fairness, now=now)
     return TenantFigures(

@@ -26,7 +26,7 @@ __all__ = ["Turns"]
 
 _FIRST = KINDS.index(Kind.FIRST)
 _MOST_PASSED_OVER = 1_000
-_MOST_READ = 1_000
+_MOST_READ = 500
 _SOON = timedelta(milliseconds=100)
 
 
