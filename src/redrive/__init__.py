@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.fairness import Fairness
     from redrive.model.health import HealthCheck
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
@@ -44,6 +45,7 @@ __all__ = [
     "DeadLettered",
     "DestinationPaused",
     "Event",
+    "Fairness",
     "HealthCheck",
     "IdempotencyConflictError",
     "Keep",
@@ -78,6 +80,7 @@ __all__ = [
 _HOMES = (
     "redrive.errors",
     "redrive.model.event",
+    "redrive.model.fairness",
     "redrive.model.health",
     "redrive.model.limits",
     "redrive.model.outcome",

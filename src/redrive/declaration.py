@@ -12,6 +12,7 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
+from redrive.model.fairness import Fairness
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, OverRetryRate, Rate, read_rate
 from redrive.model.pattern import check_pattern
@@ -39,7 +40,10 @@ _REPLAY_RATE = "100/s"
 
 
 class DestinationOptions(TypedDict, total=False):
-    """The terms of a destination and its limits; see `policies.terms.Terms` and `model.limits`."""
+    """The terms of a destination, its limits, and how tenants share it.
+
+    See `policies.terms.Terms`, `model.limits` and `model.fairness`.
+    """
 
     profile: str
     retry: Retry
@@ -60,6 +64,7 @@ class DestinationOptions(TypedDict, total=False):
     retry_budget: float | None
     auto_replay: AutoReplay | None
     dead_letters: Keep | None
+    fairness: Fairness
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -178,6 +183,7 @@ class _Known(TypedDict):
 
     order: Order
     limits: Limits
+    fairness: Fairness
     auto_replay: AutoReplay | None
     dead_letters: Keep | None
 
@@ -209,10 +215,19 @@ def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
     known = _Known(
         order=order,
         limits=limits,
+        fairness=_read_fairness(options.pop("fairness", Fairness())),
         auto_replay=_read_auto_replay(options.pop("auto_replay", None)),
         dead_letters=_read_keep(options.pop("dead_letters", None)),
     )
     return known, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_fairness(value: object) -> Fairness:
+    if isinstance(value, Fairness):
+        return value
+    raise ConfigurationError(
+        f'fairness is {value!r}; pass a Fairness, such as Fairness(weights={{"gold-*": 3}}).'
+    )
 
 
 def _read_auto_replay(value: object) -> AutoReplay | None:

@@ -269,7 +269,7 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, a destination, or a replay."""
+    """A person changed deliveries, a destination, a tenant's part in them, or a replay."""
 
     action: str
     by: str
@@ -277,6 +277,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: tuple[DeliveryId, ...] = ()
     destination: str = ""
     replay: int | None = None
+    tenant: str = ""
 
 
 Fact = (

@@ -14,6 +14,7 @@ from redrive import (
     AutoReplay,
     Breaker,
     Event,
+    Fairness,
     HealthCheck,
     Keep,
     NewEvent,
@@ -38,6 +39,7 @@ from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
 from tests.app import (
     test_auto_replay,
+    test_fairness,
     test_keeping,
     test_limits,
     test_outages,
@@ -238,6 +240,7 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         replay_rate="10/s",
         retry_budget=0.5,
         auto_replay=AutoReplay(schedule="0 3 * * *"),
+        fairness=Fairness(turn=1),
     )
     async with Kit(app) as kit:
         await app.publish("order.paid", 1, key="order-42")
@@ -317,6 +320,7 @@ DESTINATION = {
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
     "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
+    "fairness": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
 }
 HANDLER = {
     **DESTINATION,
@@ -334,6 +338,12 @@ PACE: Mapping[str, Callable[..., object]] = {
     "largest_wave": test_replays.test_largest_wave_bounds_how_many_go_at_once,
     "failure_limit": test_replays.test_failure_limit_is_the_share_of_a_wave_that_may_fail,
     "rate": test_replays.test_rate_bounds_what_is_sent,
+}
+FAIRNESS: Mapping[str, Callable[..., object]] = {
+    "turn": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
+    "weights": test_fairness.test_weights_are_how_many_turns_in_one_a_tenant_has,
+    "rate": test_fairness.test_rate_bounds_the_attempts_of_each_tenant,
+    "rates": test_fairness.test_rates_bound_some_tenants_and_hold_up_nobody_else,
 }
 RETRY: Mapping[str, Callable[..., object]] = {
     "max_attempts": test_terms.test_max_attempts_counts_the_first_try,
@@ -360,6 +370,7 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(AutoReplay.__struct_fields__, AUTO_REPLAY, id="AutoReplay"),
         pytest.param(Pace.__struct_fields__, PACE, id="Pace"),
         pytest.param(Keep.__struct_fields__, KEEP, id="Keep"),
+        pytest.param(Fairness.__struct_fields__, FAIRNESS, id="Fairness"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -369,6 +380,7 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
     assert sorted(keys) == sorted(shown)
     elsewhere = (
         test_auto_replay,
+        test_fairness,
         test_health_checks,
         test_keeping,
         test_limits,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,12 +15,13 @@ from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
-from redrive.model.gate import Bucket, Closed, Gate, Open
+from redrive.model.gate import Bucket, Closed, Gate, Open, Pause, Rotation
 from redrive.model.letter import Letter
-from redrive.model.limits import Limits
+from redrive.model.limits import Limits, Rate
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
 from redrive.model.settlement import FailureReason, Snoozed
+from redrive.policies.fairness import Line, Share
 from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
@@ -47,6 +50,7 @@ from redrive.store import (
     Serving,
     Settled,
     ShedBlame,
+    TenantFigures,
 )
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
@@ -613,6 +617,110 @@ class OffersSuspectsBehindAClosedGate(Mutant):
         return True
 
 
+class ServesTheOldestFirst(Mutant):
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        serving = super()._serve(rows, turnstile.anew(), now)
+        oldest = sorted(rows, key=lambda row: (-row.priority, row.id))
+        chosen = [row for row in oldest if turnstile.lets(row.kind, was_held=False)]
+        return replace(serving, chosen=chosen)
+
+
+class BeginsEveryClaimFromTheFront(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        kept = msgspec.structs.replace(rotation, tenant=None, left=0, behind=None)
+        super()._turn_on(destination, kept)
+
+
+class EndsATurnWithTheClaim(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        super()._turn_on(destination, msgspec.structs.replace(rotation, left=0))
+
+
+class ServesEachTenantOnce(Mutant):
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        serving = super()._serve(rows, turnstile, now)
+        had: Counter[str | None] = Counter()
+        for row in serving.chosen:
+            had[row.event.tenant] += 1
+        return replace(serving, chosen=[row for row in serving.chosen if had[row.event.tenant] < 4])
+
+
+class CapsEveryTenant(Mutant):
+    def _line(self, destination: str, tenant: str, work: Sequence[Row], now: datetime) -> Line[Row]:
+        return replace(super()._line(destination, tenant, work, now), tokens=3)
+
+
+class IgnoresWeights(Mutant):
+    def _line(self, destination: str, tenant: str, work: Sequence[Row], now: datetime) -> Line[Row]:
+        turn = self._destinations[destination].fairness.turn
+        return replace(super()._line(destination, tenant, work, now), turn=turn)
+
+
+class LeavesOutEventsWithoutATenant(Mutant):
+    def _line(self, destination: str, tenant: str, work: Sequence[Row], now: datetime) -> Line[Row]:
+        return super()._line(destination, tenant, work if tenant else (), now)
+
+
+class LetsTheFirstHaveAllTokens(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        super()._turn_on(destination, msgspec.structs.replace(rotation, behind=None))
+
+
+class IgnoresTheRateOfATenant(Mutant):
+    def _rate_of(self, destination: str, tenant: str) -> Rate | None:
+        return None
+
+
+class SharesOneBucketBetweenTenants(Mutant):
+    def _bucket(self, destination: str, tenant: str) -> Bucket:
+        return min((one.bucket for one in self._tenants.values()), default=Bucket(), key=_tokens)
+
+
+class SleepsThroughTheTokensOfATenant(Mutant):
+    def _keep_account(self, destination: str, serving: Share[Row], now: datetime) -> None:
+        super()._keep_account(destination, replace(serving, spent=()), now)
+
+
+class StopsAllForAPausedTenant(Mutant):
+    def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
+        return [] if self._tenant_pauses else super()._take(allowance, rows)
+
+
+class PausesATenantEverywhere(Mutant):
+    def _pause_of(self, destination: str, tenant: str) -> Pause | None:
+        return next((one for key, one in self._tenant_pauses.items() if key[0] == tenant), None)
+
+
+class ResumesATenantAnywhere(Mutant):
+    async def resume_tenant(self, tenant: str, *, destination: str | None, actor: Actor) -> bool:
+        where = None if (tenant, None) in self._tenant_pauses else destination
+        return await super().resume_tenant(tenant, destination=where, actor=actor)
+
+
+class ForgetsWhoPausedATenant(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if not entry.action.endswith("tenant"):
+            super()._record(entry)
+
+
+class NeverCountsRounds(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        super()._turn_on(destination, msgspec.structs.replace(rotation, round=0))
+
+
+class ListsTenantsByName(Mutant):
+    async def tenants(
+        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+    ) -> Sequence[TenantFigures]:
+        found = await super().tenants(destination=destination, tenant=tenant, limit=1000)
+        return sorted(found, key=lambda one: (one.tenant or "", one.destination or ""))[:limit]
+
+
+class KeepsAccountOfNobody(Mutant):
+    def _keep_account(self, destination: str, serving: Share[Row], now: datetime) -> None:
+        self._turn_on(destination, serving.rotation)
+
+
 class GroupsIgnoreFilters(Mutant):
     async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
         return await super().groups(Query(with_resolved=query.with_resolved), limit=limit)
@@ -1132,6 +1240,10 @@ class SleepsThroughNews(Mutant):
     def _tell(self) -> None:
         super()._tell()
         self._has_news = False
+
+
+def _tokens(bucket: Bucket) -> float:
+    return bucket.tokens
 
 
 def _ignoring(filter_name: str, default: object = None) -> type[Mutant]:

@@ -33,7 +33,7 @@ from redrive.store import (
     Selection,
     Settled,
 )
-from redrive.stores.sqlite import SqliteStore, claiming, schema
+from redrive.stores.sqlite import SqliteStore, accounts, claiming, ready, schema
 from redrive.stores.sqlite.connection import translated
 from redrive.testing.conformance.world import OPERATOR, a_fault, an_event
 
@@ -333,8 +333,21 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
         statements: dict[str, Any] = {
             claiming._EARLIEST_WAITING: (),
             claiming._PROMOTE: (1, 1),
-            claiming._CANDIDATES: (1, "default", 0, 1, 10),
+            ready._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
+            accounts._NAMED: {"destination": 1, "tenants": "[]"},
+            ready._PROMOTE: {"destination": 1, "start": "", "most": 9, "turn": 3, "now": 1},
+            ready._SURVEY: {"destination": 1, "sorts": "[]", "tenant": ""},
+            ready._LINES: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},
+            ready._ONE_LINE: {
+                "destination": 1,
+                "generation": "default",
+                "kind": 0,
+                "tenant": "",
+                "now": 1,
+                "limit": 10,
+            },
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
+            claiming._MORE: {"destination": 1, "generations": "[]", "chosen": "[]", "now": 1},
             claiming._LEASE: ("w", 1, 0, 0, "[1]"),
             claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }

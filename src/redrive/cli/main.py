@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from redrive.cli import admin, destinations, editing, inspect, keeping, replays, rerouting
+from redrive.cli import (
+    admin,
+    destinations,
+    editing,
+    inspect,
+    keeping,
+    replays,
+    rerouting,
+    tenants,
+)
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 from redrive.cli.top import top
@@ -44,6 +53,8 @@ delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PL
 destination = typer.Typer(help="Look at destinations; pause, remove or backfill them.", **_PLAIN)
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
+tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
+
 
 def _tell_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
     if is_asked:
@@ -73,6 +84,7 @@ def _options(
 @delivery.callback(invoke_without_command=True)
 @destination.callback(invoke_without_command=True)
 @breaker.callback(invoke_without_command=True)
+@tenant.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -143,6 +155,7 @@ app.add_typer(replay, name="replay")
 app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
+app.add_typer(tenant, name="tenant")
 app.command()(inspect.audit)
 app.command()(keeping.prune)
 app.command()(inspect.doctor)
@@ -184,6 +197,10 @@ destination.command("backfill")(rerouting.backfill)
 breaker.command("list")(destinations.list_breakers)
 breaker.command("open")(destinations.open_breaker)
 breaker.command("reset")(destinations.reset_breaker)
+
+tenant.command("list")(tenants.list_tenants)
+tenant.command("pause")(tenants.pause_tenant)
+tenant.command("resume")(tenants.resume_tenant)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
 from redrive.model.pattern import check_pattern, matches
 from redrive.model.replay import AutoReplay
@@ -40,6 +41,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     auto_replay: AutoReplay | None = None
     dead_letters: Keep | None = None
+    fairness: Fairness = Fairness()
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)

@@ -148,7 +148,7 @@ class LoggingObserver:
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
             case Operated(action=action, by=by, why=why):
-                log.info("operated", action=action, by=by, why=why, **_operated(fact))
+                log.info("operated", action=action, by=by, why=why, **_changed(fact))
             case never:
                 assert_never(never)
 
@@ -351,6 +351,11 @@ def _operated(fact: Operated) -> dict[str, object]:
 
 def _leases(leases: Sequence[Lease]) -> dict[str, object]:
     return _ids([lease.delivery_id for lease in leases])
+
+
+def _changed(fact: Operated) -> dict[str, object]:
+    named = {"tenant": fact.tenant, "destination": fact.destination}
+    return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 
 
 def _ids(ids: Sequence[int]) -> dict[str, object]:

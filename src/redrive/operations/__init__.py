@@ -9,6 +9,7 @@ from redrive.operations.keeping import Keeper, PrunePlan
 from redrive.operations.looking import Story
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 from redrive.operations.rerouting import BackfillPlan, Rerouting
+from redrive.operations.tenants import Tenancy
 
 __all__ = [
     "AutomaticReplay",
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 
-class Operations(Editing, Acting, Replaying, Gatekeeping, Keeper, Rerouting):
+class Operations(Editing, Acting, Replaying, Gatekeeping, Tenancy, Keeper, Rerouting):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

@@ -66,6 +66,7 @@ from redrive.store.replays import (
     Survey,
 )
 from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
+from redrive.store.tenants import TenantFigures, Tenants
 
 __all__ = [
     "FORGOTTEN_AFTER",
@@ -128,6 +129,8 @@ __all__ = [
     "ShedBlame",
     "Store",
     "Survey",
+    "TenantFigures",
+    "Tenants",
     "WorkerFigures",
     "Workload",
 ]
@@ -146,6 +149,7 @@ class Store(
     Registry,
     DeliveryQueue,
     Gates,
+    Tenants,
     Inspection,
     Intervention,
     Replays,

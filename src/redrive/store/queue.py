@@ -146,9 +146,10 @@ class DeliveryQueue(Protocol):
         """Lease due deliveries within the allowances; two calls never lease the same one.
 
         Never before its due time, past its deadline, of a foreign generation, behind another of
-        its lane, or above the allowance. Higher priority first, then publish order. The try is
-        recorded with the lease. A delivery with two crashes is a suspect: only a request with
-        `alone` leases it, one at a time.
+        its lane, or above the allowance. The tenants of a destination take turns; of one tenant
+        the higher priority goes first, then publish order. The try is recorded with the lease. A
+        delivery with two crashes is a suspect: only a request with `alone` leases it, one at a
+        time.
         """
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:

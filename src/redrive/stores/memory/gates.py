@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.delivery import Status
 from redrive.model.destination import Order
-from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause
+from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause, Rotation
 from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
@@ -157,13 +159,15 @@ class MemoryGates(Tables):
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
         self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
-        if passage.again_at is not None:
-            self._gates_open_at.append(passage.again_at)
         return policy.Turnstile(gate, passage, total=allowance.total, of_kind=allowance.of)
 
     def _leave(self, destination: str, turnstile: policy.Turnstile, now: datetime) -> None:
         limits = self._destinations[destination].limits
         self._gates[destination] = turnstile.charged(limits, now=now)
+
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, rotation=rotation)
 
 
 def _changes(destination: str, before: BreakerState, after: BreakerState) -> list[BreakerChange]:

@@ -20,6 +20,7 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
+from redrive.policies.fairness import Share, in_turn, serve
 from redrive.policies.gate import Turnstile
 from redrive.store import (
     FORGOTTEN_AFTER,
@@ -33,14 +34,14 @@ from redrive.store import (
     Settled,
     ShedBlame,
 )
-from redrive.stores.memory.gates import MemoryGates
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
+from redrive.stores.memory.tenants import MemoryTenants
 
 __all__ = ["MemoryQueue"]
 
 
-class MemoryQueue(MemoryGates):
+class MemoryQueue(MemoryTenants):
     """`DeliveryQueue` over the tables."""
 
     async def claim(self, request: ClaimRequest) -> Claim:
@@ -73,7 +74,7 @@ class MemoryQueue(MemoryGates):
                     )
                     for row in chosen
                 ),
-                next_due=min(later + (gates_open_at if ready else []), default=None),
+                next_due=min(later + gates_open_at, default=None),
                 suspects=len(suspects) - (len(chosen) if request.alone else 0),
                 changes=changes,
             )
@@ -263,7 +264,10 @@ class MemoryQueue(MemoryGates):
         )
 
     def _would_pass(self, row: Row, allowance: Allowance) -> bool:
-        gate, passage = self._passage(row.destination, self._clock.now())
+        now = self._clock.now()
+        gate, passage = self._passage(row.destination, now)
+        if not self._tokens(row.destination, _tenant(row), now):
+            return False
         turnstile = Turnstile(gate, passage, total=1, of_kind=allowance.of)
         return turnstile.lets(row.kind, was_held=_was_held(row, gate))
 
@@ -272,14 +276,32 @@ class MemoryQueue(MemoryGates):
             return []
         now = self._clock.now()
         turnstile = self._enter(allowance, now)
-        chosen = [
-            row
-            for row in sorted(rows, key=_precedence)
-            if row.destination == allowance.destination
-            and turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate))
-        ]
+        own = [row for row in rows if row.destination == allowance.destination]
+        serving = self._serve(own, turnstile, now)
+        if turnstile.again_at is not None and len(serving.chosen) < len(own):
+            self._gates_open_at.append(turnstile.again_at)
         self._leave(allowance.destination, turnstile, now)
-        return chosen
+        self._keep_account(allowance.destination, serving, now)
+        return list(serving.chosen)
+
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        """Deal out what the turnstile lets through among the tenants of one destination."""
+        work: dict[str, list[Row]] = {}
+        for row in sorted(rows, key=_precedence):
+            work.setdefault(_tenant(row), []).append(row)
+        rotation = turnstile.gate.rotation
+        lines = [
+            self._line(row.destination, tenant, work[tenant], now)
+            for tenant in in_turn(work, rotation)
+            for row in work[tenant][:1]
+        ]
+        return serve(
+            lines,
+            rotation,
+            room=turnstile.left,
+            lets=lambda row: turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate)),
+            is_out=lambda row: turnstile.is_out(row.kind, was_held=_was_held(row, turnstile.gate)),
+        )
 
     def _current(self, lease: Lease, now: datetime) -> Row | None:
         row = self._rows.get(lease.delivery_id)
@@ -341,6 +363,10 @@ class MemoryQueue(MemoryGates):
 
 def _was_held(row: Row, gate: Gate) -> bool:
     return gate.reopened_at is not None and row.due <= gate.reopened_at
+
+
+def _tenant(row: Row) -> str:
+    return row.event.tenant or ""
 
 
 def _precedence(row: Row) -> tuple[int, int]:

@@ -10,16 +10,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import EventId
-from redrive.model.gate import BreakerChange, Gate
+from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
 from redrive.store import Entry, Serving
 from redrive.stores.memory.row import Record, Row
 
-__all__ = ["Heads", "Identity", "Lane", "Tables", "Waiter"]
+__all__ = ["Heads", "Identity", "Lane", "Tables", "TenantPast", "Waiter"]
 
 
 class Lane(NamedTuple):
@@ -40,6 +42,16 @@ class Waiter(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event
+
+
+class TenantPast(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of one tenant at one destination."""
+
+    bucket: Bucket = Bucket()
+    served_at: datetime
+    round: int
+    processed: int
+    consecutive: int
 
 
 class Tables:
@@ -77,6 +89,8 @@ class Tables:
         self._gates_open_at: list[datetime] = []
         self._replays: dict[int, Record] = {}
         self._schedules: dict[str, datetime] = {}
+        self._tenants: dict[tuple[str, str], TenantPast] = {}
+        self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order

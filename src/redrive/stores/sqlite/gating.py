@@ -12,6 +12,7 @@ import msgspec
 from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.destination import Destination, Order
+from redrive.model.fairness import Fairness
 from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, HalfOpen, Open, Pause
 from redrive.model.limits import Limits
 from redrive.policies import gate as policy
@@ -79,6 +80,10 @@ class Gatekeeper:
     def limits(self, destination: str) -> Limits:
         """Return what is kept to at the gate."""
         return self._destinations[destination].limits
+
+    def fairness(self, destination: str) -> Fairness:
+        """Return how its tenants share a destination."""
+        return self._destinations[destination].fairness
 
     def put(self, destination: str, gate: Gate) -> None:
         """Change a gate."""

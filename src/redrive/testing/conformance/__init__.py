@@ -53,7 +53,9 @@ from redrive.testing.conformance.rescuing import (
 from redrive.testing.conformance.scheduling import EditConformance, ScheduleConformance
 from redrive.testing.conformance.sending import SendingConformance
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
+from redrive.testing.conformance.sharing import FairnessConformance
 from redrive.testing.conformance.telling import ExchangeConformance, WorkerConformance
+from redrive.testing.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from redrive.testing.conformance.transitions import TransitionConformance
 from redrive.testing.conformance.world import MakeStore, World, an_event, entries
 
@@ -90,6 +92,9 @@ class StoreConformance(
     ShedConformance,
     ExchangeConformance,
     WorkerConformance,
+    FairnessConformance,
+    TenantLimitConformance,
+    TenantFigureConformance,
     FindingConformance,
     PagingConformance,
     GroupConformance,
