@@ -99,9 +99,9 @@ def demo(
 
     Two worker processes bring its orders to two HTTP services on this machine, over a store in a
     temporary folder. A worker is killed, a service goes down and its breaker opens, it comes back
-    with a bug, and dead letters are replayed, first with a fix that does not work. In the end the
-    shop's receipts, the services' ledgers and the store are compared: the exit code is 0 only if
-    everything has arrived.
+    with a bug, and dead letters are replayed, first with a fix that does not work; one of them has
+    its payload corrected. In the end the shop's receipts, the services' ledgers and the store are
+    compared: the exit code is 0 only if everything has arrived.
     """
     from redrive.demo import run_demo
 
