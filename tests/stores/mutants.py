@@ -1078,13 +1078,13 @@ class HoardsWhatIsResolved(Mutant):
 
 
 class SharesTurns(Mutant):
-    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         return True
 
 
 class KeepsTurnsForEver(Mutant):
-    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
-        return await super().take_turn(duty, worker, span=timedelta(days=9))
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return await super().take_watch(duty, worker, span=timedelta(days=9))
 
 
 class RestoresTwice(Mutant):

@@ -14,7 +14,7 @@ from redrive.stores.sqlite import SqliteStore, schema
 from redrive.testing.conformance import World, an_event
 from redrive.testing.conformance.world import OPERATOR, blame, ids_of
 
-BACK_TO_VERSION_1 = """
+BACK_TO_VERSION_4 = """
 DROP INDEX redrive_ready;
 DROP INDEX redrive_waiting_tenants;
 DROP TABLE redrive_tenants;
@@ -23,7 +23,7 @@ CREATE INDEX redrive_ready ON redrive_deliveries (destination, generation, kind,
     WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2;
 UPDATE redrive_destinations SET document = json_remove(document, '$.fairness');
 UPDATE redrive_gates SET document = json_remove(document, '$.rotation');
-UPDATE redrive_schema SET version = 1, oldest_code = 1;
+UPDATE redrive_schema SET version = 4, oldest_code = 4;
 """
 
 
@@ -35,11 +35,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def grow_old(world: World, tmp_path: Path) -> None:
-    """Close the store and make its file one of schema version 1."""
+    """Close the store and make its file one of schema version 4, before tenants took turns."""
     await world.store.close()
     connection = apsw.Connection(str(tmp_path / "redrive.db"))
-    connection.execute(BACK_TO_VERSION_1)
-    assert schema.schema_version(connection) == 1
+    connection.execute(BACK_TO_VERSION_4)
+    assert schema.schema_version(connection) == 4
     connection.close()
 
 

@@ -27,7 +27,7 @@ from redrive.store import Inspection, Keeping, Workload
 __all__ = ["HouseStore", "Housekeeper", "Upkeep"]
 
 _DUTY = "keeping"
-_TURN = timedelta(seconds=60)
+_WATCH = timedelta(seconds=60)
 _LOOK_SECONDS = 15.0
 _BATCH = 200
 _SHARE = 4
@@ -86,7 +86,7 @@ class Housekeeper:
         if begun < self._next:
             return self._next - begun
         rest = _LOOK_SECONDS
-        if await self._store.take_turn(_DUTY, self._worker, span=_TURN):
+        if await self._store.take_watch(_DUTY, self._worker, span=_WATCH):
             is_done = await self._prune()
             if begun >= self._next_look:
                 has_room = await self._look()

@@ -88,7 +88,7 @@ class Keeping(Protocol):
         their lanes is freed.
         """
 
-    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         """Tell whether a duty is this worker's for the next while; no two have the same turn.
 
         It ends after `span` unless it is taken again, and when the worker retires.

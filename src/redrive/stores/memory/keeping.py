@@ -99,13 +99,13 @@ class MemoryKeeping(MemoryEventLog):
                 self._note("export", actor, now=now, ids=ids, detail=detail)
             return ids
 
-    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         with self._lock:
             now = self._clock.now()
-            holder, until = self._turns.get(duty, (worker, now))
+            holder, until = self._watches.get(duty, (worker, now))
             if holder != worker and until > now:
                 return False
-            self._turns[duty] = (worker, now + span)
+            self._watches[duty] = (worker, now + span)
             return True
 
     def _is_as_read(self, row: Row, read: Delivery) -> bool:

@@ -141,7 +141,7 @@ class MemoryQueue(MemoryTenants):
     def _forget(self, worker: str) -> None:
         self._workers.pop(worker, None)
         self._serving.pop(worker, None)
-        self._turns = {duty: turn for duty, turn in self._turns.items() if turn[0] != worker}
+        self._watches = {duty: turn for duty, turn in self._watches.items() if turn[0] != worker}
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         with self._lock:

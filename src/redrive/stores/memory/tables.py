@@ -74,7 +74,7 @@ class Tables:
         self._last_delivery_id = 0
         self._workers: dict[str, datetime] = {}
         self._serving: dict[str, Serving] = {}
-        self._turns: dict[str, tuple[str, datetime]] = {}
+        self._watches: dict[str, tuple[str, datetime]] = {}
         self._audit: list[AuditEntry] = []
         self._refused_settlements = 0
         self._deleted = 0

@@ -34,12 +34,12 @@ from redrive.stores.sqlite.settling import free_lanes, lanes_of
 __all__ = [
     "discard",
     "has_prunable",
-    "has_turn",
+    "has_watch",
     "hoards",
     "oldest_letters",
     "prunable",
     "prune",
-    "take_turn",
+    "take_watch",
 ]
 
 _destinations = msgspec.json.Decoder(Destination)
@@ -126,7 +126,7 @@ WHERE d.status = 3 AND d.resolution IS NULL AND d.settled_at = value ->> 1
   AND d.edits IS value ->> 2 ORDER BY d.id
 """
 _TAKE_TURN = """
-INSERT INTO redrive_turns (duty, worker, until) VALUES (?1, ?2, ?3)
+INSERT INTO redrive_watches (duty, worker, until) VALUES (?1, ?2, ?3)
 ON CONFLICT (duty) DO UPDATE SET worker = excluded.worker, until = excluded.until
 WHERE worker = excluded.worker OR until <= ?4
 RETURNING 1
@@ -267,12 +267,12 @@ def discard(
     return ids
 
 
-def has_turn(
+def has_watch(
     connection: apsw.Connection, duty: str, worker: str, *, span: timedelta, now: datetime
 ) -> bool | None:
     """Tell whose turn it is, if that needs no write lock; `None` if it has to be taken."""
     found = connection.execute(
-        "SELECT worker, until FROM redrive_turns WHERE duty = ?", (duty,)
+        "SELECT worker, until FROM redrive_watches WHERE duty = ?", (duty,)
     ).fetchone()
     if found is None:
         return None
@@ -282,10 +282,10 @@ def has_turn(
     return True if holder == worker and until > now + span / 2 else None
 
 
-def take_turn(
+def take_watch(
     connection: apsw.Connection, duty: str, worker: str, *, span: timedelta, now: datetime
 ) -> bool:
-    """Carry out `Keeping.take_turn`."""
+    """Carry out `Keeping.take_watch`."""
     taken = connection.execute(_TAKE_TURN, (duty, worker, micros(now + span), micros(now))).get
     return taken is not None
 

@@ -253,7 +253,7 @@ def heartbeat(
 def retire(connection: apsw.Connection, worker: str) -> None:
     """Carry out `DeliveryQueue.retire`."""
     connection.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,))
-    connection.execute("DELETE FROM redrive_turns WHERE worker = ?", (worker,))
+    connection.execute("DELETE FROM redrive_watches WHERE worker = ?", (worker,))
 
 
 def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Overdue]:

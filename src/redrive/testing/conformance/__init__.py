@@ -18,7 +18,7 @@ from redrive.testing.conformance.gating import (
 from redrive.testing.conformance.grouping import GroupConformance
 from redrive.testing.conformance.hoarding import (
     LimitConformance,
-    TurnConformance,
+    WatchConformance,
     WorkloadConformance,
 )
 from redrive.testing.conformance.inspecting import (
@@ -109,7 +109,7 @@ class StoreConformance(
     AuditConformance,
     KeepingConformance,
     LimitConformance,
-    TurnConformance,
+    WatchConformance,
     WorkloadConformance,
     LetterConformance,
     RemovalConformance,

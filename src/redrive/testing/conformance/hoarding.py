@@ -19,7 +19,7 @@ from redrive.testing.conformance.world import (
     only,
 )
 
-__all__ = ["LimitConformance", "TurnConformance", "WorkloadConformance"]
+__all__ = ["LimitConformance", "WatchConformance", "WorkloadConformance"]
 
 _DAY = timedelta(days=1)
 _SHORT = Retention(delivered=_DAY, events=2 * _DAY, idempotency=2 * _DAY)
@@ -126,34 +126,34 @@ class LimitConformance:
         assert await world.store.prune(_SHORT) == Pruned(events=1)
 
 
-class TurnConformance:
-    """`Keeping.take_turn`."""
+class WatchConformance:
+    """`Keeping.take_watch`."""
 
-    async def test_a_turn_is_one_workers_until_it_ends(self, world: World) -> None:
+    async def test_a_watch_is_one_workers_until_it_ends(self, world: World) -> None:
         span = timedelta(seconds=30)
-        assert await world.store.take_turn("keeping", "a", span=span)
-        assert not await world.store.take_turn("keeping", "b", span=span)
-        assert await world.store.take_turn("other", "b", span=span)
+        assert await world.store.take_watch("keeping", "a", span=span)
+        assert not await world.store.take_watch("keeping", "b", span=span)
+        assert await world.store.take_watch("other", "b", span=span)
 
         world.clock.advance("30s")
 
-        assert await world.store.take_turn("keeping", "b", span=span)
-        assert not await world.store.take_turn("keeping", "a", span=span)
+        assert await world.store.take_watch("keeping", "b", span=span)
+        assert not await world.store.take_watch("keeping", "a", span=span)
 
     async def test_a_turn_that_is_taken_again_goes_on(self, world: World) -> None:
         span = timedelta(seconds=30)
-        await world.store.take_turn("keeping", "a", span=span)
+        await world.store.take_watch("keeping", "a", span=span)
         for _ in range(3):
             world.clock.advance("20s")
-            assert await world.store.take_turn("keeping", "a", span=span)
-            assert not await world.store.take_turn("keeping", "b", span=span)
+            assert await world.store.take_watch("keeping", "a", span=span)
+            assert not await world.store.take_watch("keeping", "b", span=span)
 
     async def test_a_worker_that_retires_gives_its_turn_back(self, world: World) -> None:
-        await world.store.take_turn("keeping", "a", span=timedelta(hours=1))
+        await world.store.take_watch("keeping", "a", span=timedelta(hours=1))
 
         await world.store.retire("a")
 
-        assert await world.store.take_turn("keeping", "b", span=timedelta(hours=1))
+        assert await world.store.take_watch("keeping", "b", span=timedelta(hours=1))
 
 
 class WorkloadConformance:

@@ -48,15 +48,15 @@ class KeepingRole(Core):
             rings=True,
         )
 
-    async def take_turn(self, duty: str, worker: str, *, span: timedelta) -> bool:
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         now = self._clock.now()
         settled = await self._reader.call(
-            lambda c: keeping.has_turn(c, duty, worker, span=span, now=now)
+            lambda c: keeping.has_watch(c, duty, worker, span=span, now=now)
         )
         if settled is not None:
             return settled
         return await self._write(
-            lambda c, now: keeping.take_turn(c, duty, worker, span=span, now=now)
+            lambda c, now: keeping.take_watch(c, duty, worker, span=span, now=now)
         )
 
     async def letters(

@@ -26,7 +26,7 @@ ALTER TABLE redrive_idempotency ADD COLUMN remains TEXT;
 CREATE INDEX redrive_remains ON redrive_idempotency (since) WHERE since IS NOT NULL;
 
 -- Duties that one worker does for all.
-CREATE TABLE redrive_turns (
+CREATE TABLE redrive_watches (
     duty   TEXT PRIMARY KEY,
     worker TEXT NOT NULL,
     until  INTEGER NOT NULL
