@@ -41,6 +41,10 @@ class _Queue:
         self.found: dict[Sort, list[Candidate]] = {}
         self.cut: dict[Sort, Candidate] = {}
 
+    def aim(self, limit: int) -> None:
+        """Set how many to read; if it has tokens for just so many, one more shows what is left."""
+        self.limit = limit + (limit == self.tokens)
+
     def learn(self, sort: Sort, found: list[Candidate], *, is_all: bool) -> None:
         """Take note of the first of one sort; there may be more unless these are all."""
         self.found[sort] = found
@@ -161,7 +165,7 @@ class Turns:
             rounds = max(1, -(-goal // max(1, sum(one.turn for one in able))))
         unread = [one for one in able if not one.limit]
         for queue in unread:
-            queue.limit = min(self._room, rounds * queue.turn)
+            queue.aim(min(self._room, rounds * queue.turn))
         self._read_work(unread)
 
     def _extend(self, tenants: Sequence[str], missing: int) -> None:
@@ -169,7 +173,7 @@ class Turns:
         longing = [self._queues[tenant] for tenant in tenants]
         rounds = -(-missing // sum(one.turn for one in longing))
         for queue in longing:
-            queue.limit = max(2 * queue.limit, queue.limit + rounds * queue.turn)
+            queue.aim(max(2 * queue.limit, queue.limit + rounds * queue.turn))
         self._read_work(longing)
 
     def _read_work(self, queues: Iterable[_Queue]) -> None:
