@@ -75,7 +75,7 @@ async def test_turn_is_how_many_of_a_tenant_follow_each_other(store: str) -> Non
     assert gateway.served == "aabbaabaa"
 
 
-async def test_without_a_word_of_it_tenants_take_watchs_of_three(store: str) -> None:
+async def test_without_a_word_of_it_tenants_take_turns_of_three(store: str) -> None:
     gateway = Gateway(store)
     async with gateway.kit:
         await gateway.publish(a=10, b=4)

@@ -157,7 +157,7 @@ class _Turns(Generic[T]):
             rounds -= 1
             for place in active:
                 if self._room > 0:
-                    self._take_watch(place)
+                    self._take_turn(place)
             active = [place for place in active if not place.is_done]
         return Share(
             chosen=self._chosen,
@@ -167,7 +167,7 @@ class _Turns(Generic[T]):
             spent=[place.line.tenant for place in self._places if self._room and place.is_spent],
         )
 
-    def _take_watch(self, place: _Place[T]) -> None:
+    def _take_turn(self, place: _Place[T]) -> None:
         line = place.line
         goes_on = line.tenant == self._tenant and self._left > 0
         allowed = min(self._left, line.turn) if goes_on else line.turn

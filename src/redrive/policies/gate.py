@@ -101,13 +101,15 @@ class Turnstile:
     @property
     def holds_apart(self) -> bool:
         """Whether first attempts that were held may have to wait while fresh ones pass."""
-        return self.gate.reopened_at is not None and self._allowed.held_first < self._allowed.first
+        held = min(self._allowed.held_first, self._allowed.paced)
+        return self.gate.reopened_at is not None and held < self._allowed.first
 
     def most(self, kind: Kind) -> int:
         """Return how many of a kind may pass at most, whatever becomes of the others."""
+        paced = self._allowed.paced
         tokens = {
-            Kind.FIRST: self._allowed.first + self._allowed.held_first,
-            Kind.RETRY: min(self._allowed.retries, self._allowed.held_first),
+            Kind.FIRST: self._allowed.first + min(self._allowed.held_first, paced),
+            Kind.RETRY: min(self._allowed.retries, self._allowed.held_first, paced),
             Kind.REPLAY: self._allowed.replays,
         }
         return min(self.left, self._of_kind(kind), tokens[kind])
@@ -115,8 +117,15 @@ class Turnstile:
     def is_out(self, kind: Kind, *, was_held: bool) -> bool:
         """Tell whether, room or not, no more of these may pass."""
         is_held = was_held and kind is Kind.FIRST
-        is_at_limit = self._passed[kind] >= self._of_kind(kind)
+        is_paced = was_held or kind is Kind.RETRY
+        is_at_limit = self._passed[kind] >= self._of_kind(kind) or (
+            is_paced and self._paced >= self._allowed.paced
+        )
         return is_at_limit or not self._has_token(kind, is_held=is_held)
+
+    def is_shut_for(self, kind: Kind) -> bool:
+        """Tell whether nothing of a kind may pass, whether it was held or not."""
+        return all(self.is_out(kind, was_held=held) for held in (False, True))
 
     def lets_first(self, count: int) -> int:
         """Let so many fresh first attempts pass, and return how many did."""

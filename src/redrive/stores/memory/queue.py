@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from redrive.clock import wait_at_most
-from redrive.model.delivery import Delivery, Lease, Status
+from redrive.model.delivery import Delivery, Kind, Lease, Status
 from redrive.model.gate import Gate
 from redrive.model.settlement import (
     Delivered,
@@ -287,8 +287,10 @@ class MemoryQueue(MemoryTenants):
     def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
         """Deal out what the turnstile lets through among the tenants of one destination."""
         work: dict[str, list[Row]] = {}
+        closed = {kind for kind in Kind if turnstile.is_shut_for(kind)}
         for row in sorted(rows, key=_precedence):
-            work.setdefault(_tenant(row), []).append(row)
+            if row.kind not in closed:  # who has only such work does not count
+                work.setdefault(_tenant(row), []).append(row)
         rotation = turnstile.gate.rotation
         lines = [
             self._line(row.destination, tenant, work[tenant], now)

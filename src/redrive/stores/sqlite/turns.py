@@ -231,10 +231,7 @@ class Turns:
 
     def _open_sorts(self) -> list[Sort]:
         """Return what there is work of, and tokens for."""
-        is_open = [
-            not all(self.turnstile.is_out(kind, was_held=held) for held in (False, True))
-            for kind in KINDS
-        ]
+        is_open = [not self.turnstile.is_shut_for(kind) for kind in KINDS]
         return [sort for sort in self._filled if is_open[sort[1]]]
 
     def _break_off(self, serving: Share[Candidate]) -> Share[Candidate]:
