@@ -84,8 +84,8 @@ class Keeping(Protocol):
     ) -> Sequence[DeliveryId]:
         """Remove dead letters that were exported, and return which; they are counted.
 
-        One that was replayed, resolved or deleted since it was read is left alone. The next of
-        their lanes is freed.
+        One that was replayed, edited, resolved or deleted since it was read is left alone. The
+        next of their lanes is freed.
         """
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
@@ -106,6 +106,7 @@ class Letters(Protocol):
     async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
         """Put dead letters back, with their event, its idempotency key, and their history.
 
+        They carry what they were edited to, and count how often schedules replayed them.
         One whose event has a delivery at the destination already changes nothing. A destination
         that is not known is added as removed. In an ordered lane they come last.
         """

@@ -79,7 +79,10 @@ class Rerouting(Protocol):
         """
 
     async def drop(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
-        """Remove pending deliveries; counted as deleted, and the next of their lanes is freed."""
+        """Remove pending deliveries; counted as deleted, and the next of their lanes is freed.
+
+        To the replay that sent one of them, it has failed again.
+        """
 
     async def read_log(
         self,
