@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         UsageError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
+    from redrive.model.fairness import Fairness
     from redrive.model.health import HealthCheck
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
     from redrive.model.replay import AutoReplay
+    from redrive.model.retention import Keep
     from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
@@ -43,8 +45,10 @@ __all__ = [
     "DeadLettered",
     "DestinationPaused",
     "Event",
+    "Fairness",
     "HealthCheck",
     "IdempotencyConflictError",
+    "Keep",
     "NewEvent",
     "NotFoundError",
     "Operations",
@@ -76,10 +80,12 @@ __all__ = [
 _HOMES = (
     "redrive.errors",
     "redrive.model.event",
+    "redrive.model.fairness",
     "redrive.model.health",
     "redrive.model.limits",
     "redrive.model.outcome",
     "redrive.model.replay",
+    "redrive.model.retention",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from redrive.archive import open_archive
 from redrive.config import AppOptions, Settings, load_settings, parse_store
 from redrive.declaration import (
     Declaration,
@@ -26,6 +27,7 @@ from redrive.declaration import (
     declare_handler,
 )
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.maintenance import Upkeep
 from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
@@ -177,6 +179,9 @@ class Redrive:
             self._observers,
             to_change=self._store_to_change,
             payload_limit=self.settings.payload_limit,
+            retention=self.settings.retention,
+            archive=open_archive(self.settings.export_folder, is_needed=False),
+            executor=self._ports.executor,
         )
 
     async def drain(self) -> Tally:
@@ -216,6 +221,9 @@ class Redrive:
                 grace=settings.grace,
                 poll=settings.poll,
                 generations=settings.generations,
+                upkeep=Upkeep(
+                    retention=settings.retention, archive=open_archive(settings.export_folder)
+                ),
             ),
             clock=self._ports.clock,
             ids=self._ports.ids,
@@ -307,6 +315,7 @@ class Redrive:
                 f"There are two destinations named {name!r}; "
                 "give one of them another name with name=."
             )
+        declaration.check_export(self.settings.export_folder)
         self._declared[name] = declaration
 
     def _stand_in(self, name: str, handler: Handler) -> None:

@@ -14,11 +14,13 @@ import msgspec
 from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.model.duration import Duration, duration
 from redrive.model.event import DEFAULT_GENERATION
+from redrive.model.retention import Retention
 
 __all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_store"]
 
 _FILE = "redrive.toml"
 _PREFIX = "REDRIVE_"
+_KEPT = ("keep_delivered", "keep_events", "keep_idempotency")
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -47,9 +49,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The generations a worker claims; only `generation` when empty."""
     history: int = 20
     """How many tries of a cycle, and how many earlier cycles, a delivery keeps."""
+    keep_delivered: timedelta = timedelta(hours=24)
+    """How long deliveries are kept that arrived."""
+    keep_events: timedelta = timedelta(days=30)
+    """How long events are kept after the last of their deliveries was settled."""
+    keep_idempotency: timedelta = timedelta(days=30)
+    """How long idempotency keys are remembered, from then on as well."""
+    export_folder: str = ""
+    """Where dead letters go that a destination has too many of; it needs one to limit them."""
 
     def __post_init__(self) -> None:
-        for name in ("lease", "grace", "poll"):
+        for name in ("lease", "grace", "poll", *_KEPT):
             self._set(name, duration(getattr(self, name), name=name))
         self._set("payload_limit", _size(self.payload_limit))
         for name, least in (("concurrency", 1), ("history", 1), ("payload_limit", 1)):
@@ -66,7 +76,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f'generation is {self.generation!r}; it is a name, such as "blue".'
             )
         self._set("generations", _names(self.generations) or (self.generation,))
+        if not isinstance(self.export_folder, str | Path):
+            raise ConfigurationError(
+                f'export_folder is {self.export_folder!r}; it is a path, such as "exports".'
+            )
+        self._set("export_folder", str(self.export_folder))
         parse_store(self.store)
+        self.retention  # noqa: B018 - settings that contradict each other are refused here and now
+
+    @property
+    def retention(self) -> Retention:
+        """How long things are kept, as the engine has it."""
+        return Retention(
+            delivered=self.keep_delivered,
+            events=self.keep_events,
+            idempotency=self.keep_idempotency,
+        )
 
     def _set(self, name: str, value: object) -> None:
         msgspec.structs.force_setattr(self, name, value)
@@ -83,6 +108,10 @@ class AppOptions(TypedDict, total=False):
     generation: str
     generations: Sequence[str]
     history: int
+    keep_delivered: Duration
+    keep_events: Duration
+    keep_idempotency: Duration
+    export_folder: str | Path
 
 
 class StoreAddress(msgspec.Struct, frozen=True):

@@ -12,10 +12,12 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration
+from redrive.model.fairness import Fairness
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, OverRetryRate, Rate, read_rate
 from redrive.model.pattern import check_pattern
 from redrive.model.replay import AutoReplay
+from redrive.model.retention import Keep
 from redrive.policies.profiles import read_profile
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
@@ -38,7 +40,10 @@ _REPLAY_RATE = "100/s"
 
 
 class DestinationOptions(TypedDict, total=False):
-    """The terms of a destination and its limits; see `policies.terms.Terms` and `model.limits`."""
+    """The terms of a destination, its limits, and how tenants share it.
+
+    See `policies.terms.Terms`, `model.limits` and `model.fairness`.
+    """
 
     profile: str
     retry: Retry
@@ -58,6 +63,8 @@ class DestinationOptions(TypedDict, total=False):
     replay_rate: Rate | str | None
     retry_budget: float | None
     auto_replay: AutoReplay | None
+    dead_letters: Keep | None
+    fairness: Fairness
 
 
 class HandlerOptions(DestinationOptions, total=False):
@@ -83,6 +90,15 @@ class Declaration(msgspec.Struct, frozen=True):
     destination: Destination
     terms: Terms
     make_transport: Callable[[Ports], Transport]
+
+    def check_export(self, folder: str) -> None:
+        """Refuse a limit of dead letters without a folder for what is over it."""
+        if self.destination.dead_letters is not None and not folder:
+            raise ConfigurationError(
+                f"The destination {self.destination.name!r} limits its dead letters, and those "
+                "over the limit are exported to a file before they go; say where with the setting "
+                'export_folder, such as Redrive(export_folder="exports").'
+            )
 
     def endpoint(self, ports: Ports) -> Endpoint:
         """Return the destination as a worker has it."""
@@ -167,7 +183,9 @@ class _Known(TypedDict):
 
     order: Order
     limits: Limits
+    fairness: Fairness
     auto_replay: AutoReplay | None
+    dead_letters: Keep | None
 
 
 def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
@@ -194,9 +212,22 @@ def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
         retry_budget=options.pop("retry_budget", None),
         concurrency=options.get("concurrency"),
     )
-    auto_replay = _read_auto_replay(options.pop("auto_replay", None))
-    known = _Known(order=order, limits=limits, auto_replay=auto_replay)
+    known = _Known(
+        order=order,
+        limits=limits,
+        fairness=_read_fairness(options.pop("fairness", Fairness())),
+        auto_replay=_read_auto_replay(options.pop("auto_replay", None)),
+        dead_letters=_read_keep(options.pop("dead_letters", None)),
+    )
     return known, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_fairness(value: object) -> Fairness:
+    if isinstance(value, Fairness):
+        return value
+    raise ConfigurationError(
+        f'fairness is {value!r}; pass a Fairness, such as Fairness(weights={{"gold-*": 3}}).'
+    )
 
 
 def _read_auto_replay(value: object) -> AutoReplay | None:
@@ -223,6 +254,15 @@ def _check_health(health: HealthCheck | None, limits: Limits, way: object) -> No
                 "function that raises when the destination is down."
             )
         way.health_url(health.ask)
+
+
+def _read_keep(value: object) -> Keep | None:
+    if value is None or isinstance(value, Keep):
+        return value
+    raise ConfigurationError(
+        f"dead_letters is {value!r}; pass a Keep, such as "
+        'Keep(age="90d", count=100_000), or None to keep them all.'
+    )
 
 
 def _read_breaker(value: object) -> Breaker | None:

@@ -30,8 +30,8 @@ class Heartbeat:
         worker: str,
         open_store: Callable[[], Awaitable[Store]],
         carrier: Carrier,
-        lease: timedelta,
         serving: Serving,
+        lease: timedelta,
         clock: Clock,
         observer: Observer,
         on_missed: Callable[[], None],
@@ -40,9 +40,8 @@ class Heartbeat:
         self._worker = worker
         self._open_store = open_store
         self._carrier = carrier
-        self._lease = lease
         self._serving = serving
-        self._is_announced = False
+        self._lease = lease
         self._clock = clock
         self._observer = observer
         self._on_missed = on_missed
@@ -81,10 +80,9 @@ class Heartbeat:
 
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
-        refused = await store.heartbeat(self._worker, leases, lease=self._lease)
-        if not self._is_announced:
-            await store.announce(self._worker, self._serving)
-            self._is_announced = True
+        refused = await store.heartbeat(
+            self._worker, leases, lease=self._lease, serving=self._serving
+        )
         # A lease settled between the list and the beat is not lost.
         held = frozenset(self._carrier.leases()) if refused else frozenset()
         lost = tuple(lease for lease in refused if lease in held)

@@ -13,17 +13,22 @@ from redrive.model.event import EventId, Receipt
 from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
-from redrive.store import Overdue, Replay
+from redrive.store import Overdue, Pruned, Replay
 
 __all__ = [
     "BreakerChanged",
     "Claimed",
     "DeadLettered",
+    "DestinationOrphaned",
     "DestinationPaused",
+    "ExportFailed",
     "Fact",
     "HandlerStuck",
     "HealthChecked",
+    "HistoryPruned",
     "LeasesLost",
+    "LettersExported",
+    "LettersNearLimit",
     "Observer",
     "Observers",
     "Operated",
@@ -37,6 +42,7 @@ __all__ = [
     "StoreBack",
     "StoreLost",
     "WaveSent",
+    "WorkStranded",
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
@@ -205,6 +211,50 @@ class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
     released: int
 
 
+class HistoryPruned(msgspec.Struct, frozen=True, kw_only=True):
+    """What had been kept long enough was removed."""
+
+    pruned: Pruned
+
+
+class LettersNearLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination's dead letters will soon be exported and removed unless somebody acts."""
+
+    destination: str
+    limit: str
+    """Which limit is near, in words."""
+
+
+class LettersExported(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters over their destination's limit are in a file, and no longer in the store."""
+
+    destination: str
+    count: int
+    file: str
+
+
+class ExportFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters over their destination's limit could not be exported, and stay."""
+
+    destination: str
+    error: str
+
+
+class WorkStranded(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries are due of a generation that no live worker claims."""
+
+    destination: str
+    generation: str
+    count: int
+
+
+class DestinationOrphaned(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries are due to a destination that no live worker serves."""
+
+    destination: str
+    count: int
+
+
 class StoreLost(msgspec.Struct, frozen=True, kw_only=True):
     """The store does not answer; the worker keeps its settlements and tries again."""
 
@@ -219,7 +269,7 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, a destination, or a replay."""
+    """A person changed deliveries, a destination, a tenant's part in them, or a replay."""
 
     action: str
     by: str
@@ -227,6 +277,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: tuple[DeliveryId, ...] = ()
     destination: str = ""
     replay: int | None = None
+    tenant: str = ""
 
 
 Fact = (
@@ -249,6 +300,12 @@ Fact = (
     | WorkerStarted
     | WorkerStopping
     | WorkerStopped
+    | HistoryPruned
+    | LettersNearLimit
+    | LettersExported
+    | ExportFailed
+    | WorkStranded
+    | DestinationOrphaned
     | StoreLost
     | StoreBack
     | Operated

@@ -14,7 +14,9 @@ from redrive import (
     AutoReplay,
     Breaker,
     Event,
+    Fairness,
     HealthCheck,
+    Keep,
     NewEvent,
     PayloadError,
     Query,
@@ -35,7 +37,15 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
-from tests.app import test_auto_replay, test_limits, test_outages, test_replays, test_terms
+from tests.app import (
+    test_auto_replay,
+    test_fairness,
+    test_keeping,
+    test_limits,
+    test_outages,
+    test_replays,
+    test_terms,
+)
 from tests.app.recorder import Recorder
 from tests.http import test_health_checks
 
@@ -230,6 +240,7 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         replay_rate="10/s",
         retry_budget=0.5,
         auto_replay=AutoReplay(schedule="0 3 * * *"),
+        fairness=Fairness(turn=1),
     )
     async with Kit(app) as kit:
         await app.publish("order.paid", 1, key="order-42")
@@ -252,6 +263,10 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "generation": test_generation_marks_what_is_published,
     "generations": test_generations_are_what_a_worker_claims,
     "history": test_history_is_how_many_tries_are_remembered,
+    "keep_delivered": test_keeping.test_keep_delivered_is_how_long_what_arrived_is_kept,
+    "keep_events": test_keeping.test_keep_events_is_how_long_the_log_is_kept,
+    "keep_idempotency": test_keeping.test_keep_idempotency_is_how_long_a_key_is_remembered,
+    "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
 }
 TERMS: Mapping[str, Callable[..., object]] = {
     "retry": test_terms.test_retry_is_how_a_destination_is_tried_again,
@@ -294,12 +309,18 @@ RATE: Mapping[str, Callable[..., object]] = {
     "per_second": test_limits.test_rate_bounds_first_attempts_in_every_stretch_of_time,
     "burst": test_limits.test_a_burst_lets_more_pass_at_once,
 }
+KEEP: Mapping[str, Callable[..., object]] = {
+    "age": test_keeping.test_dead_letters_over_the_age_are_exported_before_they_go,
+    "count": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
+}
 DESTINATION = {
     **LIMITS,
     **TERMS,
+    "dead_letters": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
     "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
+    "fairness": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
 }
 HANDLER = {
     **DESTINATION,
@@ -317,6 +338,12 @@ PACE: Mapping[str, Callable[..., object]] = {
     "largest_wave": test_replays.test_largest_wave_bounds_how_many_go_at_once,
     "failure_limit": test_replays.test_failure_limit_is_the_share_of_a_wave_that_may_fail,
     "rate": test_replays.test_rate_bounds_what_is_sent,
+}
+FAIRNESS: Mapping[str, Callable[..., object]] = {
+    "turn": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
+    "weights": test_fairness.test_weights_are_how_many_turns_in_one_a_tenant_has,
+    "rate": test_fairness.test_rate_bounds_the_attempts_of_each_tenant,
+    "rates": test_fairness.test_rates_bound_some_tenants_and_hold_up_nobody_else,
 }
 RETRY: Mapping[str, Callable[..., object]] = {
     "max_attempts": test_terms.test_max_attempts_counts_the_first_try,
@@ -342,6 +369,8 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(HealthCheck.__struct_fields__, HEALTH, id="HealthCheck"),
         pytest.param(AutoReplay.__struct_fields__, AUTO_REPLAY, id="AutoReplay"),
         pytest.param(Pace.__struct_fields__, PACE, id="Pace"),
+        pytest.param(Keep.__struct_fields__, KEEP, id="Keep"),
+        pytest.param(Fairness.__struct_fields__, FAIRNESS, id="Fairness"),
     ],
 )
 def test_every_key_is_listed_with_the_test_that_shows_its_effect(
@@ -351,7 +380,9 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
     assert sorted(keys) == sorted(shown)
     elsewhere = (
         test_auto_replay,
+        test_fairness,
         test_health_checks,
+        test_keeping,
         test_limits,
         test_outages,
         test_replays,

@@ -21,6 +21,10 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "generation": ("blue", "blue", "blue"),
     "generations": ("blue, green", ["blue", "green"], ("blue", "green")),
     "history": ("5", 5, 5),
+    "keep_delivered": ("1h", "1h", timedelta(hours=1)),
+    "keep_events": ("20d", "20d", timedelta(days=20)),
+    "keep_idempotency": ("60d", "60d", timedelta(days=60)),
+    "export_folder": ("exports", "exports", "exports"),
 }
 """Each key: as the environment spells it, as redrive.toml does, and what is read."""
 
@@ -156,6 +160,13 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
         ({"concurrency": True}, "concurrency is True; it is a whole number from 1"),
         ({"concurrency": 1.5}, r"concurrency is 1\.5; it is a whole number from 1"),
         ({"history": -1}, "history is -1; it is a whole number from 1"),
+        ({"keep_delivered": "soon"}, "keep_delivered is 'soon', which is not a duration"),
+        ({"keep_events": "1h"}, "keep_events is 1h, less than keep_delivered .1d."),
+        (
+            {"keep_idempotency": "7d"},
+            "dedupe records expire before the dead letters and events they guard",
+        ),
+        ({"export_folder": 7}, "export_folder is 7; it is a path"),
         ({"payload_limit": "1 stone"}, "payload_limit is '1 stone'; write a number of bytes"),
         ({"payload_limit": 0}, "payload_limit is 0; it is a whole number from 1"),
         ({"payload_limit": True}, "payload_limit is True"),

@@ -119,6 +119,7 @@ def test_one_frame_is_json_for_programs(shell: Shell, shop: Shop) -> None:
     assert [one["name"] for one in told["destinations"]] == ["billing", "mail"]
     assert told["per_second"] == {"billing": 0.0, "mail": 0.0}
     assert [one["count"] for one in told["groups"]] == [1]
+    assert told["replays"] == []
     assert (told["lanes"], [one["destination"] for one in told["gates"]]) == (
         [],
         ["billing", "mail"],

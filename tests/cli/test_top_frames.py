@@ -13,8 +13,18 @@ from redrive.cli.show.top.view import Reading, Sort, View
 from redrive.model.delivery import DeliveryId
 from redrive.model.gate import Gate, GateFigures, HalfOpen, Hold, Open, Pause
 from redrive.model.limits import Limits
+from redrive.model.replay import ReplayState
 from redrive.model.settlement import FailureReason
-from redrive.store import DestinationFigures, Figures, Group, LaneFigures, WorkerFigures
+from redrive.store import (
+    DestinationFigures,
+    DueWork,
+    Figures,
+    Group,
+    LaneFigures,
+    Replay,
+    Serving,
+    WorkerFigures,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WITH_BREAKER = Limits(breaker=Breaker())
@@ -198,7 +208,16 @@ def test_a_frame_long_ago_counts_only_for_the_part_of_the_minute_it_covers() -> 
     assert view.flow("crm", parts=3) == pytest.approx([2.0, 2.0, 2.0])
 
 
-def test_delivered_deliveries_that_are_pruned_are_no_negative_pace() -> None:
+def test_delivered_deliveries_that_are_pruned_count_for_the_pace() -> None:
+    before, after = destination("crm", delivered=500), destination("crm", delivered=20, pruned=487)
+    view = View().after(Reading(figures=figures(before, now=ago(1))))
+    view = view.after(Reading(figures=figures(after)))
+
+    assert view.per_second("crm") == 7.0
+    assert "507 delivered" in shown(Reading(figures=figures(after)))
+
+
+def test_a_store_with_less_in_it_is_no_negative_pace() -> None:
     view = View().after(Reading(figures=figures(destination("crm", delivered=500), now=ago(1))))
     view = view.after(Reading(figures=figures(destination("crm", delivered=20))))
 
@@ -244,6 +263,31 @@ def test_stopped_lanes_are_shown_with_what_waits_behind_them() -> None:
     )
 
 
+def replay(number: int, state: ReplayState, **counts: object) -> Replay:
+    one = Replay(
+        id=number,
+        state=state,
+        by="ann",
+        why="release 3",
+        started_at=ago(60),
+        changed_at=NOW,
+        selected=40,
+        destinations=("crm",),
+    )
+    return replace(one, **counts)
+
+
+def test_replays_are_shown_with_how_far_they_have_come() -> None:
+    running = replay(2, ReplayState.RUNNING, sent=12, delivered=9, failed=1)
+    stopped = replay(1, ReplayState.STOPPED, sent=1, failed=1, reason="1 of 1 in the canary failed")
+
+    said = shown(Reading(figures=figures(destination("crm")), replays=(running, stopped)))
+
+    assert " ".join(line_of(said, "running").split()) == "2 running 12/40 9 1 crm release 3"
+    assert line_of(said, "stopped").split()[:6] == ["1", "stopped", "1/40", "-", "1", "crm"]
+    assert "1 of 1 in the canary failed" in line_of(said, "stopped")
+
+
 def test_a_silent_worker_with_work_comes_first() -> None:
     workers = [
         WorkerFigures(id="busy", seen_at=NOW, in_flight=50),
@@ -265,6 +309,17 @@ def test_what_looks_lost_is_told_below_the_totals() -> None:
 
     assert "3 events went nowhere · 2 late settlements refused · 5 deleted by people" in said
     assert "nowhere" not in shown(Reading(figures=figures(destination("crm"))))
+
+
+def test_work_that_nobody_claims_is_told_below_the_totals() -> None:
+    elsewhere = Serving(destinations=("mail",), generations=("default",))
+    worker = WorkerFigures(id="w1", seen_at=NOW, in_flight=0, serving=elsewhere)
+    due = DueWork(destination="crm", generation="default", count=4)
+    lost = replace(figures(destination("crm", pending=4), workers=[worker]), due=(due,))
+
+    said = shown(Reading(figures=lost))
+
+    assert "1 destination orphaned · 4 deliveries stranded" in said
 
 
 def test_an_empty_store_says_what_is_missing() -> None:
@@ -321,6 +376,7 @@ def busy(count: int) -> Reading:
             )
             for n in range(10)
         ),
+        replays=(replay(1, ReplayState.RUNNING),),
     )
 
 
@@ -338,7 +394,7 @@ def test_a_frame_fits_its_screen(width: int, height: int) -> None:
 def test_every_part_has_a_place_on_a_small_screen() -> None:
     said = shown(busy(40), height=24)
 
-    for word in ("Destination ", "Dead letters ", "Stopped lane ", "Worker "):
+    for word in ("Destination ", "Replay ", "Dead letters ", "Stopped lane ", "Worker "):
         assert word in said
     assert "/40" in line_of(said, "Destination ")
     assert "/10+" in line_of(said, "Dead letters ")

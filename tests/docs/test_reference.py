@@ -13,6 +13,7 @@ from redrive.cli import main as cli
 from redrive.config import Settings
 from redrive.declaration import HandlerOptions, Ports, declare_handler
 from redrive.model.event import EventAttributes, NewEvent
+from redrive.model.fairness import Fairness
 from redrive.model.gate import Hold
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, read_rate
@@ -21,6 +22,7 @@ from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
 from redrive.policies.waiting import WaitReason
+from redrive.store import TenantFigures
 from tests.docs.pages import (
     ROOT,
     anchors_of,
@@ -202,6 +204,20 @@ def test_every_option_of_a_replay_is_told() -> None:
         assert f"`--{name.replace('_', '-')}`" in text
 
 
+def test_every_field_of_fairness_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "fairness.md", "Weights and rates")
+
+    assert list(listed) == list(Fairness.__struct_fields__)
+    assert listed["turn"][0] == f"`{Fairness().turn}`"
+    assert not any((Fairness().weights, Fairness().rate, Fairness().rates))
+
+
+def test_every_figure_of_a_tenant_is_listed() -> None:
+    listed = table_of(GUIDES / "fairness.md", "What you see")
+
+    assert sorted(listed) == sorted(TenantFigures.__struct_fields__)
+
+
 def test_every_hold_is_listed() -> None:
     assert list(table_of(GUIDES / "limits.md", "What you see")) == list(Hold)
 
@@ -226,7 +242,10 @@ def test_every_line_of_the_log_is_listed_with_its_level() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    source = (ENGINE / "observers" / "prometheus.py").read_text(encoding="utf-8")
+    source = "".join(
+        (ENGINE / "observers" / name).read_text(encoding="utf-8")
+        for name in ("prometheus.py", "gauges.py")
+    )
 
     assert set(table_of(GUIDES / "operations.md", "Metrics")) == set(
         re.findall(r'"(redrive_\w+)"', source)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,12 +13,15 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
-from redrive.model.destination import Destination
-from redrive.model.event import Event, Receipt
-from redrive.model.gate import Bucket, Closed, Gate, Open
-from redrive.model.limits import Limits
+from redrive.model.destination import Destination, Routes
+from redrive.model.event import Event, EventId, Receipt
+from redrive.model.gate import Bucket, Closed, Gate, Open, Pause, Rotation
+from redrive.model.letter import Letter
+from redrive.model.limits import Limits, Rate
 from redrive.model.replay import AutoReplay, ReplayState
+from redrive.model.retention import Retention
 from redrive.model.settlement import FailureReason, Snoozed
+from redrive.policies.fairness import Line, Share
 from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
@@ -29,11 +34,13 @@ from redrive.store import (
     ClaimRequest,
     Conflict,
     Due,
+    DueWork,
     Entry,
     Group,
     NewReplay,
     Overdue,
     Page,
+    Pruned,
     Query,
     Replay,
     Report,
@@ -43,6 +50,7 @@ from redrive.store import (
     Serving,
     Settled,
     ShedBlame,
+    TenantFigures,
 )
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
@@ -77,19 +85,29 @@ class SettlesTwice(Mutant):
 
 class RevivesLostLeases(Mutant):
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         for row in self._found(one.delivery_id for one in leases):
             if row.status is Status.IN_FLIGHT:
                 row.lease_until = self._clock.now() + lease
-        return await super().heartbeat(worker, leases, lease=lease)
+        return await super().heartbeat(worker, leases, lease=lease, serving=serving)
 
 
 class DoesNotExtendLeases(Mutant):
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
-        return await super().heartbeat(worker, [], lease=lease)
+        return await super().heartbeat(worker, [], lease=lease, serving=serving)
 
 
 class RescuesCurrentLeases(Mutant):
@@ -581,14 +599,11 @@ class LosesExchanges(Mutant):
         row.exchange = None
 
 
-class ForgetsWhatWorkersServe(Mutant):
-    async def announce(self, worker: str, serving: Serving) -> None:
-        self._workers[worker] = self._clock.now()
-
-
 class RemembersWhatRetiredWorkersServed(Mutant):
-    async def retire(self, worker: str) -> None:
-        self._workers.pop(worker, None)
+    def _forget(self, worker: str) -> None:
+        serving = dict(self._serving)
+        super()._forget(worker)
+        self._serving = serving
 
 
 class SharesOneGate(Mutant):
@@ -600,6 +615,110 @@ class SharesOneGate(Mutant):
 class OffersSuspectsBehindAClosedGate(Mutant):
     def _would_pass(self, row: Row, allowance: Allowance) -> bool:
         return True
+
+
+class ServesTheOldestFirst(Mutant):
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        serving = super()._serve(rows, turnstile.anew(), now)
+        oldest = sorted(rows, key=lambda row: (-row.priority, row.id))
+        chosen = [row for row in oldest if turnstile.lets(row.kind, was_held=False)]
+        return replace(serving, chosen=chosen)
+
+
+class BeginsEveryClaimFromTheFront(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        kept = msgspec.structs.replace(rotation, tenant=None, left=0, behind=None)
+        super()._turn_on(destination, kept)
+
+
+class EndsATurnWithTheClaim(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        super()._turn_on(destination, msgspec.structs.replace(rotation, left=0))
+
+
+class ServesEachTenantOnce(Mutant):
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        serving = super()._serve(rows, turnstile, now)
+        had: Counter[str | None] = Counter()
+        for row in serving.chosen:
+            had[row.event.tenant] += 1
+        return replace(serving, chosen=[row for row in serving.chosen if had[row.event.tenant] < 4])
+
+
+class CapsEveryTenant(Mutant):
+    def _line(self, destination: str, tenant: str, work: Sequence[Row], now: datetime) -> Line[Row]:
+        return replace(super()._line(destination, tenant, work, now), tokens=3)
+
+
+class IgnoresWeights(Mutant):
+    def _line(self, destination: str, tenant: str, work: Sequence[Row], now: datetime) -> Line[Row]:
+        turn = self._destinations[destination].fairness.turn
+        return replace(super()._line(destination, tenant, work, now), turn=turn)
+
+
+class LeavesOutEventsWithoutATenant(Mutant):
+    def _line(self, destination: str, tenant: str, work: Sequence[Row], now: datetime) -> Line[Row]:
+        return super()._line(destination, tenant, work if tenant else (), now)
+
+
+class LetsTheFirstHaveAllTokens(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        super()._turn_on(destination, msgspec.structs.replace(rotation, behind=None))
+
+
+class IgnoresTheRateOfATenant(Mutant):
+    def _rate_of(self, destination: str, tenant: str) -> Rate | None:
+        return None
+
+
+class SharesOneBucketBetweenTenants(Mutant):
+    def _bucket(self, destination: str, tenant: str) -> Bucket:
+        return min((one.bucket for one in self._tenants.values()), default=Bucket(), key=_tokens)
+
+
+class SleepsThroughTheTokensOfATenant(Mutant):
+    def _keep_account(self, destination: str, serving: Share[Row], now: datetime) -> None:
+        super()._keep_account(destination, replace(serving, spent=()), now)
+
+
+class StopsAllForAPausedTenant(Mutant):
+    def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
+        return [] if self._tenant_pauses else super()._take(allowance, rows)
+
+
+class PausesATenantEverywhere(Mutant):
+    def _pause_of(self, destination: str, tenant: str) -> Pause | None:
+        return next((one for key, one in self._tenant_pauses.items() if key[0] == tenant), None)
+
+
+class ResumesATenantAnywhere(Mutant):
+    async def resume_tenant(self, tenant: str, *, destination: str | None, actor: Actor) -> bool:
+        where = None if (tenant, None) in self._tenant_pauses else destination
+        return await super().resume_tenant(tenant, destination=where, actor=actor)
+
+
+class ForgetsWhoPausedATenant(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if not entry.action.endswith("tenant"):
+            super()._record(entry)
+
+
+class NeverCountsRounds(Mutant):
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        super()._turn_on(destination, msgspec.structs.replace(rotation, round=0))
+
+
+class ListsTenantsByName(Mutant):
+    async def tenants(
+        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+    ) -> Sequence[TenantFigures]:
+        found = await super().tenants(destination=destination, tenant=tenant, limit=1000)
+        return sorted(found, key=lambda one: (one.tenant or "", one.destination or ""))[:limit]
+
+
+class KeepsAccountOfNobody(Mutant):
+    def _keep_account(self, destination: str, serving: Share[Row], now: datetime) -> None:
+        self._turn_on(destination, serving.rotation)
 
 
 class GroupsIgnoreFilters(Mutant):
@@ -736,6 +855,14 @@ class CountsReplaysByHandForOthers(Mutant):
         return replayed
 
 
+class WaitsForLettersThatWereDropped(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        gone = list(rows)
+        for row in gone:
+            row.sender = None
+        super()._remove(gone, at=at)
+
+
 class ResumesWithoutACanary(Mutant):
     async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
         wave = self._replays[replay_id].replay.wave
@@ -772,6 +899,15 @@ class SchedulesOverlap(Mutant):
         return gate.pause is None and isinstance(gate.breaker, Closed)
 
 
+class SchedulesOutliveTheirDestination(Mutant):
+    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+        removed, self._removed = self._removed, {}
+        try:
+            return await super().start_scheduled(due=due)
+        finally:
+            self._removed = removed
+
+
 class SchedulesIgnoreAge(Mutant):
     def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
         ageless = msgspec.structs.replace(schedule, max_age=timedelta(days=9999))
@@ -802,9 +938,8 @@ class EditsTheEvent(Mutant):
         is_done = await super().edit(delivery_id, **given)
         if is_done:
             row = self._rows[delivery_id]
-            for index, entry in enumerate(self._log):
-                if entry.event is row.event:
-                    self._log[index] = Entry(row.carried, entry.destinations)
+            position = self._positions[row.event.id]
+            self._log[position] = Entry(row.carried, self._log[position].destinations)
         return is_done
 
 
@@ -832,6 +967,265 @@ class ForgetsEditsOnReplay(Mutant):
             row.payload = None
 
 
+class PrunesTooEarly(Mutant):
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        return super()._delivered_before(moment + timedelta(microseconds=1))
+
+
+class PrunesTheLatestFirst(Mutant):
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        return super()._delivered_before(moment)[::-1]
+
+
+class ForgetsWhatItPruned(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        pruned = await super().prune(retention, limit=limit)
+        self._pruned.clear()
+        return pruned
+
+
+class PrunesWithoutABound(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        return await super().prune(retention, limit=1_000_000)
+
+
+class CountsFromTheFirstSettlement(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        gone = list(rows)
+        before = dict(self._idle)
+        super()._remove(gone, at=at)
+        self._idle |= before
+
+
+class CountsFromWhateverWentLast(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        for row in list(rows):
+            self._idle.pop(self._positions[row.event.id], None)
+            super()._remove([row], at=at)
+
+
+class CountsFromTheFailureOfWhatWasDeleted(Mutant):
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        super()._remove(rows)
+
+
+class PrunesEventsWithDeadLetters(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        old = self._clock.now() - retention.events
+        for row in self._rows.values():
+            if row.is_dead_letter and row.changed_at <= old:
+                self._idle[self._positions[row.event.id]] = row.changed_at
+        kept, self._rows = (
+            self._rows,
+            {number: row for number, row in self._rows.items() if not row.is_dead_letter},
+        )
+        pruned = await super().prune(retention, limit=limit)
+        self._rows = {
+            number: row
+            for number, row in kept.items()
+            if number in self._rows or row.is_dead_letter
+        }
+        return pruned
+
+
+class ForgetsKeysWithTheirEvents(Mutant):
+    def _outlive(self, identity: Identity, since: datetime, *, expires: datetime) -> bool:
+        return super()._outlive(identity, since, expires=since)
+
+
+class NeverForgetsKeys(Mutant):
+    def _prune_keys(self, moment: datetime, *, limit: int) -> int:
+        return 0
+
+
+class KeepsUnroutedEventsForEver(Mutant):
+    def _insert(self, entry: Entry, *, now: datetime) -> None:
+        super()._insert(entry, now=now)
+        if not entry.destinations:
+            del self._idle[self._last_position]
+
+
+class PrunesUnresolvedDeadLetters(Mutant):
+    def _resolved_before(self, moment: datetime) -> list[Row]:
+        dead = [row for row in self._rows.values() if row.status is Status.FAILED]
+        return [row for row in dead if row.finished_at <= moment]
+
+
+class DiscardsWhatWasReplayed(Mutant):
+    async def discard(
+        self, letters: Sequence[Letter], *, actor: Actor, detail: str
+    ) -> Sequence[DeliveryId]:
+        current = [
+            Letter(event=row.event, delivery=row.delivery(None))
+            for row in self._found(one.delivery.id for one in letters)
+            if row.is_dead_letter
+        ]
+        return await super().discard(current, actor=actor, detail=detail)
+
+
+class DiscardsWhatWasEdited(Mutant):
+    def _is_as_read(self, row: Row, read: Delivery) -> bool:
+        return super()._is_as_read(row, msgspec.structs.replace(read, edits=row.edits))
+
+
+class HoardsWhatIsResolved(Mutant):
+    def _dead_letters_of(self, destination: str) -> list[Row]:
+        return [
+            row
+            for row in self._rows.values()
+            if row.status is Status.FAILED and row.destination == destination
+        ]
+
+
+class SharesTurns(Mutant):
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return True
+
+
+class KeepsTurnsForEver(Mutant):
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        return await super().take_watch(duty, worker, span=timedelta(days=9))
+
+
+class RestoresTwice(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        elsewhere = msgspec.structs.replace(letter.event, id=EventId(f"{letter.event.id} again"))
+        delivery = msgspec.structs.replace(letter.delivery, event_id=elsewhere.id)
+        known = super()._restore(letter, now=now)
+        return known or super()._restore(Letter(event=elsewhere, delivery=delivery), now=now)
+
+
+class LosesTheStoryOfALetter(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.cycles = ()
+        return row
+
+
+class RestoresWhatWasBeforeTheEdit(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.payload = None
+        return row
+
+
+class ForgetsHowOftenALetterWasReplayed(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.auto_replays = 0
+        return row
+
+
+class RestoresWithoutTheKey(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        for identity in self._identities(letter.event)[1:]:
+            self._known.pop(identity, None)
+        return row
+
+
+class RoutesToWhatWasRemoved(Mutant):
+    def _routes(self) -> Routes:
+        return Routes(self._routes_version, self._destinations.values())
+
+
+class RemovesWithoutANewVersion(Mutant):
+    async def unregister(self, destination: str, *, actor: Actor) -> bool:
+        version = self._routes_version
+        is_new = await super().unregister(destination, actor=actor)
+        self._routes_version = version
+        return is_new
+
+
+class MovesBeforeWhatIsInFlight(Mutant):
+    def _is_busy(self, destination: str, key: str | None) -> bool:
+        return False
+
+
+class MovesToTheEnd(Mutant):
+    def _move(self, row: Row, target: str) -> None:
+        super()._move(row, target)
+        self._rows[row.id] = self._rows.pop(row.id)
+
+
+class MovesWhatWasGivenAlready(Mutant):
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        return any(
+            row.event.id == entry.event.id
+            and row.destination == destination
+            and row.status is not Status.PENDING
+            for row in self._rows.values()
+        )
+
+
+class MovesAndForgetsWhereTo(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        if not instead_of:
+            super()._give(position, destination)
+
+
+class BackfillsWhatWasPruned(Mutant):
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        return any(
+            row.event.id == entry.event.id and row.destination == destination
+            for row in self._rows.values()
+        )
+
+
+class BackfillsAheadOfLiveWork(Mutant):
+    def _add(
+        self, position: int, destination: str, generation: str | None, *, now: datetime
+    ) -> Row:
+        row = super()._add(position, destination, generation, now=now)
+        row.priority = row.event.priority
+        return row
+
+
+class BackfillsAsFirstAttempts(Mutant):
+    def _add(
+        self, position: int, destination: str, generation: str | None, *, now: datetime
+    ) -> Row:
+        row = super()._add(position, destination, generation, now=now)
+        row.kind = Kind.FIRST
+        return row
+
+
+class BackfillsBehindWhatOvertook(Mutant):
+    def _is_overtaken(self, position: int, key: str | None, destination: Destination) -> bool:
+        return False
+
+
+class BackfillsWithoutCounting(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        if instead_of:
+            super()._give(position, destination, instead_of=instead_of)
+
+
+class CountsDueWorkBehindOthers(Mutant):
+    def _due_work(self, heads: Heads, *, now: datetime) -> tuple[DueWork, ...]:
+        behind = sum(self._behind(row, heads) is not None for row in self._rows.values())
+        return tuple(
+            msgspec.structs.replace(one, count=one.count + behind)
+            for one in super()._due_work(heads, now=now)
+        )
+
+
+class ForgetsWhatWorkersServe(Mutant):
+    async def heartbeat(
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
+    ) -> Sequence[Lease]:
+        self._serving.pop(worker, None)
+        return await super().heartbeat(worker, leases, lease=lease, serving=serving)
+
+
 class NeverWaits(Mutant):
     async def wait(self, *, at_most: timedelta) -> None:
         pass
@@ -846,6 +1240,10 @@ class SleepsThroughNews(Mutant):
     def _tell(self) -> None:
         super()._tell()
         self._has_news = False
+
+
+def _tokens(bucket: Bucket) -> float:
+    return bucket.tokens
 
 
 def _ignoring(filter_name: str, default: object = None) -> type[Mutant]:

@@ -142,7 +142,7 @@ def test_a_large_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     reader = apsw.Connection(str(path))
     reader.execute("BEGIN; SELECT * FROM redrive_events")
     writer = apsw.Connection(str(path))
-    writer.execute("INSERT INTO redrive_workers VALUES ('w1', 0)")
+    writer.execute("INSERT INTO redrive_workers (id, seen_at) VALUES ('w1', 0)")
 
     (finding,) = serious(check_up(path, now=NOW))
 

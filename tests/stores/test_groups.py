@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from redrive.model.delivery import Leased
 from redrive.model.outcome import Fault
 from redrive.model.settlement import Failed, FailureReason
 from redrive.policies.fingerprint import grouped
-from redrive.store import Settled
+from redrive.store import Claim, Settled
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing.conformance import MakeStore, World, an_event, entries
@@ -24,6 +25,10 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     }
     async with World.opened(makers[request.param], history=20) as world:
         yield world
+
+
+def in_publish_order(claim: Claim) -> list[Leased]:
+    return sorted(claim.deliveries, key=lambda one: one.lease.delivery_id)
 
 
 def a_fault(number: int) -> Fault:
@@ -50,7 +55,7 @@ async def test_ten_thousand_dead_letters_of_three_causes_are_three_groups(world:
                     reason=FailureReason.TERMINAL, fault=grouped(a_fault(number), "billing")
                 ),
             )
-            for number, leased in enumerate(claim.deliveries)
+            for number, leased in enumerate(in_publish_order(claim))
         ]
     )
 

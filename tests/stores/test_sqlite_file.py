@@ -21,6 +21,7 @@ from redrive.errors import (
     StoreUnavailableError,
     TransactionError,
 )
+from redrive.model.event import Event
 from redrive.model.limits import Breaker
 from redrive.model.settlement import Delivered
 from redrive.store import (
@@ -32,9 +33,9 @@ from redrive.store import (
     Selection,
     Settled,
 )
-from redrive.stores.sqlite import SqliteStore, claiming, schema
+from redrive.stores.sqlite import SqliteStore, accounts, claiming, ready, schema
 from redrive.stores.sqlite.connection import translated
-from redrive.testing.conformance.world import BILLING, OPERATOR, a_fault, an_event, entries
+from redrive.testing.conformance.world import OPERATOR, a_fault, an_event
 
 
 @asynccontextmanager
@@ -74,11 +75,9 @@ async def test_dead_letters_of_the_first_schema_can_be_replayed(
     with monkeypatch.context() as patch:
         patch.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:1])
         patch.setattr(schema, "LATEST", 1)
-        async with a_store(path) as store:
-            await store.register([BILLING])
-            events = [an_event({"n": number}) for number in range(3)]
-            await store.append(entries(*events), routes_version=1, all_or_nothing=True)
-    old = apsw.Connection(str(path))
+        old = apsw.Connection(str(path))
+        schema.migrate(old, name="old")
+    events = _fill(old)
     fault = msgspec.json.encode(a_fault()).decode()
     old.execute(
         "UPDATE redrive_deliveries SET status = 3, reason = 'terminal', settled_at = 1, "
@@ -171,11 +170,13 @@ async def test_a_file_of_the_first_schema_goes_on_with_its_work(
 
         assert len(settled) == 2
         assert gate.limits.breaker == Breaker(failures=7)
-        assert [(one.id, one.serving) for one in await store.workers()] == [("w1", None)]
+        workers = (await store.workload()).workers
+        assert [(one.id, one.serving) for one in workers] == [("w1", None)]
 
 
-def _fill(connection: apsw.Connection) -> None:
+def _fill(connection: apsw.Connection) -> list[Event[msgspec.Raw]]:
     """Leave work as the first release did: documents without the fields that came later."""
+    events = [an_event({"n": number}) for number in range(2)]
     limits = {"breaker": {"failures": 7}, "retry_rate": {"per_second": 100.0, "burst": 10.0}}
     destination = {"name": "billing", "patterns": ["order.*"], "order": "none", "limits": limits}
     connection.execute(
@@ -186,8 +187,7 @@ def _fill(connection: apsw.Connection) -> None:
         "INSERT INTO redrive_gates VALUES (1, ?)",
         ('{"breaker":{"type":"closed","in_a_row":2}}',),
     )
-    for _ in range(2):
-        event = an_event()
+    for event in events:
         connection.execute(
             "INSERT INTO redrive_events (id, type, destinations, document) VALUES (?, ?, ?, ?)",
             (event.id, event.type, '["billing"]', msgspec.json.encode(event).decode()),
@@ -197,6 +197,7 @@ def _fill(connection: apsw.Connection) -> None:
             "(position, destination, is_ready, priority, generation, due, enqueued_at) "
             "VALUES (last_insert_rowid(), 1, 1, 0, 'default', 0, 0)"
         )
+    return events
 
 
 async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
@@ -276,11 +277,11 @@ async def test_a_call_that_fails_is_undone_alone(tmp_path: Path) -> None:
     async with a_store(tmp_path / "redrive.db") as store:
 
         def good(connection: apsw.Connection) -> int:
-            connection.execute("INSERT INTO redrive_workers VALUES ('good', 1)")
+            connection.execute("INSERT INTO redrive_workers (id, seen_at) VALUES ('good', 1)")
             return connection.totalchanges()
 
         def bad(connection: apsw.Connection) -> int:
-            connection.execute("INSERT INTO redrive_workers VALUES ('bad', 1)")
+            connection.execute("INSERT INTO redrive_workers (id, seen_at) VALUES ('bad', 1)")
             raise ValueError("on purpose")
 
         results = await asyncio.gather(
@@ -332,8 +333,21 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
         statements: dict[str, Any] = {
             claiming._EARLIEST_WAITING: (),
             claiming._PROMOTE: (1, 1),
-            claiming._CANDIDATES: (1, "default", 0, 1, 10),
+            ready._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
+            accounts._NAMED: {"destination": 1, "tenants": "[]"},
+            ready._PROMOTE: {"destination": 1, "start": "", "most": 9, "turn": 3, "now": 1},
+            ready._SURVEY: {"destination": 1, "sorts": "[]", "tenant": ""},
+            ready._LINES: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},
+            ready._ONE_LINE: {
+                "destination": 1,
+                "generation": "default",
+                "kind": 0,
+                "tenant": "",
+                "now": 1,
+                "limit": 10,
+            },
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
+            claiming._MORE: {"destination": 1, "generations": "[]", "chosen": "[]", "now": 1},
             claiming._LEASE: ("w", 1, 0, 0, "[1]"),
             claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }

@@ -28,7 +28,12 @@ class Broken(MemoryStore):
         raise ZeroDivisionError
 
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         self.beats += 1
         if self.beats == 1:
@@ -63,8 +68,8 @@ async def test_a_heartbeat_that_stumbles_goes_on() -> None:
             observer=observer,
             on_progress=lambda: None,
         ),
+        serving=Serving((), ()),
         lease=timedelta(seconds=4),
-        serving=Serving(destinations=(), generations=()),
         clock=clock,
         observer=observer,
         on_missed=lambda: None,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redrive.store import Figures, LaneFigures
 
 __all__ = [
+    "Name",
     "list_breakers",
     "list_destinations",
     "list_lanes",
@@ -39,7 +40,10 @@ def list_destinations(*, store: Store = None, json: Json = False) -> None:
     """List destinations: their limits, and what holds them now."""
     figures, gates = in_session(survey, store=store)
     if json:
+        from redrive.policies.attention import orphans
+
         patterns = {one.name: one.patterns for one in figures.destinations}
+        orphaned = [one.name for one in orphans(figures)]
         print_json(
             {
                 "destinations": [
@@ -50,6 +54,7 @@ def list_destinations(*, store: Store = None, json: Json = False) -> None:
                         "gate": one.gate,
                         "hold": one.hold,
                         "until": one.until,
+                        "orphaned": one.destination in orphaned,
                     }
                     for one in gates
                 ]

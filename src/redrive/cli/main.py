@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from redrive.cli import admin, destinations, editing, inspect, replays
+from redrive.cli import (
+    admin,
+    destinations,
+    editing,
+    inspect,
+    keeping,
+    replays,
+    rerouting,
+    tenants,
+)
 from redrive.cli.options import Store
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 from redrive.cli.top import top
@@ -38,11 +47,13 @@ app = typer.Typer(
     epilog=_EPILOG,
     **_PLAIN,
 )
-dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve or delete them.", **_PLAIN)
+dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve, export them.", **_PLAIN)
 replay = typer.Typer(help="Replay many dead letters, one first; follow and steer it.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
-destination = typer.Typer(help="Look at destinations; pause and resume them.", **_PLAIN)
+destination = typer.Typer(help="Look at destinations; pause, remove or backfill them.", **_PLAIN)
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
+
+tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
 
 def _tell_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -73,6 +84,7 @@ def _options(
 @delivery.callback(invoke_without_command=True)
 @destination.callback(invoke_without_command=True)
 @breaker.callback(invoke_without_command=True)
+@tenant.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -87,9 +99,9 @@ def demo(
 
     Two worker processes bring its orders to two HTTP services on this machine, over a store in a
     temporary folder. A worker is killed, a service goes down and its breaker opens, it comes back
-    with a bug, and dead letters are replayed, first with a fix that does not work. In the end the
-    shop's receipts, the services' ledgers and the store are compared: the exit code is 0 only if
-    everything has arrived.
+    with a bug, and dead letters are replayed, first with a fix that does not work; one of them has
+    its payload corrected. In the end the shop's receipts, the services' ledgers and the store are
+    compared: the exit code is 0 only if everything has arrived.
     """
     from redrive.demo import run_demo
 
@@ -143,7 +155,9 @@ app.add_typer(replay, name="replay")
 app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
+app.add_typer(tenant, name="tenant")
 app.command()(inspect.audit)
+app.command()(keeping.prune)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)
@@ -153,6 +167,8 @@ dlq.command("replay")(admin.replay)
 dlq.command("edit")(editing.edit)
 dlq.command("resolve")(admin.resolve)
 dlq.command("delete")(admin.delete)
+dlq.command("export")(keeping.export)
+dlq.command("import")(keeping.import_letters)
 
 replay.command("plan")(replays.plan)
 replay.command("start")(replays.start)
@@ -172,10 +188,19 @@ destination.command("list")(destinations.list_destinations)
 destination.command("lanes")(destinations.list_lanes)
 destination.command("pause")(destinations.pause)
 destination.command("resume")(destinations.resume)
+destination.command("remove")(rerouting.remove)
+destination.command("move")(rerouting.move)
+destination.command("fail")(rerouting.fail)
+destination.command("delete")(rerouting.delete)
+destination.command("backfill")(rerouting.backfill)
 
 breaker.command("list")(destinations.list_breakers)
 breaker.command("open")(destinations.open_breaker)
 breaker.command("reset")(destinations.reset_breaker)
+
+tenant.command("list")(tenants.list_tenants)
+tenant.command("pause")(tenants.pause_tenant)
+tenant.command("resume")(tenants.resume_tenant)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

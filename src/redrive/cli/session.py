@@ -16,22 +16,29 @@ T = TypeVar("T")
 
 
 def in_session(
-    work: Callable[[Redrive], Awaitable[T]], *, store: str | None, creates: bool = False
+    work: Callable[[Redrive], Awaitable[T]],
+    *,
+    store: str | None,
+    creates: bool = False,
+    app: Redrive | None = None,
 ) -> T:
-    """Open the app of a store, do the work, close it; only with `creates` may the file be new."""
+    """Open the app of a store, do the work, close it; only with `creates` may the file be new.
+
+    An `app` of the user's own keeps its settings.
+    """
     import asyncio
 
     from redrive.app import Redrive
 
-    app = Redrive(store)
-    refuse_empty(app.settings.store, creates=creates)
+    opened = app or Redrive(store)
+    refuse_empty(opened.settings.store, creates=creates)
 
     async def session() -> T:
         try:
-            await app.open()
-            return await work(app)
+            await opened.open()
+            return await work(opened)
         finally:
-            await app.close()
+            await opened.close()
 
     return asyncio.run(session())
 

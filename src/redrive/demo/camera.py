@@ -54,6 +54,7 @@ class Camera:
         failed = sum(one.failed for one in figures.destinations)
         if failed != self._failed:
             self._causes, self._failed = tuple(await self._operations.groups()), failed
+        replays = await self._operations.replays(limit=1)
         now = self._pace.elapsed
         span = now - self._bucket_began
         if span >= _BUCKET_SECONDS:
@@ -72,6 +73,7 @@ class Camera:
             arrivals=self._service.per_second(until=now, seconds=_ARRIVAL_SECONDS),
             limit=self._limit,
             causes=self._causes,
+            replay=replays[0] if replays else None,
         )
         self._narrator.show(view)
         return view

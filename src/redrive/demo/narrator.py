@@ -10,9 +10,9 @@ import msgspec
 
 from redrive.demo.count import Count
 from redrive.model.gate import GateFigures
-from redrive.store import DestinationFigures, Group
+from redrive.store import DestinationFigures, Group, Replay
 
-__all__ = ["ACTS", "Narrator", "Scene", "View"]
+__all__ = ["ACTS", "Narrator", "Scene", "View", "spell_replay"]
 
 ACTS = ("orders", "kill -9", "an outage", "dead letters", "replay", "the count")
 
@@ -30,6 +30,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     `flows` are deliveries per second, the latest last; `arrivals` the requests that the warehouse
     has seen in each of the last seconds, by its own book, and `limit` what it should see at most.
+    `replay` is the latest replay of a group.
     """
 
     elapsed: float = 0.0
@@ -41,6 +42,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: tuple[int, ...] = ()
     limit: int = 0
     causes: tuple[Group, ...] = ()
+    replay: Replay | None = None
+
+
+def spell_replay(replay: Replay) -> str:
+    """Say in one line how far a replay has come."""
+    return (
+        f"replay {replay.id} {replay.state}: {replay.sent} of {replay.selected} sent, "
+        f"{replay.delivered} delivered, {replay.failed} failed again"
+    )
 
 
 class Narrator(Protocol):

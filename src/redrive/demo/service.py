@@ -87,7 +87,9 @@ class Warehouse(Service):
         self.knows_vouchers = True
 
     def refusal(self, order: dict[str, Any]) -> str:
-        """Refuse every order with a voucher while the release that runs has the bug."""
+        """Refuse what no release can read, and vouchers while the one that runs has the bug."""
+        if not isinstance(order.get("parcels", 1), int):
+            return f"parcels is {order['parcels']}, which is not a number"
         if "voucher" in order and not self.knows_vouchers:
             return f"voucher {order['voucher']} is not a number"
         return ""

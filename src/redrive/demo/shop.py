@@ -53,6 +53,10 @@ def make_app(plan: Plan) -> Redrive:
         generation="demo",
         generations=["demo"],
         history=20,
+        keep_delivered="1d",
+        keep_events="30d",
+        keep_idempotency="30d",
+        export_folder="",
     )
     patiently = Retry(
         max_attempts=30,
@@ -103,9 +107,12 @@ class Shop:
         async with self.app.transaction() as tx:
             tx.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY, total REAL NOT NULL)")
 
-    async def sell(self, number: int) -> None:
-        """Write an order and publish it in one transaction; a declined card undoes both."""
-        order: dict[str, object] = {"number": number, "total": 5 + number * 37 % 90}
+    async def sell(self, number: int, **details: object) -> bool:
+        """Write an order and publish it in one transaction; a declined card undoes both.
+
+        Tells whether it was sold.
+        """
+        order: dict[str, object] = {"number": number, "total": 5 + number * 37 % 90, **details}
         if number % 8 == 0:
             order["voucher"] = f"GIFT-{number}"
         try:
@@ -116,9 +123,10 @@ class Shop:
                 )
                 _charge_card(number)
         except _CardDeclinedError:
-            return
+            return False
         self.orders += 1
         self._note(receipt)
+        return True
 
     def _note(self, receipt: Receipt) -> None:
         self.wanted_by[receipt.event_id] = DESTINATIONS

@@ -5,11 +5,14 @@ from __future__ import annotations
 from redrive.maintenance.caretaker import Caretaker
 from redrive.maintenance.duties import expire, rescue, shed
 from redrive.maintenance.examiner import Examiner
+from redrive.maintenance.keeping import Housekeeper, Upkeep
 from redrive.maintenance.replays import advance_replays, start_scheduled
 
 __all__ = [
     "Caretaker",
     "Examiner",
+    "Housekeeper",
+    "Upkeep",
     "advance_replays",
     "expire",
     "rescue",

@@ -6,12 +6,14 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor
 from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue, shed
 from redrive.maintenance.examiner import Examiner
+from redrive.maintenance.keeping import Housekeeper
 from redrive.maintenance.replays import advance_replays, start_scheduled
 from redrive.model.delivery import Kind
 from redrive.observer import Observer
@@ -22,6 +24,8 @@ __all__ = ["Caretaker"]
 _LONGEST_REST_SECONDS = 1.0
 _RESTS_PER_LEASE = 3
 _LAST_ROUND_SECONDS = 5.0
+
+T = TypeVar("T")
 
 
 class Caretaker:
@@ -43,6 +47,7 @@ class Caretaker:
         executor: Executor,
         observer: Observer,
         on_store_lost: Callable[[StoreError], None],
+        housekeeper: Housekeeper | None = None,
     ) -> None:
         self.examiner = Examiner(
             store=store,
@@ -57,6 +62,7 @@ class Caretaker:
         self._clock = clock
         self._observer = observer
         self._on_store_lost = on_store_lost
+        self._housekeeper = housekeeper
         self._hearing = lease.total_seconds() / _RESTS_PER_LEASE
         self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
         self._looked_at = clock.now()
@@ -80,12 +86,11 @@ class Caretaker:
     async def run(self) -> None:
         """Do the duties until cancelled; a round that has begun is finished."""
         while True:
-            await _to_its_end(self._do_duties())
-            await self._rest_between()
+            await self._rest_between(await _to_its_end(self._do_duties()))
 
-    async def _rest_between(self) -> None:
+    async def _rest_between(self, rest: float) -> None:
         """Rest until the next round, but for replays that can go on."""
-        end = self._clock.monotonic() + self._rest
+        end = self._clock.monotonic() + rest
         while (left := end - self._clock.monotonic()) > 0:
             wait = min(left, max(0.0, self._next_step - self._clock.monotonic()))
             if not await wait_at_most(self._nudged, wait, self._clock) and wait == left:
@@ -130,7 +135,9 @@ class Caretaker:
             given_up += last
         return given_up
 
-    async def _do_duties(self) -> None:
+    async def _do_duties(self) -> float:
+        """Do each duty once, and return how long to rest."""
+        rest = self._rest
         try:
             while await expire(self._store, self._observer) >= MOST_AT_ONCE:
                 pass
@@ -140,10 +147,13 @@ class Caretaker:
                     await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
                 ):
                     pass
+            if self._housekeeper is not None:
+                rest = min(rest, await self._housekeeper.tidy())
         except StoreError as error:
             self._on_store_lost(error)
         else:
             await self.look_after_replays()
+        return rest
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""
@@ -154,10 +164,10 @@ class Caretaker:
         return elapsed - since >= self._hearing
 
 
-async def _to_its_end(duty: Coroutine[None, None, None]) -> None:
+async def _to_its_end(duty: Coroutine[None, None, T]) -> T:
     begun = asyncio.ensure_future(duty)
     try:
-        await asyncio.shield(begun)
+        return await asyncio.shield(begun)
     except asyncio.CancelledError:
         # What the store has done must be told, or no hook would ever hear of it.
         await asyncio.wait([begun], timeout=_LAST_ROUND_SECONDS)

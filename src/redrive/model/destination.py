@@ -8,9 +8,11 @@ from enum import StrEnum
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
 from redrive.model.pattern import check_pattern, matches
 from redrive.model.replay import AutoReplay
+from redrive.model.retention import Keep
 
 __all__ = ["Destination", "Order", "Routes", "check_destination_name"]
 
@@ -38,6 +40,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     order: Order = Order.NONE
     limits: Limits = Limits()
     auto_replay: AutoReplay | None = None
+    dead_letters: Keep | None = None
+    fairness: Fairness = Fairness()
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)

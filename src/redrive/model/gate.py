@@ -20,6 +20,7 @@ __all__ = [
     "Hold",
     "Open",
     "Pause",
+    "Rotation",
 ]
 
 
@@ -91,6 +92,21 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class Rotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the turns of a destination's tenants have got to.
+
+    `tenant` was served last, `left` is what is left of its turn, and it has had `in_a_row`. The
+    `round` grows each time the turns begin again from the front. If there is a `behind`, the next
+    turn is that of the one behind it. Events without a tenant are those of the tenant `""`.
+    """
+
+    tenant: str | None = None
+    left: int = 0
+    in_a_row: int = 0
+    round: int = 0
+    behind: str | None = None
+
+
 class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of one destination that all workers share.
 
@@ -110,6 +126,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reopened_at: datetime | None = None
     next_check: datetime | None = None
     check_until: datetime | None = None
+    rotation: Rotation = Rotation()
 
 
 class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,11 +23,16 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationOrphaned,
     DestinationPaused,
+    ExportFailed,
     Fact,
     HandlerStuck,
     HealthChecked,
+    HistoryPruned,
     LeasesLost,
+    LettersExported,
+    LettersNearLimit,
     Operated,
     Published,
     ReplayEnded,
@@ -43,6 +48,7 @@ from redrive.observer import (
     WorkerStopped,
     WorkerStopping,
     WorkerWedged,
+    WorkStranded,
 )
 from redrive.store import Replay
 
@@ -73,7 +79,7 @@ class LoggingObserver:
         self._logger: FilteringBoundLogger = logger or structlog.get_logger("redrive")
         self._clock = clock or SystemClock()
 
-    def notice(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one branch per fact
+    def notice(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
         log = self._logger.bind()
         match fact:
             case Published():
@@ -123,12 +129,26 @@ class LoggingObserver:
                 log.info("worker stopping", worker=worker, carrying=carrying)
             case WorkerStopped(worker=worker, released=released):
                 log.info("worker stopped", worker=worker, released=released)
+            case HistoryPruned(pruned=pruned):
+                log.debug("pruned", **msgspec.structs.asdict(pruned))
+            case LettersNearLimit(destination=destination, limit=limit):
+                log.warning("dead letters near limit", destination=destination, limit=limit)
+            case LettersExported(destination=destination, count=count, file=file):
+                log.warning(
+                    "dead letters exported", destination=destination, count=count, file=file
+                )
+            case ExportFailed(destination=destination, error=error):
+                log.error("export failed", destination=destination, error=error)
+            case WorkStranded(destination=destination, generation=generation, count=count):
+                log.warning("stranded", destination=destination, generation=generation, count=count)
+            case DestinationOrphaned(destination=destination, count=count):
+                log.warning("orphaned", destination=destination, count=count)
             case StoreLost(worker=worker, error=error):
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
             case Operated(action=action, by=by, why=why):
-                log.info("operated", action=action, by=by, why=why, **_operated(fact))
+                log.info("operated", action=action, by=by, why=why, **_changed(fact))
             case never:
                 assert_never(never)
 
@@ -331,6 +351,11 @@ def _operated(fact: Operated) -> dict[str, object]:
 
 def _leases(leases: Sequence[Lease]) -> dict[str, object]:
     return _ids([lease.delivery_id for lease in leases])
+
+
+def _changed(fact: Operated) -> dict[str, object]:
+    named = {"tenant": fact.tenant, "destination": fact.destination}
+    return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 
 
 def _ids(ids: Sequence[int]) -> dict[str, object]:

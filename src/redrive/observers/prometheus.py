@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import assert_never
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
-    GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
@@ -30,11 +29,16 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationOrphaned,
     DestinationPaused,
+    ExportFailed,
     Fact,
     HandlerStuck,
     HealthChecked,
+    HistoryPruned,
     LeasesLost,
+    LettersExported,
+    LettersNearLimit,
     Operated,
     Published,
     ReplayEnded,
@@ -50,13 +54,12 @@ from redrive.observer import (
     WorkerStopped,
     WorkerStopping,
     WorkerWedged,
+    WorkStranded,
 )
+from redrive.observers.gauges import OTHER, breaker_gauges, gauges
 from redrive.store import DestinationFigures, Figures
 
 __all__ = ["OTHER", "PrometheusObserver"]
-
-OTHER = "(other)"
-"""The label of all destinations beyond the limit; no destination can have this name."""
 
 _MOST_ACTIONS = 50
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -66,7 +69,6 @@ _STATES: dict[type[BreakerState], str] = {
     HalfOpen: "half_open",
     Open: "open",
 }
-_DEGREES: dict[type[BreakerState], int] = {Closed: 0, HalfOpen: 1, Open: 2}
 _RESULTS: dict[type[Settlement], str] = {
     Delivered: "delivered",
     RetryAt: "retry",
@@ -151,6 +153,19 @@ class PrometheusObserver:
             "redrive_replays_sent_total", "Dead letters that replays of many sent again."
         )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
+        self._pruned = _Counter(
+            "redrive_pruned_total", "What was kept long enough and removed.", "what"
+        )
+        self._exported = _Counter(
+            "redrive_dead_letters_exported_total",
+            "Dead letters over a limit, moved to a file.",
+            "destination",
+        )
+        self._export_failed = _Counter(
+            "redrive_export_failures_total",
+            "Times dead letters over a limit could not be exported.",
+            "destination",
+        )
 
     def notice(self, fact: Fact) -> None:
         with self._lock:
@@ -173,10 +188,10 @@ class PrometheusObserver:
         with self._lock:
             folded = () if figures is None else self._fold(figures)
             states = [(self._destinations.name(one.destination), one) for one in gates]
-        series = [*self.collect(), *_gauges(figures, folded), *_breakers(states)]
+        series = [*self.collect(), *gauges(figures, folded), *breaker_gauges(states)]
         return generate_latest(_Scrape(series))
 
-    def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one branch per fact
+    def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
         match fact:
             case Settlements():
                 self._count_settlements(fact)
@@ -220,6 +235,15 @@ class PrometheusObserver:
                 self._store_lost.add()
             case WorkerStarted(destinations=destinations):
                 self._begin(destinations)
+            case HistoryPruned(pruned=pruned):
+                for what in pruned.__struct_fields__:
+                    self._pruned.add(what, by=getattr(pruned, what))
+            case LettersExported(destination=destination, count=count):
+                self._exported.add(self._destinations.name(destination), by=count)
+            case ExportFailed(destination=destination):
+                self._export_failed.add(self._destinations.name(destination))
+            case LettersNearLimit() | WorkStranded() | DestinationOrphaned():
+                pass  # the store's figures tell it for as long as it lasts
             case WorkerStopping() | WorkerStopped() | WorkerWedged() | StoreBack():
                 pass
             case never:
@@ -319,57 +343,3 @@ def _verdict(recovery: Recovery) -> str:
             return "failed"
         case never:
             assert_never(never)
-
-
-def _gauges(
-    figures: Figures | None, folded: Iterable[tuple[str, DestinationFigures]]
-) -> Iterator[Metric]:
-    up = "Whether the store gave its figures for this scrape."
-    yield GaugeMetricFamily("redrive_store_up", up, value=figures is not None)
-    if figures is None:
-        return
-    counts: dict[tuple[str, ...], float] = {}
-    ages: dict[tuple[str, ...], float] = {}
-    in_flight = 0
-    for name, one in folded:
-        for status in ("pending", "in_flight", "delivered", "failed", "resolved"):
-            counts[name, status] = counts.get((name, status), 0) + getattr(one, status)
-        age = 0.0 if one.oldest_due is None else (figures.now - one.oldest_due).total_seconds()
-        ages[name,] = max(ages.get((name,), 0.0), age)
-        in_flight += one.in_flight
-    yield _gauge(
-        "redrive_deliveries", "Deliveries in the store.", ("destination", "status"), counts
-    )
-    yield _gauge(
-        "redrive_oldest_due_seconds",
-        "For how long the oldest delivery that could run has been due.",
-        ("destination",),
-        ages,
-    )
-    yield GaugeMetricFamily(
-        "redrive_workers", "Workers the store has heard of.", value=len(figures.workers)
-    )
-    yield GaugeMetricFamily("redrive_in_flight", "Deliveries under way.", value=in_flight)
-
-
-def _breakers(gates: Iterable[tuple[str, GateFigures]]) -> Iterator[Metric]:
-    """Show each breaker as one number: a label for the state would leave old series behind."""
-    values: dict[tuple[str, ...], float] = {}
-    for name, one in gates:
-        values[name,] = max(values.get((name,), 0), _DEGREES[type(one.gate.breaker)])
-    if values:
-        yield _gauge(
-            "redrive_breaker_state",
-            "0 while a breaker is closed, 1 half-open, 2 open.",
-            ("destination",),
-            values,
-        )
-
-
-def _gauge(
-    name: str, meaning: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
-) -> Metric:
-    family = GaugeMetricFamily(name, meaning, labels=labels)
-    for given, value in values.items():
-        family.add_metric(given, value)
-    return family

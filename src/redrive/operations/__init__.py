@@ -5,13 +5,23 @@ from __future__ import annotations
 from redrive.operations.acting import Acting
 from redrive.operations.editing import Editing
 from redrive.operations.gatekeeping import Gatekeeping
+from redrive.operations.keeping import Keeper, PrunePlan
 from redrive.operations.looking import Story
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
+from redrive.operations.rerouting import BackfillPlan, Rerouting
+from redrive.operations.tenants import Tenancy
 
-__all__ = ["AutomaticReplay", "Operations", "ReplayPlan", "Story"]
+__all__ = [
+    "AutomaticReplay",
+    "BackfillPlan",
+    "Operations",
+    "PrunePlan",
+    "ReplayPlan",
+    "Story",
+]
 
 
-class Operations(Editing, Acting, Replaying, Gatekeeping):
+class Operations(Editing, Acting, Replaying, Gatekeeping, Tenancy, Keeper, Rerouting):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

@@ -31,14 +31,14 @@ class Acting(Desk):
 
     async def delete(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
         """Remove dead letters for good; the reason is kept in the audit log."""
-        actor = with_reason(by, why, "delete")
+        actor = with_reason(by, why, "delete dead letters")
         return self._done(
             "delete", await (await self._to_change()).delete(known_ids(ids), actor=actor), actor
         )
 
     async def resolve(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
         """Mark dead letters as handled elsewhere; they stay, out of the way, with the reason."""
-        actor = with_reason(by, why, "resolve")
+        actor = with_reason(by, why, "resolve dead letters")
         return self._done(
             "resolve", await (await self._to_change()).resolve(known_ids(ids), actor=actor), actor
         )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from redrive.archive import Archive
 from redrive.errors import UsageError
+from redrive.executor import Executor, ThreadExecutor
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
+from redrive.model.retention import Retention
 from redrive.observer import Observer, Operated
 from redrive.store import Store
 
@@ -14,6 +17,7 @@ __all__ = ["MOST_PER_PAGE", "Desk", "check_limit", "known_ids", "with_reason"]
 
 MOST_PER_PAGE = 1_000
 _LARGEST_ID = 2**63 - 1
+_DEFAULT = Retention()
 
 
 class Desk:
@@ -26,7 +30,13 @@ class Desk:
         *,
         to_change: Callable[[], Awaitable[Store]] | None = None,
         payload_limit: int = 2**20,
+        retention: Retention = _DEFAULT,
+        archive: Archive | None = None,
+        executor: Executor | None = None,
     ) -> None:
+        self._retention = retention
+        self._archive = archive
+        self._executor = executor or ThreadExecutor()
         self._store = store
         self._to_change = to_change or store
         self._observer = observer
@@ -63,5 +73,5 @@ def known_ids(ids: Sequence[int]) -> list[DeliveryId]:
 def with_reason(by: str, why: str, action: str) -> Actor:
     """Return who acts, and insist on why."""
     if not why.strip():
-        raise UsageError(f"A reason is needed to {action} dead letters; say why.")
+        raise UsageError(f"A reason is needed to {action}; say why.")
     return Actor(by, why)

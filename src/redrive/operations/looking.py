@@ -148,7 +148,10 @@ class Looking(Desk):
             return ()
         store = await self._store()
         gates = {one.destination: one for one in await store.gates()}
-        return why_waiting(delivery, gates[delivery.destination], await store.workers())
+        gate = gates.get(delivery.destination)
+        if gate is None:  # it went meanwhile, with a destination that was removed
+            return ()
+        return why_waiting(delivery, gate, (await store.workload()).workers)
 
     async def _group_of(self, delivery: Delivery) -> Group | None:
         if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:

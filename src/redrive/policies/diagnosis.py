@@ -7,12 +7,10 @@ from datetime import timedelta
 
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures, Hold, Open
+from redrive.policies.attention import SILENT_AFTER, near_limit, orphans, stranded
 from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
 
 __all__ = ["NEGLECTED_AFTER", "SILENT_AFTER", "diagnose", "is_alive"]
-
-SILENT_AFTER = timedelta(minutes=1)
-"""A worker that was not heard of for this long is taken to be gone."""
 
 NEGLECTED_AFTER = timedelta(days=7)
 """A dead letter should not wait longer than this for a person."""
@@ -39,7 +37,10 @@ def diagnose(
         *_shut_gates(figures, gates),
         *_lateness(figures, gates),
         *_dead_letters(figures, is_neglected=is_neglected),
+        *_near_limits(figures),
         *_lanes(figures),
+        *_orphans(figures),
+        *_stranded(figures),
         *_unrouted(figures),
         *_clocks(figures),
     )
@@ -113,7 +114,12 @@ def _lateness(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Findin
     if not any(is_alive(worker, figures) for worker in figures.workers):
         return
     holds = {one.destination: one.hold for one in gates}
+    told = frozenset(
+        one.destination for one in stranded(figures.due, figures.workers, now=figures.now)
+    )
     for destination in figures.destinations:
+        if destination.name in told or destination.is_removed:
+            continue
         late = _lateness_of(destination, figures)
         hold = holds.get(destination.name)
         if late < _LATE_AFTER or hold in {Hold.PAUSED, Hold.BREAKER_OPEN}:
@@ -162,13 +168,53 @@ def _lanes(figures: Figures) -> Iterator[Finding]:
             )
 
 
+def _near_limits(figures: Figures) -> Iterator[Finding]:
+    for one in figures.destinations:
+        if one.keep is None:
+            continue
+        near = near_limit(one.keep, count=one.failed, oldest=one.oldest_failed, now=figures.now)
+        if near is not None:
+            yield Finding(
+                level=Level.WARNING,
+                what=f"{one.name} keeps its dead letters up to a limit, and is near it: {near}. "
+                "What is over it is exported to a file, the oldest first.",
+                advice=f"Look at them with: redrive dlq groups --destination {one.name}",
+            )
+
+
+def _orphans(figures: Figures) -> Iterator[Finding]:
+    for one in orphans(figures):
+        waiting = _counted(one.pending, "delivery", "deliveries")
+        why = "it was removed" if one.is_removed else "no live worker serves it"
+        yield Finding(
+            level=Level.WARNING,
+            what=f"{one.name} is orphaned: {waiting} held, because {why}.",
+            advice="Start a worker that declares it, or hand them on with: "
+            f"redrive destination move {one.name} …",
+        )
+
+
+def _stranded(figures: Figures) -> Iterator[Finding]:
+    orphaned = frozenset(one.name for one in orphans(figures))
+    for one in stranded(figures.due, figures.workers, now=figures.now):
+        if one.destination not in orphaned:
+            yield Finding(
+                level=Level.WARNING,
+                what=f"{_counted(one.count, 'delivery', 'deliveries')} to {one.destination} of "
+                f"generation {one.generation!r} due, and no live worker claims that generation.",
+                advice=f"Start a worker with: REDRIVE_GENERATIONS={one.generation} "
+                "redrive worker module:app",
+            )
+
+
 def _unrouted(figures: Figures) -> Iterator[Finding]:
     if figures.unrouted:
         yield Finding(
             level=Level.WARNING,
-            what=f"{_counted(figures.unrouted, 'event was', 'events were')} wanted by nobody; "
+            what=f"{_counted(figures.unrouted, 'event is', 'events are')} wanted by nobody; "
             "such events are in the log and go nowhere.",
-            advice="Was that meant? Destinations get the event types their patterns name.",
+            advice="Was that meant? Destinations get the event types their patterns name; one "
+            "that came later gets them with: redrive destination backfill NAME",
         )
 
 

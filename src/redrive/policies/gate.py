@@ -69,6 +69,11 @@ class Turnstile:
         self._held_first = 0
         self._paced = 0
 
+    def anew(self) -> Turnstile:
+        """Return the same turnstile before anybody passed it."""
+        total = self.left + sum(self._passed.values())
+        return Turnstile(self.gate, self._allowed, total=total, of_kind=self._of_kind)
+
     def lets(self, kind: Kind, *, was_held: bool) -> bool:
         """Let one delivery pass, if there is room for it.
 
@@ -87,6 +92,40 @@ class Turnstile:
         self._held_first += is_held
         self._paced += is_paced
         return True
+
+    @property
+    def fresh(self) -> int:
+        """How many fresh first attempts there are tokens for, room or not."""
+        return min(self._of_kind(Kind.FIRST), self._allowed.first)
+
+    @property
+    def holds_apart(self) -> bool:
+        """Whether first attempts that were held may have to wait while fresh ones pass."""
+        held = min(self._allowed.held_first, self._allowed.paced)
+        return self.gate.reopened_at is not None and held < self._allowed.first
+
+    def most(self, kind: Kind) -> int:
+        """Return how many of a kind may pass at most, whatever becomes of the others."""
+        paced = self._allowed.paced
+        tokens = {
+            Kind.FIRST: self._allowed.first + min(self._allowed.held_first, paced),
+            Kind.RETRY: min(self._allowed.retries, self._allowed.held_first, paced),
+            Kind.REPLAY: self._allowed.replays,
+        }
+        return min(self.left, self._of_kind(kind), tokens[kind])
+
+    def is_out(self, kind: Kind, *, was_held: bool) -> bool:
+        """Tell whether, room or not, no more of these may pass."""
+        is_held = was_held and kind is Kind.FIRST
+        is_paced = was_held or kind is Kind.RETRY
+        is_at_limit = self._passed[kind] >= self._of_kind(kind) or (
+            is_paced and self._paced >= self._allowed.paced
+        )
+        return is_at_limit or not self._has_token(kind, is_held=is_held)
+
+    def is_shut_for(self, kind: Kind) -> bool:
+        """Tell whether nothing of a kind may pass, whether it was held or not."""
+        return all(self.is_out(kind, was_held=held) for held in (False, True))
 
     def lets_first(self, count: int) -> int:
         """Let so many fresh first attempts pass, and return how many did."""

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Delivery, DeliveryId, Kind, Status
 from redrive.model.gate import GateFigures, Hold
-from redrive.policies.diagnosis import SILENT_AFTER
+from redrive.policies.attention import SILENT_AFTER
 from redrive.store import WorkerFigures
 
 __all__ = ["WaitReason", "Waiting", "why_waiting"]

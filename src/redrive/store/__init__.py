@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
 from redrive.store.gates import Gates, Report, Reported
+from redrive.store.keeping import Hoard, Keeping, LetterPage, Letters, Pruned, Restored
 from redrive.store.log import (
     Append,
     Appended,
@@ -26,14 +27,17 @@ from redrive.store.log import (
 from redrive.store.people import (
     Audit,
     DestinationFigures,
+    DueWork,
     Figures,
     Group,
     Inspection,
     Intervention,
     LaneFigures,
+    LetterFigures,
     Page,
     Query,
     WorkerFigures,
+    Workload,
 )
 from redrive.store.queue import (
     FORGOTTEN_AFTER,
@@ -61,15 +65,19 @@ from redrive.store.replays import (
     Selection,
     Survey,
 )
+from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
+from redrive.store.tenants import TenantFigures, Tenants
 
 __all__ = [
     "FORGOTTEN_AFTER",
+    "LOWEST_PRIORITY",
     "SCHEDULER",
     "Advance",
     "Allowance",
     "Append",
     "Appended",
     "Audit",
+    "Backfilled",
     "Blame",
     "Capabilities",
     "Checkup",
@@ -79,6 +87,7 @@ __all__ = [
     "DeliveryQueue",
     "DestinationFigures",
     "Due",
+    "DueWork",
     "Editing",
     "Entry",
     "EventLog",
@@ -86,14 +95,22 @@ __all__ = [
     "Finding",
     "Gates",
     "Group",
+    "Hoard",
     "Inspection",
     "Intervention",
+    "Keeping",
     "LaneFigures",
+    "LetterFigures",
+    "LetterPage",
+    "Letters",
     "Level",
+    "LogSlice",
     "LoggedEvent",
+    "Moved",
     "NewReplay",
     "Overdue",
     "Page",
+    "Pruned",
     "Query",
     "Registry",
     "Replay",
@@ -101,7 +118,9 @@ __all__ = [
     "Replays",
     "Report",
     "Reported",
+    "Rerouting",
     "Rescue",
+    "Restored",
     "RoutesChanged",
     "Schedule",
     "Selection",
@@ -110,7 +129,10 @@ __all__ = [
     "ShedBlame",
     "Store",
     "Survey",
+    "TenantFigures",
+    "Tenants",
     "WorkerFigures",
+    "Workload",
 ]
 
 
@@ -127,11 +149,15 @@ class Store(
     Registry,
     DeliveryQueue,
     Gates,
+    Tenants,
     Inspection,
     Intervention,
     Replays,
     Editing,
     Audit,
+    Keeping,
+    Letters,
+    Rerouting,
     Checkup,
     Protocol,
 ):

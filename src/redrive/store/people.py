@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.retention import Keep
 from redrive.model.settlement import FailureReason
 from redrive.store.queue import Blame, Serving
 
 __all__ = [
     "Audit",
     "DestinationFigures",
+    "DueWork",
     "Figures",
     "Group",
     "Inspection",
     "Intervention",
     "LaneFigures",
+    "LetterFigures",
     "Page",
     "Query",
     "WorkerFigures",
+    "Workload",
 ]
 
 
@@ -80,7 +84,10 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting` are the pending ones not due yet, and `retrying` those of them that failed before;
     `behind` are those behind another of their lane, and `due` those that could run now, but for
-    their gate. `failed` leaves out the `resolved`; `oldest_due` is of those that are `due`.
+    their gate. `failed` leaves out the `resolved`; `oldest_due` is of those that are `due`, and
+    `oldest_failed` is when the oldest unresolved dead letter failed. `pruned` arrived too, and
+    were removed since. `keep` is how many dead letters it keeps, if that is limited.
+    `is_removed` says that nothing is routed to it any more.
     """
 
     name: str
@@ -95,10 +102,14 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     resolved: int = 0
     oldest_due: datetime | None = None
+    pruned: int = 0
+    oldest_failed: datetime | None = None
+    keep: Keep | None = None
+    is_removed: bool = False
 
 
 class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that was heard of, and what it serves if it has said so."""
+    """A worker that was heard of; `serving` is `None` when it never said what it claims."""
 
     id: str
     seen_at: datetime
@@ -106,8 +117,49 @@ class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
     serving: Serving | None = None
 
 
+class DueWork(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries of one destination and generation are due and at no lane's end."""
+
+    destination: str
+    generation: str
+    count: int
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What is due, and who there is to claim it."""
+
+    now: datetime
+    due: tuple[DueWork, ...]
+    workers: tuple[WorkerFigures, ...]
+
+
+class LetterFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The unresolved dead letters of the whole store in numbers.
+
+    `lately` are those that failed within the last `span`; `by_tenant` are the ten tenants with the
+    most.
+    """
+
+    count: int = 0
+    oldest: datetime | None = None
+    lately: int = 0
+    span: timedelta = timedelta(minutes=5)
+    by_reason: tuple[tuple[FailureReason, int], ...] = ()
+    by_tenant: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def per_minute(self) -> float:
+        """How many joined them per minute of late."""
+        return self.lately * 60 / self.span.total_seconds()
+
+
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole system in numbers, counted in one consistent reading."""
+    """The whole system in numbers, counted in one consistent reading.
+
+    `unrouted` are the events of the log that no destination was ever given. `deleted` were
+    removed by people, `exported` to a file because there were too many, `pruned` because they had
+    arrived and been kept long enough, and so were `pruned_resolved` and `pruned_events`.
+    """
 
     now: datetime
     events: int
@@ -116,6 +168,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     deleted: int
     destinations: tuple[DestinationFigures, ...]
     workers: tuple[WorkerFigures, ...]
+    pruned: int = 0
+    pruned_resolved: int = 0
+    pruned_events: int = 0
+    exported: int = 0
+    due: tuple[DueWork, ...] = ()
+    letters: LetterFigures = LetterFigures()
 
 
 class LaneFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +208,8 @@ class Inspection(Protocol):
     async def figures(self) -> Figures:
         """Count everything."""
 
-    async def workers(self) -> Sequence[WorkerFigures]:
-        """Return the workers that were heard of, by their ids; far cheaper than `figures`."""
+    async def workload(self) -> Workload:
+        """Count what is due, and name the workers; cheap however long the history."""
 
 
 class Intervention(Protocol):

@@ -59,6 +59,17 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
         return self.total if own is None else min(self.total, own)
 
 
+class Serving(msgspec.Struct, frozen=True):
+    """What a worker claims: deliveries to these destinations, of these generations."""
+
+    destinations: tuple[str, ...]
+    generations: tuple[str, ...]
+
+    def covers(self, destination: str, generation: str) -> bool:
+        """Tell whether such a delivery would be claimed."""
+        return destination in self.destinations and generation in self.generations
+
+
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which work a worker asks for: at most `limit` in all, serving the allowances in turn.
 
@@ -99,13 +110,6 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     exchange: Exchange | None = None
 
 
-class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """Which deliveries a worker claims: of these destinations, in these generations."""
-
-    destinations: tuple[str, ...]
-    generations: tuple[str, ...]
-
-
 class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery whose lease ran out: what is needed to decide about it.
 
@@ -142,9 +146,10 @@ class DeliveryQueue(Protocol):
         """Lease due deliveries within the allowances; two calls never lease the same one.
 
         Never before its due time, past its deadline, of a foreign generation, behind another of
-        its lane, or above the allowance. Higher priority first, then publish order. The try is
-        recorded with the lease. A delivery with two crashes is a suspect: only a request with
-        `alone` leases it, one at a time.
+        its lane, or above the allowance. The tenants of a destination take turns; of one tenant
+        the higher priority goes first, then publish order. The try is recorded with the lease. A
+        delivery with two crashes is a suspect: only a request with `alone` leases it, one at a
+        time.
         """
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
@@ -160,15 +165,18 @@ class DeliveryQueue(Protocol):
         Returns the refused leases.
         """
 
-    async def announce(self, worker: str, serving: Serving) -> None:
-        """Tell that the worker lives, and what it claims; kept until it is forgotten."""
-
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         """Tell that the worker lives and extend its current leases; return the refused ones.
 
-        Forgets workers that have been silent for `FORGOTTEN_AFTER`.
+        `serving` is what it claims; once told, it is remembered until told otherwise, or until the
+        worker is forgotten. Forgets workers that have been silent for `FORGOTTEN_AFTER`.
         """
 
     async def retire(self, worker: str) -> None:

@@ -185,6 +185,7 @@ class Replays(Protocol):
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
         """Start what is due of the destinations that are replayed by themselves.
 
+        A destination that was removed is not, until it is registered again.
         A schedule counts from when it is first seen; a due time starts at most one replay,
         whoever calls. Nothing is started while the destination is paused, its breaker not closed,
         or its last automatic replay not over: it stays due. Letters that were sent in this way

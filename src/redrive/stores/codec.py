@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
     "attempts_from",
+    "body_digest",
     "carried",
     "cycles_from",
     "destination_from",
@@ -151,6 +153,12 @@ def read_cursor(cursor: str) -> tuple[int, int]:
 
 def _in_order(payload: msgspec.Raw) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
+
+
+def body_digest(event: Event[msgspec.Raw]) -> str:
+    """Return what two events have in common exactly when they say the same."""
+    body = (event.type, event.key, event.tenant, msgspec.Raw(_in_order(event.payload)))
+    return hashlib.sha256(_encoder.encode(body)).hexdigest()
 
 
 def is_same_body(one: Event[msgspec.Raw], other: Event[msgspec.Raw]) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from redrive.errors import not_found
 from redrive.model.audit import Actor
 from redrive.model.destination import Destination, Order
+from redrive.model.fairness import Fairness
 from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, HalfOpen, Open, Pause
 from redrive.model.limits import Limits
 from redrive.policies import gate as policy
@@ -47,6 +48,10 @@ class GateBook:
     def limits(self, destination: str) -> Limits:
         """Return what is kept to at the gate."""
         return self._destinations[destination].limits
+
+    def fairness(self, destination: str) -> Fairness:
+        """Return how its tenants share a destination."""
+        return self._destinations[destination].fairness
 
     def blocks(self, destination: str) -> bool:
         """Tell whether a dead letter of one key holds all others."""

@@ -21,6 +21,7 @@ from redrive.model.duration import Duration, duration
 from redrive.model.event import Event
 from redrive.model.pattern import matches
 from redrive.operations import Operations
+from redrive.operations.desk import MOST_PER_PAGE
 from redrive.pipeline.publish import open_transaction
 from redrive.policies.payload import encode_payload
 from redrive.store import Page, Query, Store
@@ -219,6 +220,8 @@ class Kit:
         instants += [
             one.next_at for one in await self.operations.schedules() if one.destination in dead
         ]
+        tenants = await self.operations.tenants(limit=MOST_PER_PAGE)
+        instants += [one.until for one in tenants if one.pending]
         return min((one for one in instants if one is not None and one > now), default=None)
 
     def _look(self, question: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:

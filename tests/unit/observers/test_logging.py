@@ -31,11 +31,16 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DestinationOrphaned,
     DestinationPaused,
+    ExportFailed,
     Fact,
     HandlerStuck,
     HealthChecked,
+    HistoryPruned,
     LeasesLost,
+    LettersExported,
+    LettersNearLimit,
     Operated,
     Published,
     ReplayEnded,
@@ -51,9 +56,10 @@ from redrive.observer import (
     WorkerStopped,
     WorkerStopping,
     WorkerWedged,
+    WorkStranded,
 )
 from redrive.observers.logging import LoggingObserver, configure_logging
-from redrive.store import Overdue, Query, Replay
+from redrive.store import Overdue, Pruned, Query, Replay
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import an_event
 
@@ -213,6 +219,20 @@ FACTS: list[tuple[Fact, str, str]] = [
     ),
     (WorkerStopping(worker="w1", carrying=3), "info", "worker stopping"),
     (WorkerStopped(worker="w1", released=1), "info", "worker stopped"),
+    (HistoryPruned(pruned=Pruned(delivered=3)), "debug", "pruned"),
+    (
+        LettersNearLimit(destination="billing", limit="80 of 100"),
+        "warning",
+        "dead letters near limit",
+    ),
+    (
+        LettersExported(destination="billing", count=3, file="billing.jsonl"),
+        "warning",
+        "dead letters exported",
+    ),
+    (ExportFailed(destination="billing", error="disk full"), "error", "export failed"),
+    (WorkStranded(destination="billing", generation="blue", count=3), "warning", "stranded"),
+    (DestinationOrphaned(destination="billing", count=3), "warning", "orphaned"),
     (StoreLost(worker="w1", error="disk full"), "error", "store lost"),
     (StoreBack(worker="w1"), "info", "store back"),
     (

@@ -27,7 +27,9 @@ from redrive.testing import FakeClock, Kit
 from tests.unit.observers.test_logging import CARD, EVENT, FACTS, LEASED
 
 NOW = FakeClock().now()
-LABELS = {"state", "action", "destination", "le", "reason", "result", "status", "verdict"}
+LABELS = {
+    *("state", "action", "destination", "le", "reason", "result", "status", "verdict", "what"),
+}
 
 
 class Readings:

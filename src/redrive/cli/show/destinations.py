@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -22,9 +22,10 @@ from redrive.model.gate import (
     Open,
 )
 from redrive.model.limits import Breaker, Limits
+from redrive.policies.attention import orphans, stranded
 from redrive.store import DestinationFigures, Figures, LaneFigures
 
-__all__ = ["breakers", "changed", "destinations", "held", "lanes"]
+__all__ = ["breakers", "changed", "destinations", "held", "lanes", "neglect"]
 
 _NONE = "No destination yet; a worker registers those of its app when it starts."
 _SHUT = (Hold.PAUSED, Hold.BLOCKED, Hold.BREAKER_OPEN, Hold.PROBING, Hold.SLOWED)
@@ -36,10 +37,11 @@ def destinations(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Ren
         yield Text(_NONE)
         return
     known = {one.name: one for one in figures.destinations}
+    neglected = neglect(figures)
     table = _table("Destination", "Breaker", "Held", last="Limits")
     for one in gates:
         table.add_row(
-            _name(one, known.get(one.destination)),
+            _name(one, known.get(one.destination), neglected.get(one.destination, "")),
             _state(one),
             _hold(one, known.get(one.destination), now=figures.now),
             _limits(one, now=figures.now),
@@ -111,10 +113,22 @@ def _table(*columns: str, last: str) -> Table:
     return table
 
 
-def _name(gate: GateFigures, destination: DestinationFigures | None) -> Text:
+def neglect(figures: Figures) -> Mapping[str, str]:
+    """Say of which destinations, or of which of their generations, nobody takes the work."""
+    said = {one.name: "orphaned" for one in orphans(figures)}
+    for one in stranded(figures.due, figures.workers, now=figures.now):
+        if one.destination not in said:
+            said[one.destination] = f"stranded: {safe(one.generation)}"
+    return said
+
+
+def _name(gate: GateFigures, destination: DestinationFigures | None, neglected: str) -> Text:
     text = Text(safe(gate.destination))
     if destination is not None:
-        text.append(f"\n{safe(', '.join(destination.patterns))}", style="dim")
+        wanted = "removed" if destination.is_removed else safe(", ".join(destination.patterns))
+        text.append(f"\n{wanted}", style="dim")
+    if neglected:
+        text.append(f"\n{neglected}", style="yellow")
     return text
 
 

@@ -17,10 +17,10 @@ from redrive.model.replay import ReplayState
 from redrive.operations import AutomaticReplay, ReplayPlan
 from redrive.store import Query, Replay
 
-__all__ = ["difference", "plan", "replay", "replays", "started"]
+__all__ = ["REPLAY_STYLES", "difference", "plan", "replay", "replays", "started"]
 
 _NOTABLE = timedelta(seconds=1)
-_STYLES = {
+REPLAY_STYLES = {
     ReplayState.RUNNING: "cyan",
     ReplayState.PAUSED: "yellow",
     ReplayState.STOPPED: "red",
@@ -74,7 +74,9 @@ def started(begun: Replay) -> Iterator[RenderableType]:
 def replay(one: Replay, *, now: datetime) -> Iterator[RenderableType]:
     """Show one replay, how far it has come, and what may be done."""
     yield Text.assemble(
-        (f"Replay {one.id}: ", "bold"), (one.state, f"bold {_STYLES[one.state]}"), _because(one)
+        (f"Replay {one.id}: ", "bold"),
+        (one.state, f"bold {REPLAY_STYLES[one.state]}"),
+        _because(one),
     )
     yield ""
     table = _grid()
@@ -136,7 +138,7 @@ def replays(
         for one in found:
             table.add_row(
                 str(one.id),
-                Text(one.state, style=_STYLES[one.state]),
+                Text(one.state, style=REPLAY_STYLES[one.state]),
                 f"{one.delivered:,}/{one.selected - one.skipped:,}",
                 short(one.failed),
                 ago(one.started_at, now),

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from redrive.cli.show.destinations import held
+from redrive.cli.show.destinations import held, neglect
 from redrive.cli.show.findings import attention
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.model.duration import rough_duration
@@ -20,6 +20,7 @@ from redrive.store import DestinationFigures, Figures
 __all__ = ["status"]
 
 _MOST_WORKERS = 10
+_MOST_TENANTS = 3
 
 
 class _Column(NamedTuple):
@@ -36,7 +37,7 @@ _COLUMNS = (
     _Column("Waiting", lambda one: one.waiting, is_optional=True),
     _Column("Behind", lambda one: one.behind, is_optional=True),
     _Column("In\nflight", lambda one: one.in_flight),
-    _Column("Delivered", lambda one: one.delivered),
+    _Column("Delivered", lambda one: one.delivered + one.pruned),
     _Column("Failed", lambda one: one.failed, style="red"),
     _Column("Resolved", lambda one: one.resolved, is_optional=True),
 )
@@ -55,6 +56,8 @@ def status(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Renderabl
         yield Text("No worker is running.")
     yield ""
     yield Text(_totals(figures), style="dim")
+    if figures.letters.count:
+        yield Text(_letters(figures), style="dim")
     yield ""
     yield attention(diagnose(figures, gates))
 
@@ -71,23 +74,26 @@ def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Table:
     for column in columns:
         table.add_column(column.heading, justify="right", no_wrap=True)
     table.add_column("Oldest\ndue", justify="right", no_wrap=True)
+    neglected = neglect(figures)
     for one in figures.destinations:
         counts = [(column.count(one), column.style) for column in columns]
         late = None if one.oldest_due is None else rough_duration(figures.now - one.oldest_due)
         table.add_row(
-            _name(one, gates.get(one.name)),
+            _name(one, gates.get(one.name), neglected.get(one.name, "")),
             *(Text(short(count), style=style if count else "dim") for count, style in counts),
             Text("-", style="dim") if late is None else late,
         )
     return table
 
 
-def _name(destination: DestinationFigures, gate: GateFigures | None) -> Text:
+def _name(destination: DestinationFigures, gate: GateFigures | None, neglected: str) -> Text:
     text = Text(safe(destination.name))
     hold = held(gate, destination)
-    if hold:
-        waits = f", {short(destination.due)} held" if destination.due else ""
-        text.append(f"\n  {hold}{waits}", style="yellow")
+    if hold and destination.due:
+        hold += f", {short(destination.due)} held"
+    for word in (hold, neglected):
+        if word:
+            text.append(f"\n  {word}", style="yellow")
     return text
 
 
@@ -106,12 +112,30 @@ def _workers(figures: Figures) -> Table:
     return table
 
 
+def _letters(figures: Figures) -> str:
+    letters = figures.letters
+    parts = [counted(letters.count, "dead letter")]
+    if letters.oldest is not None:
+        parts.append(f"the oldest {ago(letters.oldest, figures.now)}")
+    if letters.lately:
+        parts.append(f"{letters.per_minute:.1f} per minute")
+    parts += [f"{reason} {count:,}" for reason, count in letters.by_reason]
+    if letters.by_tenant:
+        tenants = letters.by_tenant[:_MOST_TENANTS]
+        parts.append("tenants " + ", ".join(f"{safe(name)} {count:,}" for name, count in tenants))
+    return " · ".join(parts)
+
+
 def _totals(figures: Figures) -> str:
     parts = [counted(figures.events, "event")]
+    if figures.pruned_events:
+        parts.append(f"{figures.pruned_events:,} more pruned")
     if figures.unrouted:
         parts.append(f"{figures.unrouted:,} unrouted")
     if figures.deleted:
         parts.append(f"{counted(figures.deleted, 'delivery', 'deliveries')} deleted")
+    if figures.exported:
+        parts.append(f"{counted(figures.exported, 'dead letter')} exported")
     if figures.refused_settlements:
         parts.append(f"{counted(figures.refused_settlements, 'late settlement')} refused")
     return " · ".join(parts)

@@ -9,6 +9,7 @@ from redrive.cli.session import refuse_empty
 from redrive.cli.show.top.panels import LETTER_GROUPS, STOPPED_LANES
 from redrive.cli.show.top.view import Reading
 from redrive.config import parse_store
+from redrive.model.replay import ReplayState
 from redrive.store import Figures, Group, LaneFigures
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Lookout"]
 
 _LOOK_AGAIN = timedelta(seconds=10)
+_LATEST_REPLAYS = 20
+_GOING_ON = (ReplayState.RUNNING, ReplayState.PAUSED, ReplayState.STOPPED)
 _Failures = tuple[tuple[str, int, int], ...]
 
 
@@ -61,7 +64,14 @@ class Lookout:
                 else ()
             )
             self._failures, self._looked_at = failures, figures.now
-        return Reading(figures=figures, gates=gates, groups=self._groups, lanes=self._lanes)
+        latest = await operations.replays(limit=_LATEST_REPLAYS)
+        return Reading(
+            figures=figures,
+            gates=gates,
+            groups=self._groups,
+            lanes=self._lanes,
+            replays=tuple(one for one in latest if one.state in _GOING_ON),
+        )
 
     def _is_old(self, figures: Figures, failures: _Failures) -> bool:
         return (

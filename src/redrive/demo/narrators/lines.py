@@ -8,9 +8,9 @@ from typing import Self, TextIO
 
 from redrive.cli.show.top.holds import reasons
 from redrive.demo.count import Count
-from redrive.demo.narrator import ACTS, Scene, View
+from redrive.demo.narrator import ACTS, Scene, View, spell_replay
 from redrive.model.gate import Closed
-from redrive.store import DestinationFigures, Group
+from redrive.store import DestinationFigures, Group, Replay
 
 __all__ = ["Lines"]
 
@@ -26,6 +26,7 @@ class Lines:
         self._act = 0
         self._second = 0
         self._causes: tuple[Group, ...] = ()
+        self._replay: Replay | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -62,6 +63,9 @@ class Lines:
         self._second = int(view.elapsed)
         states = ", ".join(_state(one) for one in view.destinations)
         self._write(f"  {self._second:3d} s  delivered: {states}", *_at_the_warehouse(view))
+        if view.replay is not None and view.replay != self._replay:
+            self._replay = view.replay
+            self._write(f"         {spell_replay(view.replay)}")
         if [one.id for one in view.causes] != [one.id for one in self._causes]:
             self._causes = view.causes
             self._write(

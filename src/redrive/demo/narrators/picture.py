@@ -17,7 +17,7 @@ from rich.text import Text
 from redrive.cli.show.spark import chart, sparkline
 from redrive.cli.show.top.holds import light, reasons
 from redrive.demo.count import Count
-from redrive.demo.narrator import ACTS, Scene, View
+from redrive.demo.narrator import ACTS, Scene, View, spell_replay
 from redrive.model.gate import Closed
 
 __all__ = ["Picture", "can_show_picture"]
@@ -224,6 +224,8 @@ def _causes(view: View) -> Panel:
         line,
         title="dead letters by cause",
         title_align="left",
+        subtitle=None if view.replay is None else Text(spell_replay(view.replay)),
+        subtitle_align="right",
         border_style="red" if view.causes else "dim",
     )
 

@@ -6,15 +6,23 @@ from collections.abc import Sequence
 
 from redrive.clock import Clock
 from redrive.store import Capabilities, Finding, Level
-from redrive.stores.memory.inspection import MemoryInspection
-from redrive.stores.memory.log import MemoryEventLog, MemoryRegistry
+from redrive.stores.memory.keeping import MemoryKeeping, MemoryLetters
+from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.queue import MemoryQueue
 from redrive.stores.memory.replays import MemoryReplays
+from redrive.stores.memory.rerouting import MemoryRerouting
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryEventLog, MemoryRegistry, MemoryQueue, MemoryInspection, MemoryReplays):
+class MemoryStore(
+    MemoryKeeping,
+    MemoryLetters,
+    MemoryRerouting,
+    MemoryRegistry,
+    MemoryQueue,
+    MemoryReplays,
+):
     """The store contract in plain Python.
 
     Any thread and any event loop may use it. Each delivery keeps the last `history` attempts of

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from redrive.errors import not_found
-from redrive.model.audit import REDRIVE, Actor, AuditEntry
+from redrive.model.audit import REDRIVE, Actor
 from redrive.model.delivery import Status
 from redrive.model.destination import Order
-from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause
+from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause, Rotation
 from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
@@ -35,7 +37,8 @@ class MemoryGates(Tables):
                 changes += _changes(one.destination, before.breaker, after.breaker)
                 if after.pause is not before.pause:
                     paused.append(one.destination)
-                    self._note(one.destination, "pause", Actor(REDRIVE, one.pause), now=now)
+                    actor = Actor(REDRIVE, one.pause)
+                    self._note("pause", actor, now=now, count=1, detail=one.destination)
             if changes:
                 self._tell()
             return Reported(changes=tuple(changes), paused=tuple(paused))
@@ -55,7 +58,7 @@ class MemoryGates(Tables):
         with self._lock:
             now = self._clock.now()
             figures = []
-            for name in sorted(self._destinations):
+            for name in self._listed():
                 gate, passage = self._passage(name, now)
                 figures.append(
                     GateFigures(
@@ -78,7 +81,7 @@ class MemoryGates(Tables):
                 return False
             pause = Pause(by=actor.by, why=actor.why, at=now)
             self._gates[destination] = policy.paused(gate, pause)
-            self._note(destination, "pause", actor, now=now)
+            self._note("pause", actor, now=now, count=1, detail=destination)
             return True
 
     async def resume(self, destination: str, *, actor: Actor) -> bool:
@@ -88,7 +91,7 @@ class MemoryGates(Tables):
             if gate.pause is None:
                 return False
             self._gates[destination] = policy.resumed(gate, now=now)
-            self._note(destination, "resume", actor, now=now)
+            self._note("resume", actor, now=now, count=1, detail=destination)
             return True
 
     async def open_breaker(
@@ -110,23 +113,8 @@ class MemoryGates(Tables):
     ) -> BreakerChange:
         before = self._gate(destination)
         self._gates[destination] = policy.with_breaker(before, state, now=now)
-        self._note(destination, action, actor, now=now)
+        self._note(action, actor, now=now, count=1, detail=destination)
         return BreakerChange(destination=destination, before=before.breaker, after=state)
-
-    def _note(self, destination: str, action: str, actor: Actor, *, now: datetime) -> None:
-        self._audit.append(
-            AuditEntry(
-                id=len(self._audit) + 1,
-                at=now,
-                by=actor.by,
-                why=actor.why,
-                action=action,
-                count=1,
-                deliveries=(),
-                detail=destination,
-            )
-        )
-        self._tell()
 
     def _gate(self, destination: str) -> Gate:
         if destination not in self._destinations:
@@ -171,13 +159,15 @@ class MemoryGates(Tables):
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
         self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
-        if passage.again_at is not None:
-            self._gates_open_at.append(passage.again_at)
         return policy.Turnstile(gate, passage, total=allowance.total, of_kind=allowance.of)
 
     def _leave(self, destination: str, turnstile: policy.Turnstile, now: datetime) -> None:
         limits = self._destinations[destination].limits
         self._gates[destination] = turnstile.charged(limits, now=now)
+
+    def _turn_on(self, destination: str, rotation: Rotation) -> None:
+        gate = self._gate(destination)
+        self._gates[destination] = msgspec.structs.replace(gate, rotation=rotation)
 
 
 def _changes(destination: str, before: BreakerState, after: BreakerState) -> list[BreakerChange]:

@@ -13,12 +13,15 @@ from redrive.model.destination import Destination
 from redrive.model.pattern import matches
 from redrive.store import (
     DestinationFigures,
+    DueWork,
     Figures,
     Group,
     LaneFigures,
+    LetterFigures,
     Page,
     Query,
     WorkerFigures,
+    Workload,
 )
 from redrive.stores.codec import micros, read_cursor, write_cursor
 from redrive.stores.memory.row import Row
@@ -28,6 +31,7 @@ __all__ = ["MemoryInspection", "fits"]
 
 Place = tuple[int, int]
 _TOP_TENANTS = 3
+_MOST_TENANTS = 10
 
 
 class MemoryInspection(Tables):
@@ -88,21 +92,28 @@ class MemoryInspection(Tables):
             return Figures(
                 now=now,
                 events=len(self._log),
-                unrouted=sum(not entry.destinations for entry in self._log),
+                unrouted=sum(not entry.destinations for entry in self._log.values()),
                 refused_settlements=self._refused_settlements,
                 deleted=self._deleted,
                 destinations=tuple(
-                    self._count(destination, heads, now=now)
-                    for _, destination in sorted(self._destinations.items())
+                    self._count(self._destinations[name], heads, now=now) for name in self._listed()
                 ),
-                workers=self._known_workers(),
+                workers=self._worker_figures(),
+                pruned=self._pruned.total(),
+                pruned_resolved=self._pruned_resolved,
+                pruned_events=self._pruned_events,
+                exported=self._exported,
+                due=self._due_work(heads, now=now),
+                letters=self._letter_figures(now),
             )
 
-    async def workers(self) -> Sequence[WorkerFigures]:
+    async def workload(self) -> Workload:
         with self._lock:
-            return self._known_workers()
+            now = self._clock.now()
+            due = self._due_work(self._heads(), now=now)
+            return Workload(now=now, due=due, workers=self._worker_figures())
 
-    def _known_workers(self) -> tuple[WorkerFigures, ...]:
+    def _worker_figures(self) -> tuple[WorkerFigures, ...]:
         return tuple(
             WorkerFigures(
                 id=worker,
@@ -111,6 +122,31 @@ class MemoryInspection(Tables):
                 serving=self._serving.get(worker),
             )
             for worker, seen_at in sorted(self._workers.items())
+        )
+
+    def _due_work(self, heads: Heads, *, now: datetime) -> tuple[DueWork, ...]:
+        counts = Counter(
+            (row.destination, row.generation)
+            for row in self._rows.values()
+            if row.status is Status.PENDING and row.is_due(now) and self._behind(row, heads) is None
+        )
+        return tuple(
+            DueWork(destination=destination, generation=generation, count=count)
+            for (destination, generation), count in sorted(counts.items())
+        )
+
+    def _letter_figures(self, now: datetime) -> LetterFigures:
+        dead = [row for row in self._rows.values() if row.is_dead_letter]
+        span = LetterFigures().span
+        reasons = Counter(row.reason for row in dead if row.reason is not None)
+        tenants = Counter(row.event.tenant for row in dead if row.event.tenant is not None)
+        return LetterFigures(
+            count=len(dead),
+            oldest=min((row.changed_at for row in dead), default=None),
+            lately=sum(row.changed_at > now - span for row in dead),
+            span=span,
+            by_reason=tuple(sorted(reasons.items(), key=_most_first)),
+            by_tenant=tuple(sorted(tenants.items(), key=_most_first)[:_MOST_TENANTS]),
         )
 
     def _cut(
@@ -145,6 +181,12 @@ class MemoryInspection(Tables):
             failed=sum(row.is_dead_letter for row in failed),
             resolved=sum(not row.is_dead_letter for row in failed),
             oldest_due=min(startable, default=None),
+            pruned=self._pruned[destination.name],
+            oldest_failed=min(
+                (row.changed_at for row in failed if row.is_dead_letter), default=None
+            ),
+            keep=destination.dead_letters,
+            is_removed=destination.name in self._removed,
         )
 
 

@@ -30,11 +30,11 @@ class MemoryIntervention(Tables):
 
     async def delete(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
         with self._lock:
+            now = self._clock.now()
             rows = [row for row in self._found(ids) if row.status is Status.FAILED]
-            for row in rows:
-                del self._rows[row.id]
+            self._remove(rows, at=now)
             self._deleted += len(rows)
-            return self._conclude("delete", rows, actor, now=self._clock.now())
+            return self._conclude("delete", rows, actor, now=now)
 
     async def resolve(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
         with self._lock:
@@ -103,20 +103,5 @@ class MemoryIntervention(Tables):
         """Write the audit entry, wake who waits, and return the ids that changed."""
         changed = tuple(row.id for row in rows)
         if changed:
-            self._record(
-                AuditEntry(
-                    id=len(self._audit) + 1,
-                    at=now,
-                    by=actor.by,
-                    why=actor.why,
-                    action=action,
-                    count=len(changed),
-                    deliveries=changed,
-                    detail=detail,
-                )
-            )
-            self._tell()
+            self._note(action, actor, now=now, ids=changed, detail=detail)
         return changed
-
-    def _record(self, entry: AuditEntry) -> None:
-        self._audit.append(entry)

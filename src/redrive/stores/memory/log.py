@@ -55,7 +55,9 @@ class MemoryEventLog(Tables):
         with self._lock:
             return tuple(
                 LoggedEvent(position, entry.event)
-                for position, entry in islice(enumerate(self._log, start=1), after, after + limit)
+                for position, entry in islice(
+                    ((one, entry) for one, entry in self._log.items() if one > after), limit
+                )
             )
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
@@ -69,7 +71,7 @@ class MemoryEventLog(Tables):
     def _check_destinations(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             for name in entry.destinations:
-                if name not in self._destinations:
+                if name not in self._destinations or name in self._removed:
                     raise UsageError(
                         f"The destination {name!r} is not registered in this store; "
                         "register it before publishing to it."
@@ -108,8 +110,9 @@ class MemoryEventLog(Tables):
 
     def _insert(self, entry: Entry, *, now: datetime) -> None:
         event = entry.event
-        self._log.append(entry)
-        self._known |= dict.fromkeys(self._identities(event), entry)
+        self._log_event(entry)
+        if not entry.destinations:
+            self._idle[self._last_position] = now
         for destination in entry.destinations:
             self._last_delivery_id += 1
             row = Row(
@@ -124,6 +127,26 @@ class MemoryEventLog(Tables):
             )
             self._rows[row.id] = row
 
+    def _log_event(self, entry: Entry) -> None:
+        self._last_position += 1
+        self._log[self._last_position] = entry
+        self._positions[entry.event.id] = self._last_position
+        for identity in self._identities(entry.event):
+            known = self._known.setdefault(identity, entry)
+            if identity in self._outlived and known.event.id == entry.event.id:
+                del self._outlived[identity]
+                self._known[identity] = entry
+
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        """Note that an event was given to one more destination, or to another one."""
+        before = self._log[position]
+        names = {*before.destinations, destination} - {instead_of}
+        entry = Entry(before.event, tuple(sorted(names)))
+        self._log[position] = entry
+        for identity in self._identities(entry.event):
+            if self._known.get(identity) is before:
+                self._known[identity] = entry
+
 
 class MemoryRegistry(Tables):
     """`Registry` over the tables."""
@@ -131,10 +154,14 @@ class MemoryRegistry(Tables):
     async def register(self, destinations: Sequence[Destination]) -> Routes:
         with self._lock:
             changed = {
-                one.name: one for one in destinations if self._destinations.get(one.name) != one
+                one.name: one
+                for one in destinations
+                if self._destinations.get(one.name) != one or one.name in self._removed
             }
             if changed:
                 self._destinations |= changed
+                for name in changed:
+                    self._removed.pop(name, None)
                 self._routes_version += 1
             return self._routes()
 
@@ -143,4 +170,5 @@ class MemoryRegistry(Tables):
             return self._routes()
 
     def _routes(self) -> Routes:
-        return Routes(self._routes_version, self._destinations.values())
+        routed = [one for one in self._destinations.values() if one.name not in self._removed]
+        return Routes(self._routes_version, routed)

@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from redrive.clock import wait_at_most
-from redrive.model.delivery import Delivery, Lease, Status
+from redrive.model.delivery import Delivery, Kind, Lease, Status
 from redrive.model.gate import Gate
 from redrive.model.settlement import (
     Delivered,
@@ -20,6 +20,7 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
+from redrive.policies.fairness import Share, in_turn, serve
 from redrive.policies.gate import Turnstile
 from redrive.store import (
     FORGOTTEN_AFTER,
@@ -33,14 +34,14 @@ from redrive.store import (
     Settled,
     ShedBlame,
 )
-from redrive.stores.memory.gates import MemoryGates
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
+from redrive.stores.memory.tenants import MemoryTenants
 
 __all__ = ["MemoryQueue"]
 
 
-class MemoryQueue(MemoryGates):
+class MemoryQueue(MemoryTenants):
     """`DeliveryQueue` over the tables."""
 
     async def claim(self, request: ClaimRequest) -> Claim:
@@ -73,7 +74,7 @@ class MemoryQueue(MemoryGates):
                     )
                     for row in chosen
                 ),
-                next_due=min(later + (gates_open_at if ready else []), default=None),
+                next_due=min(later + gates_open_at, default=None),
                 suspects=len(suspects) - (len(chosen) if request.alone else 0),
                 changes=changes,
             )
@@ -107,22 +108,23 @@ class MemoryQueue(MemoryGates):
                 self._tell()
             return refused
 
-    async def announce(self, worker: str, serving: Serving) -> None:
-        with self._lock:
-            self._workers[worker] = self._clock.now()
-            self._serving[worker] = serving
-
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         with self._lock:
             now = self._clock.now()
             self._workers[worker] = now
+            if serving is not None:
+                self._serving[worker] = serving
             for silent in [
                 one for one, seen_at in self._workers.items() if seen_at < now - FORGOTTEN_AFTER
             ]:
-                del self._workers[silent]
-                self._serving.pop(silent, None)
+                self._forget(silent)
             refused = []
             for one in leases:
                 row = self._current(one, now)
@@ -134,8 +136,12 @@ class MemoryQueue(MemoryGates):
 
     async def retire(self, worker: str) -> None:
         with self._lock:
-            self._workers.pop(worker, None)
-            self._serving.pop(worker, None)
+            self._forget(worker)
+
+    def _forget(self, worker: str) -> None:
+        self._workers.pop(worker, None)
+        self._serving.pop(worker, None)
+        self._watches = {duty: turn for duty, turn in self._watches.items() if turn[0] != worker}
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         with self._lock:
@@ -258,7 +264,10 @@ class MemoryQueue(MemoryGates):
         )
 
     def _would_pass(self, row: Row, allowance: Allowance) -> bool:
-        gate, passage = self._passage(row.destination, self._clock.now())
+        now = self._clock.now()
+        gate, passage = self._passage(row.destination, now)
+        if not self._tokens(row.destination, _tenant(row), now):
+            return False
         turnstile = Turnstile(gate, passage, total=1, of_kind=allowance.of)
         return turnstile.lets(row.kind, was_held=_was_held(row, gate))
 
@@ -267,14 +276,34 @@ class MemoryQueue(MemoryGates):
             return []
         now = self._clock.now()
         turnstile = self._enter(allowance, now)
-        chosen = [
-            row
-            for row in sorted(rows, key=_precedence)
-            if row.destination == allowance.destination
-            and turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate))
-        ]
+        own = [row for row in rows if row.destination == allowance.destination]
+        serving = self._serve(own, turnstile, now)
+        if turnstile.again_at is not None and len(serving.chosen) < len(own):
+            self._gates_open_at.append(turnstile.again_at)
         self._leave(allowance.destination, turnstile, now)
-        return chosen
+        self._keep_account(allowance.destination, serving, now)
+        return list(serving.chosen)
+
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        """Deal out what the turnstile lets through among the tenants of one destination."""
+        work: dict[str, list[Row]] = {}
+        closed = {kind for kind in Kind if turnstile.is_shut_for(kind)}
+        for row in sorted(rows, key=_precedence):
+            if row.kind not in closed:  # who has only such work does not count
+                work.setdefault(_tenant(row), []).append(row)
+        rotation = turnstile.gate.rotation
+        lines = [
+            self._line(row.destination, tenant, work[tenant], now)
+            for tenant in in_turn(work, rotation)
+            for row in work[tenant][:1]
+        ]
+        return serve(
+            lines,
+            rotation,
+            room=turnstile.left,
+            lets=lambda row: turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate)),
+            is_out=lambda row: turnstile.is_out(row.kind, was_held=_was_held(row, turnstile.gate)),
+        )
 
     def _current(self, lease: Lease, now: datetime) -> Row | None:
         row = self._rows.get(lease.delivery_id)
@@ -336,6 +365,10 @@ class MemoryQueue(MemoryGates):
 
 def _was_held(row: Row, gate: Gate) -> bool:
     return gate.reopened_at is not None and row.due <= gate.reopened_at
+
+
+def _tenant(row: Row) -> str:
+    return row.event.tenant or ""
 
 
 def _precedence(row: Row) -> tuple[int, int]:

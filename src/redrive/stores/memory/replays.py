@@ -9,7 +9,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.edit import Change, Edit
@@ -118,7 +118,7 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             started = []
             for name, destination in sorted(self._destinations.items()):
                 schedule = destination.auto_replay
-                if schedule is None:
+                if schedule is None or name in self._removed:
                     continue
                 since = self._schedules.setdefault(name, now)
                 if not due(schedule, since, now) or not self._is_free(destination):
@@ -135,7 +135,9 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             return [
                 Schedule(destination=name, auto_replay=one.auto_replay, since=self._schedules[name])
                 for name, one in sorted(self._destinations.items())
-                if one.auto_replay is not None and name in self._schedules
+                if one.auto_replay is not None
+                and name in self._schedules
+                and name not in self._removed
             ]
 
     async def edit(
@@ -349,19 +351,7 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
     def _note_replay(
         self, action: str, replay: Replay, actor: Actor, *, now: datetime, count: int = 1
     ) -> None:
-        self._record(
-            AuditEntry(
-                id=len(self._audit) + 1,
-                at=now,
-                by=actor.by,
-                why=actor.why,
-                action=action,
-                count=count,
-                deliveries=(),
-                detail=str(replay.id),
-            )
-        )
-        self._tell()
+        self._note(action, actor, now=now, count=count, detail=str(replay.id))
 
 
 def _largest(names: Iterable[T]) -> tuple[tuple[T, int], ...]:

@@ -112,6 +112,11 @@ class Row:
         """When it was settled, or, until then, when it was enqueued."""
         return self.settled_at or self.enqueued_at
 
+    @property
+    def finished_at(self) -> datetime:
+        """When it was resolved or, without that, settled."""
+        return self.changed_at if self.resolution is None else self.resolution.at
+
     def is_due(self, now: datetime) -> bool:
         return self.due <= now
 
@@ -189,6 +194,11 @@ class Row:
         self.due = requeued.when
         self.crashes = requeued.crashes
         self.last_crash_at = requeued.last_crash_at
+
+    def give_up(self) -> None:
+        """Tell the replay that sent it, if it goes before it was settled."""
+        if self.sender is not None and self.status in (Status.PENDING, Status.IN_FLIGHT):
+            self.sender.count(failed=1)
 
     def condemn(self, reason: FailureReason, fault: Fault, *, now: datetime) -> None:
         self.fail(reason, fault, now=now)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from redrive.clock import Clock
-from redrive.model.audit import AuditEntry
+from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
-from redrive.model.gate import BreakerChange, Gate
+from redrive.model.event import EventId
+from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
 from redrive.store import Entry, Serving
 from redrive.stores.memory.row import Record, Row
 
-__all__ = ["Heads", "Identity", "Lane", "Tables", "Waiter"]
+__all__ = ["Heads", "Identity", "Lane", "Tables", "TenantPast", "Waiter"]
 
 
 class Lane(NamedTuple):
@@ -40,6 +44,16 @@ class Waiter(NamedTuple):
     news: asyncio.Event
 
 
+class TenantPast(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of one tenant at one destination."""
+
+    bucket: Bucket = Bucket()
+    served_at: datetime
+    round: int
+    processed: int
+    consecutive: int
+
+
 class Tables:
     """The state of a memory store. Public methods hold the lock; the others expect it held."""
 
@@ -47,17 +61,27 @@ class Tables:
         self._clock = clock
         self._history = history
         self._lock = threading.Lock()
-        self._log: list[Entry] = []
+        self._log: dict[int, Entry] = {}
+        self._last_position = 0
+        self._positions: dict[EventId, int] = {}
+        self._idle: dict[int, datetime] = {}
         self._known: dict[Identity, Entry] = {}
+        self._outlived: dict[Identity, datetime] = {}
         self._destinations: dict[str, Destination] = {}
+        self._removed: dict[str, datetime] = {}
         self._routes_version = 0
         self._rows: dict[DeliveryId, Row] = {}
         self._last_delivery_id = 0
         self._workers: dict[str, datetime] = {}
         self._serving: dict[str, Serving] = {}
+        self._watches: dict[str, tuple[str, datetime]] = {}
         self._audit: list[AuditEntry] = []
         self._refused_settlements = 0
         self._deleted = 0
+        self._exported = 0
+        self._pruned: Counter[str] = Counter()
+        self._pruned_resolved = 0
+        self._pruned_events = 0
         self._waiters: list[Waiter] = []
         self._has_news = False
         self._gates: dict[str, Gate] = {}
@@ -65,6 +89,8 @@ class Tables:
         self._gates_open_at: list[datetime] = []
         self._replays: dict[int, Record] = {}
         self._schedules: dict[str, datetime] = {}
+        self._tenants: dict[tuple[str, str], TenantPast] = {}
+        self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order
@@ -93,8 +119,55 @@ class Tables:
             return None
         return heads[lane]
 
+    def _listed(self) -> list[str]:
+        """Return the destinations there are, and those removed that still have deliveries."""
+        left = frozenset(row.destination for row in self._rows.values())
+        return [
+            one for one in sorted(self._destinations) if one not in self._removed or one in left
+        ]
+
     def _found(self, ids: Iterable[DeliveryId]) -> list[Row]:
         return [self._rows[one] for one in dict.fromkeys(ids) if one in self._rows]
+
+    def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
+        """Let rows go; an event is idle from then on when the last of its rows has gone.
+
+        `at` is when they were settled, unless they know that better themselves.
+        """
+        for row in rows:
+            row.give_up()
+            del self._rows[row.id]
+            position = self._positions[row.event.id]
+            settled_at = at or row.finished_at
+            self._idle[position] = max(settled_at, self._idle.get(position, settled_at))
+
+    def _note(
+        self,
+        action: str,
+        actor: Actor,
+        *,
+        now: datetime,
+        ids: Sequence[DeliveryId] = (),
+        count: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """Write the audit entry of an act, and wake who waits."""
+        self._record(
+            AuditEntry(
+                id=len(self._audit) + 1,
+                at=now,
+                by=actor.by,
+                why=actor.why,
+                action=action,
+                count=len(ids) if count is None else count,
+                deliveries=tuple(ids),
+                detail=detail,
+            )
+        )
+        self._tell()
+
+    def _record(self, entry: AuditEntry) -> None:
+        self._audit.append(entry)
 
     def _tell(self) -> None:
         """Wake everybody who waits for work, and whoever claimed last before they wait."""

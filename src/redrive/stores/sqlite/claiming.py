@@ -7,21 +7,24 @@ to win the interpreter's lock from the handlers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import apsw
 import msgspec
 
-from redrive.model.delivery import SUSPECT_AFTER, Kind, Leased
+from redrive.model.delivery import SUSPECT_AFTER, Leased
+from redrive.policies.fairness import Line, Share, serve
 from redrive.policies.gate import Turnstile
-from redrive.store import Allowance, Claim, ClaimRequest
+from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.sqlite.accounts import TenantState, keep_account, tenant_states
 from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.sqlite.ready import KINDS, Candidate
+from redrive.stores.sqlite.turns import Turns
 
-__all__ = ["KINDS", "claim", "see_worker"]
+__all__ = ["claim", "see_worker"]
 
-KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
-_FIRST = KINDS.index(Kind.FIRST)
 _MOST_PROMOTED = 2_000
 
 _EARLIEST_WAITING = """
@@ -33,24 +36,25 @@ UPDATE redrive_deliveries SET is_ready = 1 WHERE id IN (
     ORDER BY due LIMIT ?
 )
 """
-_CANDIDATES = """
-SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
-    SELECT priority, id, kind, due, destination FROM redrive_deliveries
-    WHERE destination = ? AND generation = ? AND kind = ?
-      AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
-      AND (deadline IS NULL OR deadline > ?)
-    ORDER BY priority DESC, id LIMIT ?
-)
-"""
 _SUSPECTS = """
-SELECT json_group_array(json_array(-priority, id, kind, due, destination)) FROM (
-    SELECT priority, id, kind, due, destination FROM redrive_deliveries
+SELECT json_group_array(
+    json_array(-priority, id, kind, due, destination, ifnull(tenant, ''))
+) FROM (
+    SELECT priority, id, kind, due, destination, tenant FROM redrive_deliveries
     WHERE destination IN (SELECT value FROM json_each(?))
       AND generation IN (SELECT value FROM json_each(?))
       AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes >= 2
       AND (deadline IS NULL OR deadline > ?)
     ORDER BY priority DESC, id LIMIT 100
 )
+"""
+_MORE = """
+SELECT 1 FROM redrive_deliveries
+WHERE destination = +:destination AND generation IN (SELECT value FROM json_each(:generations))
+  AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
+  AND (deadline IS NULL OR deadline > +:now)
+  AND id NOT IN (SELECT value FROM json_each(:chosen))
+LIMIT 1
 """
 _NEXT_DUE = """
 SELECT due FROM redrive_deliveries
@@ -80,18 +84,7 @@ CROSS JOIN redrive_destinations t ON t.id = d.destination
 """
 """Each row is a `Leased` as JSON, in the order of its fields."""
 
-
-class _Candidate(msgspec.Struct, array_like=True, frozen=True, order=True):
-    """A delivery that may be claimed; they sort by priority, then in publish order."""
-
-    precedence: int
-    id: int
-    kind: int
-    due: int
-    destination: int
-
-
-_candidates = msgspec.json.Decoder(list[_Candidate])
+_candidates = msgspec.json.Decoder(list[Candidate])
 # Instants come as seconds with six decimals, which only a decoder that is not strict reads.
 _leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
 
@@ -100,10 +93,12 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     """Carry out `DeliveryQueue.claim`."""
     moment = micros(now)
     earliest = connection.execute(_EARLIEST_WAITING).get
+    is_flooded = False
     if earliest is not None and earliest <= moment:
         connection.execute(_PROMOTE, (moment, _MOST_PROMOTED))
+        is_flooded = connection.changes() == _MOST_PROMOTED
     keeper = Gatekeeper(connection, now=now)
-    turn = _Turn(connection, keeper, request, now=now)
+    turn = _Turn(connection, keeper, request, is_flooded=is_flooded, now=now)
     suspects = turn.suspects()
     chosen = turn.choose_suspect(suspects) if request.alone else turn.choose()
     deliveries = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
@@ -125,11 +120,13 @@ class _Turn:
         keeper: Gatekeeper,
         request: ClaimRequest,
         *,
+        is_flooded: bool,
         now: datetime,
     ) -> None:
         self._connection = connection
         self._keeper = keeper
         self._request = request
+        self._is_flooded = is_flooded
         self._now = now
         self._moment = micros(now)
         self._allowances = {
@@ -138,7 +135,7 @@ class _Turn:
         self._names = {number: name for name, number in keeper.numbers.items()}
         self._opening: list[datetime] = []
 
-    def suspects(self) -> list[_Candidate]:
+    def suspects(self) -> list[Candidate]:
         """Return the deliveries that may only run alone, if their gate lets them through now."""
         startable = [
             self._keeper.numbers[name] for name, one in self._allowances.items() if one.total > 0
@@ -149,30 +146,50 @@ class _Turn:
                 (json_text(startable), json_text(self._request.generations), self._moment),
             ).get
         )
-        return [
-            one
-            for one in found
-            if _passing(self._turnstile(self._names[one.destination], total=1), [one])
-        ]
+        return [one for one in found if self._may_start_alone(one)]
 
-    def choose_suspect(self, suspects: list[_Candidate]) -> dict[str, list[int]]:
-        """Return the first suspect, and charge its gate."""
-        for one in suspects[:1]:
-            name = self._names[one.destination]
-            return {name: self._charge(name, self._turnstile(name, total=1), [one])}
-        return {}
+    def choose_suspect(self, suspects: list[Candidate]) -> dict[str, list[int]]:
+        """Return the first suspect, and charge its gate and its tenant."""
+        if not suspects:
+            return {}
+        one = suspects[0]
+        name = self._names[one.destination]
+        turnstile = self._turnstile(name, total=1)
+        line = Line(
+            tenant=one.tenant,
+            turn=self._keeper.fairness(name).turn_of(one.tenant),
+            work=[one],
+            tokens=self._tokens(one),
+        )
+        serving = serve(
+            [line],
+            turnstile.gate.rotation,
+            room=1,
+            lets=lambda one: turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile)),
+        )
+        return {name: self._charge(name, turnstile, serving, self._states(one))}
 
     def choose(self) -> dict[str, list[int]]:
-        """Return what may start, by destination: higher priority first, then publish order."""
+        """Return what may start, by destination: tenants in turn, each by priority and age."""
         chosen: dict[str, list[int]] = {}
         left = self._request.limit
         for name, allowance in self._allowances.items():
             total = allowance.total if left is None else min(allowance.total, left)
             if total <= 0:
                 continue
-            turnstile = self._turnstile(name, total=total)
-            found = self._candidates(name, allowance, most=max(1, turnstile.left))
-            chosen[name] = self._charge(name, turnstile, found)
+            turns = Turns(
+                self._connection,
+                self._keeper.numbers[name],
+                self._keeper.fairness(name),
+                generations=self._request.generations,
+                turnstile=self._turnstile(name, total=total),
+                is_flooded=self._is_flooded,
+                now=self._now,
+            )
+            serving = turns.serve()
+            if turns.again_at is not None:
+                self._opening.append(turns.again_at)
+            chosen[name] = self._charge(name, turns.turnstile, serving, turns.states())
             if left is not None:
                 left -= len(chosen[name])
         return chosen
@@ -190,37 +207,53 @@ class _Turn:
         of_kind = self._allowances[name].of
         return Turnstile(self._keeper.gate(name), passage, total=total, of_kind=of_kind)
 
-    def _charge(self, name: str, turnstile: Turnstile, found: list[_Candidate]) -> list[int]:
-        """Return the ids of those that pass the gate, and charge it for them."""
-        chosen = _passing(turnstile, found)
-        if turnstile.again_at is not None and len(chosen) < len(found):
+    def _charge(
+        self,
+        name: str,
+        turnstile: Turnstile,
+        serving: Share[Candidate],
+        states: Mapping[str, TenantState],
+    ) -> list[int]:
+        """Return the ids of those who were served, and charge gate and tenants for them."""
+        if turnstile.again_at is not None and self._has_more(name, serving.chosen):
             self._opening.append(turnstile.again_at)
-        self._keeper.put(name, turnstile.charged(self._keeper.limits(name), now=self._now))
-        return [one.id for one in chosen]
+        gate = turnstile.charged(self._keeper.limits(name), now=self._now)
+        if serving.rotation != gate.rotation:
+            gate = msgspec.structs.replace(gate, rotation=serving.rotation)
+        self._keeper.put(name, gate)
+        number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
+        keep_account(self._connection, number, fairness, serving.served, states, now=self._now)
+        return [one.id for one in serving.chosen]
 
-    def _candidates(self, name: str, allowance: Allowance, *, most: int) -> list[_Candidate]:
-        found: list[_Candidate] = []
-        for number, kind in enumerate(KINDS):
-            limit = min(allowance.of(kind), most)
-            if limit <= 0:
-                continue
-            for generation in self._request.generations:
-                found += _candidates.decode(
-                    self._connection.execute(
-                        _CANDIDATES,
-                        (self._keeper.numbers[name], generation, number, self._moment, limit),
-                    ).get
-                )
-        found.sort()
-        return found
+    def _has_more(self, name: str, chosen: Sequence[Candidate]) -> bool:
+        """Tell whether something is due beside what was chosen."""
+        found = self._connection.execute(
+            _MORE,
+            {
+                "destination": self._keeper.numbers[name],
+                "generations": json_text(self._request.generations),
+                "chosen": json_text([one.id for one in chosen]),
+                "now": self._moment,
+            },
+        ).get
+        return found is not None
+
+    def _may_start_alone(self, one: Candidate) -> bool:
+        turnstile = self._turnstile(self._names[one.destination], total=1)
+        is_let = turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile))
+        return is_let and self._tokens(one) > 0
+
+    def _tokens(self, one: Candidate) -> int:
+        fairness = self._keeper.fairness(self._names[one.destination])
+        return self._states(one)[one.tenant].affordable(fairness, now=self._now)
+
+    def _states(self, one: Candidate) -> dict[str, TenantState]:
+        return tenant_states(self._connection, one.destination, [one.tenant])
 
 
-def _passing(turnstile: Turnstile, found: list[_Candidate]) -> list[_Candidate]:
+def _was_held(one: Candidate, turnstile: Turnstile) -> bool:
     reopened_at = turnstile.gate.reopened_at
-    held_until = 0 if reopened_at is None else micros(reopened_at)
-    if all(one.kind == _FIRST and one.due > held_until for one in found):
-        return found[: turnstile.lets_first(len(found))]
-    return [one for one in found if turnstile.lets(KINDS[one.kind], was_held=one.due <= held_until)]
+    return reopened_at is not None and one.due <= micros(reopened_at)
 
 
 def _lease(

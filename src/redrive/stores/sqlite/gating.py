@@ -38,6 +38,10 @@ SELECT count(*), ifnull(sum(breaker_generation = ?), 0) FROM redrive_deliveries
 WHERE status = 1 AND lease_until > ? AND destination = ?
 """
 
+_LISTED = """
+SELECT name FROM redrive_destinations t WHERE removed_at IS NULL
+   OR EXISTS (SELECT 1 FROM redrive_deliveries d WHERE d.destination = t.id) ORDER BY name
+"""
 _BLOCKED = """
 SELECT 1 FROM redrive_deliveries
 WHERE destination = ? AND lane IS NOT NULL AND status = 3 AND resolution IS NULL LIMIT 1
@@ -126,7 +130,7 @@ def begin_check(
 def figures(connection: apsw.Connection, *, now: datetime) -> Sequence[GateFigures]:
     """Carry out `Gates.gates`."""
     keeper = Gatekeeper(connection, now=now)
-    return [keeper.figures(name, keeper.passage(name)) for name in sorted(keeper.numbers)]
+    return [keeper.figures(name, keeper.passage(name)) for (name,) in rows(connection, _LISTED)]
 
 
 def pause(connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime) -> bool:

@@ -1,9 +1,8 @@
-"""Looking into the SQLite store: lists, one delivery, and the figures."""
+"""Looking into the SQLite store: lists, one delivery, groups and lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import apsw
@@ -11,16 +10,7 @@ import msgspec
 
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
-from redrive.store import (
-    DestinationFigures,
-    Figures,
-    Group,
-    LaneFigures,
-    Page,
-    Query,
-    Serving,
-    WorkerFigures,
-)
+from redrive.store import Group, LaneFigures, Page, Query
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
@@ -35,20 +25,17 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.sqlite.claiming import KINDS
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.log import count, read_routes
+from redrive.stores.sqlite.ready import KINDS
 
 __all__ = [
     "STATUSES",
     "conditions_of",
-    "figures",
     "find",
     "find_deliveries",
     "find_delivery",
     "groups",
     "lanes",
-    "workers",
 ]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
@@ -145,15 +132,6 @@ JOIN redrive_destinations t ON t.id = d.destination
 LEFT JOIN top ON top.group_id = g.group_id
 ORDER BY g.letters DESC, g.last_seen DESC, g.group_id
 """
-_COUNT = """
-SELECT destination,
-       sum(status = 0), sum(status = 0 AND due > :now), sum(status = 0 AND due > :now AND kind = 1),
-       sum(status = 0 AND is_behind), sum(status = 0 AND NOT is_behind AND due <= :now),
-       sum(status = 1), sum(status = 2), sum(status = 3 AND resolution IS NULL),
-       sum(status = 3 AND resolution IS NOT NULL),
-       min(CASE WHEN status = 0 AND NOT is_behind AND due <= :now THEN due END)
-FROM redrive_deliveries GROUP BY destination
-"""
 _STOPPED_LANES = """
 SELECT t.name, d.lane, d.id, d.settled_at, d.reason, (
     SELECT count(*) FROM redrive_deliveries AS next
@@ -168,15 +146,7 @@ WHERE d.status = 3 AND d.resolution IS NULL AND d.lane IS NOT NULL AND NOT EXIST
 )
 ORDER BY d.settled_at, d.id LIMIT ?
 """
-_WORKERS = """
-SELECT w.id, w.seen_at, (
-    SELECT count(*) FROM redrive_deliveries d WHERE d.status = 1 AND d.worker = w.id
-), s.document
-FROM redrive_workers w LEFT JOIN redrive_serving s ON s.worker = w.id ORDER BY w.id
-"""
 
-
-_servings = msgspec.json.Decoder(Serving)
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
 
 
@@ -292,57 +262,6 @@ def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:
             connection, _STOPPED_LANES, (limit,)
         )
     ]
-
-
-def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
-    """Carry out `Inspection.figures`."""
-    counts = {row[0]: row[1:] for row in rows(connection, _COUNT, {"now": micros(now)})}
-    numbers = dict(connection.execute("SELECT name, id FROM redrive_destinations"))
-    destinations = []
-    for one in read_routes(connection).destinations:
-        counted = counts.get(numbers[one.name], (0, 0, 0, 0, 0, 0, 0, 0, 0, None))
-        pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved, oldest = (
-            counted
-        )
-        destinations.append(
-            DestinationFigures(
-                name=one.name,
-                patterns=one.patterns,
-                pending=pending,
-                waiting=waiting,
-                retrying=retrying,
-                behind=behind,
-                due=due,
-                in_flight=in_flight,
-                delivered=delivered,
-                failed=failed,
-                resolved=resolved,
-                oldest_due=maybe_from_micros(oldest),
-            )
-        )
-    events = connection.execute("SELECT count(*) FROM redrive_events").get
-    return Figures(
-        now=now,
-        events=events,
-        unrouted=count(connection, "unrouted"),
-        refused_settlements=count(connection, "refused_settlements"),
-        deleted=count(connection, "deleted"),
-        destinations=tuple(destinations),
-        workers=workers(connection),
-    )
-
-
-def workers(connection: apsw.Connection) -> tuple[WorkerFigures, ...]:
-    """Carry out `Inspection.workers`."""
-    return tuple(
-        WorkerFigures(
-            id=worker,
-            seen_at=from_micros(seen_at),
-            in_flight=in_flight,
-            serving=None if serving is None else _servings.decode(serving),
-        )
-        for worker, seen_at, in_flight, serving in rows(connection, _WORKERS)
-    )
 
 
 def _only_asterisks(pattern: str) -> str:

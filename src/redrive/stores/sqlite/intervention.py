@@ -17,6 +17,7 @@ from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.log import grow
+from redrive.stores.sqlite.removing import remove
 from redrive.stores.sqlite.settling import forget_exchanges, free_lanes, lanes_of, pass_by
 
 __all__ = [
@@ -115,7 +116,12 @@ def delete(
     changed = _in_status(connection, ids, "status = 3")
     if changed:
         lanes = lanes_of(connection, changed)
-        connection.execute(f"DELETE FROM redrive_deliveries WHERE {_OF}", (json_text(changed),))
+        positions = rows(
+            connection,
+            f"SELECT id, position FROM redrive_deliveries WHERE {_OF}",
+            (json_text(changed),),
+        )
+        remove(connection, json_text([(*one, micros(now)) for one in positions]))
         grow(connection, "deleted", len(changed))
         free_lanes(connection, lanes)
         record(connection, "delete", changed, actor, now=now)
@@ -129,8 +135,12 @@ def resolve(
     changed = _in_status(connection, ids, "status = 3 AND resolution IS NULL")
     if changed:
         connection.execute(
-            f"UPDATE redrive_deliveries SET resolution = ? WHERE {_OF}",
-            (json_text(Resolution(by=actor.by, at=now, why=actor.why)), json_text(changed)),
+            f"UPDATE redrive_deliveries SET resolution = ?, resolved_at = ? WHERE {_OF}",
+            (
+                json_text(Resolution(by=actor.by, at=now, why=actor.why)),
+                micros(now),
+                json_text(changed),
+            ),
         )
         free_lanes(connection, lanes_of(connection, changed))
         record(connection, "resolve", changed, actor, now=now)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 import apsw
@@ -12,10 +13,30 @@ from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
-from redrive.stores.codec import event_from, is_same_body, json_text, maybe_micros, micros
+from redrive.stores.codec import (
+    body_digest,
+    event_from,
+    is_same_body,
+    json_text,
+    maybe_micros,
+    micros,
+)
 from redrive.stores.sqlite.connection import rows
 
-__all__ = ["append", "count", "find_event", "read_events", "read_routes", "register"]
+__all__ = [
+    "Remains",
+    "add_events",
+    "append",
+    "count",
+    "destination_ids",
+    "fall_in_behind",
+    "find_event",
+    "give",
+    "grow",
+    "read_events",
+    "read_routes",
+    "register",
+]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
 _destinations = msgspec.json.Decoder(Destination)
@@ -39,6 +60,21 @@ SELECT e.position, value ->> 1, (value ->> 2) <= :now, value ->> 3, value ->> 4,
 FROM json_each(:rows) CROSS JOIN redrive_events e ON e.id = value ->> 0
 ORDER BY json_each.key
 """
+_LEAVE_IDLE = """
+INSERT INTO redrive_idle (position, since)
+SELECT position, ? FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value
+"""
+_RESTORE_KEYS = """
+INSERT INTO redrive_idempotency (source, key, position)
+SELECT value ->> 0, value ->> 1, e.position
+FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value ->> 2 WHERE true
+ON CONFLICT (source, key) DO UPDATE SET position = excluded.position, since = NULL, remains = NULL
+WHERE remains ->> 'event_id' = (SELECT id FROM redrive_events WHERE position = excluded.position)
+"""
+_GIVE = """
+UPDATE redrive_events SET destinations = given.value ->> 1
+FROM json_each(?) AS given WHERE redrive_events.id = given.value ->> 0
+"""
 _FALL_IN_BEHIND = """
 UPDATE redrive_deliveries AS d SET is_behind = 1
 WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
@@ -47,6 +83,17 @@ WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
       AND head.status <> 2 AND head.resolution IS NULL
 )
 """
+
+
+class Remains(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of an event whose idempotency key is remembered longer than itself."""
+
+    event_id: EventId
+    destinations: tuple[str, ...]
+    digest: str
+
+
+_remains = msgspec.json.Decoder(Remains)
 
 
 def append(
@@ -87,6 +134,8 @@ def _sift(
             known[event.id] = entry
             known[keyed] = entry
             results.append(Receipt(event_id=event.id, destinations=entry.destinations))
+        elif isinstance(earlier, Remains):
+            results.append(_from_remains(earlier, event))
         elif earlier.event.id == event.id or is_same_body(earlier.event, event):
             results.append(
                 Receipt(
@@ -100,9 +149,17 @@ def _sift(
     return results, fresh
 
 
-def _known_events(connection: apsw.Connection, entries: Sequence[Entry]) -> dict[object, Entry]:
-    """Return the entries stored before, by event id and by idempotency key."""
-    known: dict[object, Entry] = {}
+def _from_remains(remains: Remains, event: Event[msgspec.Raw]) -> Receipt | Conflict:
+    if remains.digest != body_digest(event):
+        return Conflict(remains.event_id)
+    return Receipt(event_id=remains.event_id, destinations=remains.destinations, is_duplicate=True)
+
+
+def _known_events(
+    connection: apsw.Connection, entries: Sequence[Entry]
+) -> dict[object, Entry | Remains]:
+    """Return what was stored before, by event id and by idempotency key."""
+    known: dict[object, Entry | Remains] = {}
     ids = json_text([entry.event.id for entry in entries])
     for destinations, document in rows(
         connection,
@@ -118,20 +175,24 @@ def _known_events(connection: apsw.Connection, entries: Sequence[Entry]) -> dict
         if entry.event.idempotency_key is not None
     ]
     if keyed:
-        for source, key, destinations, document in rows(
+        for source, key, destinations, document, remains in rows(
             connection,
-            "SELECT i.source, i.key, e.destinations, e.document FROM json_each(?) "
+            "SELECT i.source, i.key, e.destinations, e.document, i.remains FROM json_each(?) "
             "CROSS JOIN redrive_idempotency i ON i.source = value ->> 0 AND i.key = value ->> 1 "
-            "CROSS JOIN redrive_events e ON e.position = i.position",
+            "LEFT JOIN redrive_events e ON e.position = i.position",
             (json_text(keyed),),
         ):
-            known[(source, key)] = Entry(event_from(document), _names.decode(destinations))
+            known[(source, key)] = (
+                _remains.decode(remains)
+                if document is None
+                else Entry(event_from(document), _names.decode(destinations))
+            )
     return known
 
 
 def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime) -> None:
     wanted = {name for entry in entries for name in entry.destinations}
-    destinations = _destination_ids(connection, wanted)
+    destinations = destination_ids(connection, wanted)
     connection.execute(
         _INSERT_EVENTS,
         (
@@ -156,9 +217,10 @@ def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datet
     ]
     if keys:
         connection.execute(_INSERT_KEYS, (json_text(keys),))
-    unrouted = sum(not entry.destinations for entry in entries)
+    unrouted = [entry.event.id for entry in entries if not entry.destinations]
     if unrouted:
-        grow(connection, "unrouted", unrouted)
+        grow(connection, "unrouted", len(unrouted))
+        connection.execute(_LEAVE_IDLE, (micros(now), json_text(unrouted)))
     rows = [
         _delivery_row(entry.event, destinations[name], now=micros(now))
         for entry in entries
@@ -168,7 +230,45 @@ def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datet
         last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
         connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": micros(now)})
         if any(is_ordered for _, is_ordered in destinations.values()):
-            connection.execute(_FALL_IN_BEHIND, (last,))
+            fall_in_behind(connection, last)
+
+
+def fall_in_behind(connection: apsw.Connection, last: int) -> None:
+    """Put the deliveries above an id behind what goes before them in their lanes."""
+    connection.execute(_FALL_IN_BEHIND, (last,))
+
+
+def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw]]) -> None:
+    """Append events that come back, unless they are there; a key that is taken stays as it is."""
+    batch = [(one.id, one.type, one.key, "[]", json_text(one)) for one in events]
+    connection.execute(
+        _INSERT_EVENTS.replace("INSERT INTO", "INSERT OR IGNORE INTO"), (json_text(batch),)
+    )
+    grow(connection, "unrouted", connection.changes())
+    keys = [(one.source, one.idempotency_key, one.id) for one in events if one.idempotency_key]
+    connection.execute(_RESTORE_KEYS, (json_text(keys),))
+
+
+def give(
+    connection: apsw.Connection, given: Sequence[tuple[str, str]], *, instead_of: str = ""
+) -> None:
+    """Note that events, each by its id, were given to one more destination, or to another one."""
+    names: dict[str, list[str]] = {}
+    for event_id, destination in given:
+        names.setdefault(event_id, []).append(destination)
+    found = rows(
+        connection,
+        "SELECT id, destinations FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))",
+        (json_text(list(names)),),
+    )
+    changed = [
+        (event_id, json_text(sorted({*_names.decode(before), *names[event_id]} - {instead_of})))
+        for event_id, before in found
+    ]
+    connection.execute(_GIVE, (json_text(changed),))
+    unrouted = sum(before == "[]" for _, before in found)
+    if unrouted:
+        grow(connection, "unrouted", -unrouted)
 
 
 def _delivery_row(
@@ -187,12 +287,16 @@ def _delivery_row(
     )
 
 
-def _destination_ids(connection: apsw.Connection, names: set[str]) -> dict[str, tuple[int, bool]]:
+def destination_ids(
+    connection: apsw.Connection, names: AbstractSet[str], *, with_removed: bool = False
+) -> dict[str, tuple[int, bool]]:
     """Return each destination's id and whether it keeps order."""
     found = {
         name: (number, _destinations.decode(document).order is not Order.NONE)
         for number, name, document in rows(
-            connection, "SELECT id, name, document FROM redrive_destinations"
+            connection,
+            "SELECT id, name, document FROM redrive_destinations WHERE removed_at IS NULL OR ?",
+            (with_removed,),
         )
         if name in names
     }
@@ -232,7 +336,7 @@ def register(connection: apsw.Connection, destinations: Sequence[Destination]) -
     for one in changed:
         connection.execute(
             "INSERT INTO redrive_destinations (name, document) VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET document = excluded.document",
+            "ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL",
             (one.name, json_text(one)),
         )
     if changed:
@@ -246,7 +350,9 @@ def read_routes(connection: apsw.Connection) -> Routes:
         count(connection, "routes_version"),
         [
             _destinations.decode(document)
-            for (document,) in rows(connection, "SELECT document FROM redrive_destinations")
+            for (document,) in rows(
+                connection, "SELECT document FROM redrive_destinations WHERE removed_at IS NULL"
+            )
         ],
     )
 

@@ -15,6 +15,9 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0002_holding.sql", 1),
     # Code that does not know of edits would send what a person has corrected.
     ("0003_replays.sql", 3),
+    # Code that does not know of pruning would take a key that outlives its event for a new one.
+    ("0004_keeping.sql", 4),
+    ("0005_fairness.sql", 4),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -18,7 +18,6 @@ from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import grow
 
 __all__ = [
-    "announce",
     "forget_exchanges",
     "free_lanes",
     "heartbeat",
@@ -27,6 +26,7 @@ __all__ = [
     "pass_by",
     "release",
     "rescue",
+    "retire",
     "settle",
 ]
 
@@ -220,14 +220,6 @@ def release(
     return [lease for lease in leases if lease not in current]
 
 
-def announce(connection: apsw.Connection, worker: str, serving: Serving, *, now: datetime) -> None:
-    """Carry out `DeliveryQueue.announce`."""
-    see_worker(connection, worker, micros(now))
-    connection.execute(
-        "INSERT OR REPLACE INTO redrive_serving VALUES (?, ?)", (worker, json_text(serving))
-    )
-
-
 def heartbeat(
     connection: apsw.Connection,
     worker: str,
@@ -235,9 +227,15 @@ def heartbeat(
     *,
     now: datetime,
     lease: timedelta,
+    serving: Serving | None,
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.heartbeat`."""
     see_worker(connection, worker, micros(now))
+    if serving is not None:
+        connection.execute(
+            "UPDATE redrive_workers SET destinations = ?, generations = ? WHERE id = ?",
+            (json_text(serving.destinations), json_text(serving.generations), worker),
+        )
     connection.execute(
         "DELETE FROM redrive_workers WHERE seen_at < ?", (micros(now - FORGOTTEN_AFTER),)
     )
@@ -250,6 +248,12 @@ def heartbeat(
         (micros(now + lease), _ids_of(current)),
     )
     return [one for one in leases if one not in current]
+
+
+def retire(connection: apsw.Connection, worker: str) -> None:
+    """Carry out `DeliveryQueue.retire`."""
+    connection.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,))
+    connection.execute("DELETE FROM redrive_watches WHERE worker = ?", (worker,))
 
 
 def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Overdue]:

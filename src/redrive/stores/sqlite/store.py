@@ -9,16 +9,18 @@ from redrive.clock import Clock
 from redrive.store import Capabilities, Finding
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.roles.gates import GatesRole
+from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.roles.log import LogRole
 from redrive.stores.sqlite.roles.people import PeopleRole
 from redrive.stores.sqlite.roles.queue import QueueRole
 from redrive.stores.sqlite.roles.replays import ReplaysRole
+from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import in_thread
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole):
+class SqliteStore(LogRole, QueueRole, GatesRole, TenantsRole, PeopleRole, ReplaysRole, KeepingRole):
     """A store in the file at `path`; `history` bounds what is kept of past tries per delivery."""
 
     capabilities = Capabilities(

@@ -30,7 +30,7 @@ from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.intervention import begin_cycles
 from redrive.stores.sqlite.replaying import SELECTED, selected, sendable, start
 
-__all__ = ["edit", "has_due", "read_schedules", "start_scheduled", "survey"]
+__all__ = ["check_fit", "edit", "has_due", "read_schedules", "start_scheduled", "survey"]
 
 _MOST_NAMED = 10
 _COUNTED = {
@@ -46,7 +46,7 @@ _IDS = "SELECT d.id {found} ORDER BY d.id"
 _SCHEDULES = """
 SELECT t.id, t.name, t.document, s.since
 FROM redrive_destinations t LEFT JOIN redrive_schedules s ON s.destination = t.id
-WHERE t.document ->> 'auto_replay' IS NOT NULL ORDER BY t.name
+WHERE t.document ->> 'auto_replay' IS NOT NULL AND t.removed_at IS NULL ORDER BY t.name
 """
 _NEGLECTED = """
 SELECT id FROM redrive_deliveries
@@ -147,7 +147,7 @@ def edit(
     if carried(document, edited) != bytes(before):
         return False
     text = bytes(payload).decode()
-    _check_fit(connection, delivery_id, text)
+    check_fit(connection, delivery_id, text)
     made = Edit(by=actor.by, at=now, why=actor.why, changes=changes, more=more)
     connection.execute(
         "UPDATE redrive_deliveries SET payload = ?, edits = ? WHERE id = ?",
@@ -162,8 +162,8 @@ def edit(
     return True
 
 
-def _check_fit(connection: apsw.Connection, delivery_id: DeliveryId, payload: str) -> None:
-    """What a claim could not read would keep every other delivery from being claimed with it."""
+def check_fit(connection: apsw.Connection, delivery_id: DeliveryId, payload: str) -> None:
+    """Refuse what a claim could not read: it would keep all others from being claimed with it."""
     try:
         connection.execute(_FITS, (payload, delivery_id)).fetchall()
     except apsw.SQLError as error:

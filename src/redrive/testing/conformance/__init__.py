@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from redrive.testing.conformance.backfilling import BackfillConformance
 from redrive.testing.conformance.claiming import ClaimingConformance, KindConformance
 from redrive.testing.conformance.fencing import FencingConformance
 from redrive.testing.conformance.gating import (
@@ -15,6 +16,11 @@ from redrive.testing.conformance.gating import (
     RateConformance,
 )
 from redrive.testing.conformance.grouping import GroupConformance
+from redrive.testing.conformance.hoarding import (
+    LimitConformance,
+    WatchConformance,
+    WorkloadConformance,
+)
 from redrive.testing.conformance.inspecting import (
     FigureConformance,
     FindingConformance,
@@ -25,8 +31,10 @@ from redrive.testing.conformance.intervening import (
     InterventionConformance,
     ReplayConformance,
 )
+from redrive.testing.conformance.keeping import KeepingConformance
 from redrive.testing.conformance.lanes import LaneConformance
 from redrive.testing.conformance.lasting import DurabilityConformance, WaitingConformance
+from redrive.testing.conformance.lettering import LetterConformance
 from redrive.testing.conformance.ordering import OrderConformance
 from redrive.testing.conformance.outages import (
     AutoPauseConformance,
@@ -36,6 +44,7 @@ from redrive.testing.conformance.outages import (
 )
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
 from redrive.testing.conformance.replaying import ReplaysConformance, SurveyConformance
+from redrive.testing.conformance.rerouting import MoveConformance, RemovalConformance
 from redrive.testing.conformance.rescuing import (
     DeadlineConformance,
     RescueConformance,
@@ -44,7 +53,9 @@ from redrive.testing.conformance.rescuing import (
 from redrive.testing.conformance.scheduling import EditConformance, ScheduleConformance
 from redrive.testing.conformance.sending import SendingConformance
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
+from redrive.testing.conformance.sharing import FairnessConformance
 from redrive.testing.conformance.telling import ExchangeConformance, WorkerConformance
+from redrive.testing.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from redrive.testing.conformance.transitions import TransitionConformance
 from redrive.testing.conformance.world import MakeStore, World, an_event, entries
 
@@ -81,6 +92,9 @@ class StoreConformance(
     ShedConformance,
     ExchangeConformance,
     WorkerConformance,
+    FairnessConformance,
+    TenantLimitConformance,
+    TenantFigureConformance,
     FindingConformance,
     PagingConformance,
     GroupConformance,
@@ -93,6 +107,14 @@ class StoreConformance(
     ScheduleConformance,
     EditConformance,
     AuditConformance,
+    KeepingConformance,
+    LimitConformance,
+    WatchConformance,
+    WorkloadConformance,
+    LetterConformance,
+    RemovalConformance,
+    MoveConformance,
+    BackfillConformance,
     WaitingConformance,
 ):
     """Subclass it in a test file, and say how to make the store.

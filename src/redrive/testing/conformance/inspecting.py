@@ -366,4 +366,8 @@ async def _recount(world: World, shown: DestinationFigures) -> DestinationFigure
         failed=len([one for one in failed if one.is_dead_letter]),
         resolved=len([one for one in failed if not one.is_dead_letter]),
         oldest_due=min(startable, default=None),
+        oldest_failed=min(
+            (one.settled_at for one in failed if one.is_dead_letter and one.settled_at),
+            default=None,
+        ),
     )

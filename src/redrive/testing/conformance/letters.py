@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
+from redrive.model.edit import Change, ChangeKind
 from redrive.model.replay import Pace
 from redrive.model.settlement import Delivered
 from redrive.store import NewReplay, Query, Replay, Selection
 from redrive.testing.conformance.world import OPERATOR, World, ids_of
 
-__all__ = ["EVERYTHING", "advance", "counts_of", "deliver", "found", "letters_of", "start"]
+__all__ = [
+    "CHANGES",
+    "EVERYTHING",
+    "advance",
+    "counts_of",
+    "deliver",
+    "edit",
+    "found",
+    "letters_of",
+    "start",
+]
+
+CHANGES = (Change(path="total", kind=ChangeKind.ADDED, after="1"),)
 
 EVERYTHING = Selection(query=Query())
 
@@ -52,3 +68,24 @@ async def found(world: World, replay: Replay) -> Replay:
 def counts_of(replay: Replay) -> tuple[int, int, int, int, int]:
     """Return how many were selected, sent, delivered, failed again and skipped."""
     return replay.selected, replay.sent, replay.delivered, replay.failed, replay.skipped
+
+
+async def edit(
+    world: World,
+    letter: DeliveryId,
+    payload: bytes = b'{"total":1}',
+    *,
+    before: bytes = b"{}",
+    by: str = "ada",
+    is_replayed: bool = False,
+) -> bool:
+    """Edit the payload of a dead letter."""
+    return await world.store.edit(
+        letter,
+        before=msgspec.Raw(before),
+        payload=msgspec.Raw(payload),
+        changes=CHANGES,
+        more=7,
+        actor=Actor(by, "it lacked a total"),
+        is_replayed=is_replayed,
+    )

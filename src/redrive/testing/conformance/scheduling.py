@@ -8,20 +8,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination
-from redrive.model.edit import Change, ChangeKind
 from redrive.model.limits import Breaker, Limits
 from redrive.model.replay import AutoReplay
 from redrive.model.settlement import Delivered
 from redrive.store import SCHEDULER, Replay
+from redrive.testing.conformance.letters import CHANGES, edit
 from redrive.testing.conformance.world import OPERATOR, World, an_event, entries, only
 
 __all__ = ["EditConformance", "ScheduleConformance"]
 
 _HOURLY = AutoReplay(schedule="0 * * * *", batch=3, max_age="1d", cycles=2)
-_CHANGES = (Change(path="total", kind=ChangeKind.ADDED, after="1"),)
 
 
 def _is_due(schedule: AutoReplay, since: datetime, now: datetime) -> bool:
@@ -182,6 +180,15 @@ class ScheduleConformance:
         assert meanwhile == []
         assert only(await _run(world)).selected == 2
 
+    async def test_nothing_begins_for_a_destination_that_was_removed(self, world: World) -> None:
+        await _schedule(world)
+        await world.dead_letter(to="hourly")
+        await world.store.unregister("hourly", actor=OPERATOR)
+        world.clock.advance("1h")
+
+        assert list(await _run(world)) == []
+        assert list(await world.store.schedules()) == []
+
     async def test_schedules_tell_since_when_they_count(self, world: World) -> None:
         await _schedule(world)
         seen_at = world.now
@@ -193,26 +200,6 @@ class ScheduleConformance:
         assert schedule.since == seen_at
 
 
-async def _edit(
-    world: World,
-    letter: DeliveryId,
-    payload: bytes = b'{"total":1}',
-    *,
-    before: bytes = b"{}",
-    by: str = "ada",
-    is_replayed: bool = False,
-) -> bool:
-    return await world.store.edit(
-        letter,
-        before=msgspec.Raw(before),
-        payload=msgspec.Raw(payload),
-        changes=_CHANGES,
-        more=7,
-        actor=Actor(by, "it lacked a total"),
-        is_replayed=is_replayed,
-    )
-
-
 class EditConformance:
     """`Editing`."""
 
@@ -221,7 +208,7 @@ class EditConformance:
         letter = await world.dead_letter(event)
         payload = b'{"total":1.50,"big":12345678901234567890,"text":"\\u00e9 \xc3\xa9"}'
 
-        assert await _edit(world, letter, payload)
+        assert await edit(world, letter, payload)
         await world.store.replay([letter], actor=OPERATOR)
         first = await world.claim_one()
         await world.retry(first, "0s")
@@ -240,7 +227,7 @@ class EditConformance:
         await world.fail(await world.claim_one())
         letter = (await world.find_one(event)).id
 
-        await _edit(world, letter)
+        await edit(world, letter)
 
         assert await world.store.find_event(event.id) == event
         assert [one.event for one in await world.store.read_events()] == [event]
@@ -249,12 +236,12 @@ class EditConformance:
     async def test_what_was_changed_by_whom_and_why_is_kept(self, world: World) -> None:
         letter = await world.dead_letter(an_event({}))
 
-        await _edit(world, letter)
+        await edit(world, letter)
 
         delivery = await world.show(letter)
-        edit = only(delivery.edits)
-        assert (edit.by, edit.why, edit.at) == ("ada", "it lacked a total", world.now)
-        assert (edit.changes, edit.more) == (_CHANGES, 7)
+        made = only(delivery.edits)
+        assert (made.by, made.why, made.at) == ("ada", "it lacked a total", world.now)
+        assert (made.changes, made.more) == (CHANGES, 7)
         assert delivery.payload is not None
         assert bytes(delivery.payload) == b'{"total":1}'
         assert delivery.status is Status.FAILED
@@ -265,7 +252,7 @@ class EditConformance:
         letter = await world.dead_letter(an_event(0))
         for number in range(world.history + 2):
             payload, before = str(number + 1).encode(), str(number).encode()
-            assert await _edit(world, letter, payload, before=before, by=f"editor {number}")
+            assert await edit(world, letter, payload, before=before, by=f"editor {number}")
 
         edits = (await world.show(letter)).edits
 
@@ -276,7 +263,7 @@ class EditConformance:
         letter = await world.dead_letter(an_event({}))
 
         answers = await asyncio.gather(
-            _edit(world, letter, b"1", by="ada"), _edit(world, letter, b"2", by="bob")
+            edit(world, letter, b"1", by="ada"), edit(world, letter, b"2", by="bob")
         )
 
         assert sorted(answers) == [False, True]
@@ -290,13 +277,13 @@ class EditConformance:
         await world.store.resolve([resolved], actor=OPERATOR)
 
         for one in (pending, delivered, resolved, DeliveryId(99)):
-            assert not await _edit(world, one)
+            assert not await edit(world, one)
         assert (await world.show(pending)).payload is None
 
     async def test_edit_and_replay_are_one_stroke(self, world: World) -> None:
         letter = await world.dead_letter(an_event({}))
 
-        assert await _edit(world, letter, is_replayed=True)
+        assert await edit(world, letter, is_replayed=True)
 
         assert (await world.show(letter)).status is Status.PENDING
         assert only((await world.show(letter)).cycles).replayed_by == "ada"
@@ -305,6 +292,6 @@ class EditConformance:
 
     async def test_an_edited_payload_can_be_searched(self, world: World) -> None:
         letter = await world.dead_letter(an_event({}))
-        await _edit(world, letter, b'{"name":"Zaphod"}')
+        await edit(world, letter, b'{"name":"Zaphod"}')
 
         assert [one.id for one in await world.found(text="zaphod")] == [letter]

@@ -155,14 +155,15 @@ class SendingConformance:
         assert counts_of(after) == (4, 3, 1, 2, 0)
 
     async def test_however_a_letter_ends_it_is_counted_once(self, world: World) -> None:
-        """Settled, crashed, cancelled, expired; and acted on afterwards."""
-        await letters_of(world, 3)
+        """Settled, crashed, cancelled, dropped, expired; and acted on afterwards."""
+        await letters_of(world, 4)
         await world.dead_letter(an_event(deadline=world.after("1h")))
-        replay = await start(world, canary=4)
+        replay = await start(world, canary=5)
         sent = await advance(world)
         delivered, crashed = (await world.claim(total=2)).deliveries
         await world.settle(delivered, Delivered())
         await world.cancel([sent[2]])
+        await world.store.drop([sent[3]], actor=OPERATOR)
         world.clock.advance("1h")
         condemned = Failed(reason=FailureReason.CRASH_LOOP, fault=a_fault())
         await world.store.rescue([Rescue(crashed.lease, condemned)])
@@ -170,10 +171,10 @@ class SendingConformance:
 
         await world.store.delete([sent[1]], actor=OPERATOR)
         await world.store.resolve([sent[2]], actor=OPERATOR)
-        await world.store.replay([sent[3]], actor=OPERATOR)
+        await world.store.replay([sent[4]], actor=OPERATOR)
         await deliver(world)
 
-        assert counts_of(await found(world, replay)) == (4, 4, 1, 3, 0)
+        assert counts_of(await found(world, replay)) == (5, 5, 1, 4, 0)
 
     async def test_what_somebody_else_dealt_with_is_skipped(self, world: World) -> None:
         first, replayed, resolved, deleted, again, last = await letters_of(world, 6)

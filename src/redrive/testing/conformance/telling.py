@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from redrive.model.delivery import Leased
 from redrive.model.outcome import Exchange
 from redrive.model.settlement import Delivered, Failed, FailureReason, RetryAt, Settlement, Snoozed
@@ -71,40 +73,49 @@ class ExchangeConformance:
 
 
 class WorkerConformance:
-    """`DeliveryQueue.announce` and `Inspection.workers`."""
+    """What `DeliveryQueue.heartbeat` is told that workers serve, and who hears of it."""
 
-    async def test_a_worker_is_listed_with_what_it_serves(self, world: World) -> None:
-        blue = Serving(destinations=("billing", "ledger"), generations=("blue",))
-        await world.store.announce("worker-2", blue)
-        await world.store.heartbeat("worker-1", [], lease=world.after("30s") - world.now)
+    async def test_workers_are_known_by_what_they_serve(self, world: World) -> None:
+        serving = Serving(destinations=("billing",), generations=("blue", "green"))
+        await _beat(world, "told", serving)
+        await _beat(world, "silent")
         world.clock.advance("1s")
-        await world.store.heartbeat("worker-2", [], lease=world.after("30s") - world.now)
+        await _beat(world, "told")
 
-        listed = tuple(await world.store.workers())
+        silent, told = (await world.store.workload()).workers
 
-        assert [(one.id, one.serving) for one in listed] == [("worker-1", None), ("worker-2", blue)]
-        assert listed[1].seen_at == world.now
-        assert listed == (await world.store.figures()).workers
+        assert (told.id, told.serving, told.seen_at) == ("told", serving, world.now)
+        assert (silent.id, silent.serving) == ("silent", None)
+        assert (await world.store.figures()).workers == (silent, told)
 
     async def test_what_it_said_last_counts(self, world: World) -> None:
-        blue = Serving(destinations=("billing",), generations=("blue",))
-        green = Serving(destinations=("billing",), generations=("green",))
-        await world.store.announce("worker-1", blue)
+        await _beat(world, "worker-1", Serving(("billing",), ("blue",)))
 
-        await world.store.announce("worker-1", green)
+        await _beat(world, "worker-1", green := Serving(("billing",), ("green",)))
 
-        assert only(await world.store.workers()).serving == green
+        assert only((await world.store.workload()).workers).serving == green
+
+    async def test_a_claim_does_not_forget_what_a_worker_serves(self, world: World) -> None:
+        await _beat(world, "worker-1", serving := Serving(("billing",), ("default",)))
+        await world.publish(an_event())
+
+        await world.claim()
+
+        assert only((await world.store.workload()).workers).serving == serving
 
     async def test_a_worker_that_comes_back_must_say_again_what_it_serves(
         self, world: World
     ) -> None:
-        serving = Serving(destinations=("billing",), generations=("default",))
-        await world.store.announce("worker-1", serving)
+        await _beat(world, "worker-1", Serving(("billing",), ("default",)))
         await world.store.retire("worker-1")
 
-        await world.store.heartbeat("worker-1", [], lease=world.after("30s") - world.now)
+        await _beat(world, "worker-1")
 
-        assert only(await world.store.workers()).serving is None
+        assert only((await world.store.workload()).workers).serving is None
+
+
+async def _beat(world: World, worker: str, serving: Serving | None = None) -> None:
+    await world.store.heartbeat(worker, [], lease=timedelta(seconds=30), serving=serving)
 
 
 async def _settle(

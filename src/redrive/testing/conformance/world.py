@@ -17,7 +17,7 @@ from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration, duration
 from redrive.model.event import DEFAULT_GENERATION, Event, EventId
 from redrive.model.outcome import Fault
-from redrive.model.settlement import Failed, FailureReason, Requeued, RetryAt, Settlement
+from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Settlement
 from redrive.store import (
     Allowance,
     Appended,
@@ -331,6 +331,14 @@ class World:
         """Return the figures of one destination."""
         figures = await self.store.figures()
         return only([one for one in figures.destinations if one.name == destination])
+
+    async def run_all(self, destination: str) -> list[DeliveryId]:
+        """Deliver what may start there, one after the other, and return the order."""
+        order = []
+        while claimed := (await self.claim(destination, total=1)).deliveries:
+            order.append(claimed[0].lease.delivery_id)
+            await self.settle(claimed[0], Delivered())
+        return order
 
     async def wakes(self, action: Callable[[], Awaitable[object]]) -> bool:
         """Tell whether `wait` returns soon after the action, long before its time is up."""

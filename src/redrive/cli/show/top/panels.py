@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 
 from rich.text import Text
 
+from redrive.cli.show.replays import REPLAY_STYLES
 from redrive.cli.show.spark import sparkline
 from redrive.cli.show.top.grid import Column, Panel, Row
 from redrive.cli.show.top.holds import light, reasons
 from redrive.cli.show.top.view import MINUTE, Reading, View
 from redrive.cli.show.words import ago, counted, safe, short
+from redrive.policies.attention import orphans, stranded
 from redrive.policies.diagnosis import is_alive
-from redrive.store import DestinationFigures, Group
+from redrive.store import DestinationFigures, Figures, Group
 
 __all__ = ["LETTER_GROUPS", "PANELS", "STOPPED_LANES", "PanelOf"]
 
@@ -125,6 +127,37 @@ def lanes(view: View, reading: Reading, width: int) -> Panel | None:
     return Panel(columns, rows, has_more=len(rows) >= STOPPED_LANES)
 
 
+def replays(view: View, reading: Reading, width: int) -> Panel | None:
+    """Show the replays that go on, and those that wait for a person."""
+    del view, width
+    if not reading.replays:
+        return None
+    columns = [
+        Column("Replay", "right"),
+        Column("State"),
+        Column("Sent", "right"),
+        Column("Delivered", "right"),
+        Column("Failed", "right"),
+        Column("Destination", most=16),
+        Column("Why", is_flexible=True),
+    ]
+    rows = [
+        Row(
+            [
+                Text(str(one.id)),
+                Text(one.state, style=REPLAY_STYLES[one.state]),
+                Text(f"{short(one.sent)}/{short(one.selected)}"),
+                _count(one.delivered, "green"),
+                _count(one.failed, "red"),
+                Text(safe(", ".join(one.destinations))),
+                Text(safe(one.reason or one.why)),
+            ]
+        )
+        for one in reading.replays
+    ]
+    return Panel(columns, rows)
+
+
 def workers(view: View, reading: Reading, width: int) -> Panel | None:
     """Show the workers, those that still hold work in silence first, then the busiest."""
     del view, width
@@ -157,7 +190,7 @@ def workers(view: View, reading: Reading, width: int) -> Panel | None:
     return Panel(columns, rows)
 
 
-PANELS: tuple[PanelOf, ...] = (destinations, groups, lanes, workers)
+PANELS: tuple[PanelOf, ...] = (destinations, replays, groups, lanes, workers)
 """From top to bottom; a further panel joins by one function in this list."""
 
 
@@ -204,6 +237,10 @@ def _growth(view: View, group: Group, now: datetime) -> Text:
     return Text("no", style="dim")
 
 
+def _stranded(figures: Figures) -> int:
+    return sum(one.count for one in stranded(figures.due, figures.workers, now=figures.now))
+
+
 def totals(view: View, reading: Reading) -> Iterator[Text]:
     """Say how much there is of everything, and what looks as if something was lost."""
     figures = reading.figures
@@ -213,13 +250,16 @@ def totals(view: View, reading: Reading) -> Iterator[Text]:
         counted(figures.events, "event"),
         f"{sum(one.pending for one in every):,} pending",
         f"{sum(one.in_flight for one in every):,} in flight",
-        f"{sum(one.delivered for one in every):,} delivered",
+        f"{sum(one.delivered + one.pruned for one in every):,} delivered",
         f"{sum(one.failed for one in every):,} failed",
     ]
     if rates and None not in rates:
         parts.append(f"{sum(rate or 0.0 for rate in rates):.0f}/s")
     yield Text(" · ".join(parts))
+    alone, astray = len(orphans(figures)), _stranded(figures)
     odd = [
+        (alone, counted(alone, "destination orphaned", "destinations orphaned")),
+        (astray, counted(astray, "delivery stranded", "deliveries stranded")),
         (figures.unrouted, counted(figures.unrouted, "event went nowhere", "events went nowhere")),
         (figures.refused_settlements, f"{figures.refused_settlements:,} late settlements refused"),
         (figures.deleted, f"{figures.deleted:,} deleted by people"),

@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from redrive.model.gate import GateFigures, Open
-from redrive.store import DestinationFigures, Figures, Group, LaneFigures
+from redrive.store import DestinationFigures, Figures, Group, LaneFigures, Replay
 
 __all__ = ["MINUTE", "Mark", "Reading", "Sort", "View"]
 
@@ -24,6 +24,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[GateFigures, ...] = ()
     groups: tuple[Group, ...] = ()
     lanes: tuple[LaneFigures, ...] = ()
+    replays: tuple[Replay, ...] = ()
 
 
 class Sort(StrEnum):
@@ -66,7 +67,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """Return the view with a later reading; what is older than a minute is forgotten."""
         mark = Mark(
             at=reading.figures.now,
-            delivered={one.name: one.delivered for one in reading.figures.destinations},
+            delivered={
+                one.name: one.delivered + one.pruned for one in reading.figures.destinations
+            },
             letters={one.id: one.count for one in reading.groups},
         )
         # A clock that was set back would put the past after the present.
@@ -152,5 +155,5 @@ def _trouble(
 
 
 def _delivered(before: Mark, after: Mark, name: str) -> int:
-    # Delivered ones may be pruned, so the count can fall; a destination may be new.
+    # A store may be another one than before, with less in it; a destination may be new.
     return max(0, after.delivered.get(name, 0) - before.delivered.get(name, 0))

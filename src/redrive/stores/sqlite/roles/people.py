@@ -7,8 +7,8 @@ from datetime import datetime
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId
-from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query, WorkerFigures
-from redrive.stores.sqlite import auditing, inspection, intervention
+from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query, Workload
+from redrive.stores.sqlite import auditing, counting, inspection, intervention
 from redrive.stores.sqlite.core import Core
 
 __all__ = ["PeopleRole"]
@@ -33,10 +33,11 @@ class PeopleRole(Core):
 
     async def figures(self) -> Figures:
         now = self._clock.now()
-        return await self._reader.call(lambda c: inspection.figures(c, now=now))
+        return await self._reader.call(lambda c: counting.figures(c, now=now))
 
-    async def workers(self) -> Sequence[WorkerFigures]:
-        return await self._reader.call(inspection.workers)
+    async def workload(self) -> Workload:
+        now = self._clock.now()
+        return await self._reader.call(lambda c: counting.workload(c, now=now))
 
     async def replay(
         self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None

@@ -37,20 +37,22 @@ class QueueRole(Core):
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._write(lambda c, now: settling.release(c, leases, now=now), rings=True)
 
-    async def announce(self, worker: str, serving: Serving) -> None:
-        await self._write(lambda c, now: settling.announce(c, worker, serving, now=now))
-
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         return await self._write(
-            lambda c, now: settling.heartbeat(c, worker, leases, now=now, lease=lease)
+            lambda c, now: settling.heartbeat(
+                c, worker, leases, now=now, lease=lease, serving=serving
+            )
         )
 
     async def retire(self, worker: str) -> None:
-        await self._writer.call(
-            lambda c: c.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,)).close()
-        )
+        await self._writer.call(lambda c: settling.retire(c, worker))
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         now = self._clock.now()

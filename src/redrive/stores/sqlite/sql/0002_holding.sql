@@ -11,13 +11,6 @@ BEGIN
     DELETE FROM redrive_exchanges WHERE delivery = old.id;
 END;
 
--- The destinations and generations that a worker claims, as it has told.
-CREATE TABLE redrive_serving (
-    worker   TEXT PRIMARY KEY,
-    document TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TRIGGER redrive_worker_forgotten AFTER DELETE ON redrive_workers
-BEGIN
-    DELETE FROM redrive_serving WHERE worker = old.id;
-END;
+-- What a worker claims, as JSON lists; unknown for a worker that never said.
+ALTER TABLE redrive_workers ADD COLUMN destinations TEXT;
+ALTER TABLE redrive_workers ADD COLUMN generations TEXT;

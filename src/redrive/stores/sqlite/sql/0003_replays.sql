@@ -34,7 +34,7 @@ CREATE TABLE redrive_schedules (
 CREATE INDEX redrive_replayed ON redrive_deliveries (replay, is_behind, destination, lane)
     WHERE replay IS NOT NULL AND status = 0;
 
--- However a delivery is settled, the replay that sent it counts it in the same transaction.
+-- However a delivery is settled, or removed before it is, the replay that sent it counts it in the same transaction.
 CREATE TRIGGER redrive_count_delivered AFTER UPDATE OF status ON redrive_deliveries
 WHEN new.status = 2 AND old.status < 2 AND new.replay IS NOT NULL
 BEGIN
@@ -44,4 +44,9 @@ CREATE TRIGGER redrive_count_failed AFTER UPDATE OF status ON redrive_deliveries
 WHEN new.status = 3 AND old.status < 2 AND new.replay IS NOT NULL
 BEGIN
     UPDATE redrive_replays SET failed = failed + 1 WHERE id = new.replay;
+END;
+CREATE TRIGGER redrive_count_gone AFTER DELETE ON redrive_deliveries
+WHEN old.status < 2 AND old.replay IS NOT NULL
+BEGIN
+    UPDATE redrive_replays SET failed = failed + 1 WHERE id = old.replay;
 END;

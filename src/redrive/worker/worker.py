@@ -1,4 +1,4 @@
-"""The worker: admit, claim, deliver, settle, over and over, until it is asked to stop."""
+"""One worker, and everything it does from its start to its end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-import msgspec
-
 from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor
 from redrive.heartbeat import Heartbeat
-from redrive.maintenance import Caretaker
+from redrive.maintenance import Caretaker, Housekeeper
 from redrive.model.delivery import Leased
 from redrive.observer import (
     Observer,
@@ -28,22 +26,14 @@ from redrive.pipeline.deliver import Carrier, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
 from redrive.store import Claim, Serving, Store
 from redrive.transport import Closing, Endpoint
+from redrive.worker.settings import WorkerSettings
+from redrive.worker.turn import no_claim, together
 
-__all__ = ["Tally", "Worker", "WorkerSettings"]
+__all__ = ["Worker"]
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 5.0
-
-
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a worker carries at once, and how long it holds on to things."""
-
-    concurrency: int = 100
-    lease: timedelta = timedelta(seconds=15)
-    grace: timedelta = timedelta(seconds=10)
-    poll: timedelta = timedelta(seconds=1)
-    generations: tuple[str, ...] = ("default",)
 
 
 class Worker:
@@ -118,13 +108,16 @@ class Worker:
             executor=executor,
             observer=observer,
             on_store_lost=self._lose_store,
+            housekeeper=Housekeeper(
+                store, self.id, settings.upkeep, clock=clock, executor=executor, observer=observer
+            ),
         )
         self._heartbeat = Heartbeat(
             worker=self.id,
             open_store=open_store,
             carrier=self._carrier,
+            serving=Serving(tuple(self._endpoints), settings.generations),
             lease=settings.lease,
-            serving=Serving(destinations=tuple(self._endpoints), generations=settings.generations),
             clock=clock,
             observer=observer,
             on_missed=self._caretaker.hold_back,
@@ -217,10 +210,10 @@ class Worker:
         fresh = self._decide()
         decisions, self._undecided = [*self._undecided, *fresh], []
         # In this order: a claim must meet breakers that know of these attempts.
-        reported, settled, claimed = await _together(
+        reported, settled, claimed = await together(
             self._settler.report(fresh),
             self._settle(decisions),
-            self._claim(is_settled=not decisions) if claims else _no_claim(),
+            self._claim(is_settled=not decisions) if claims else no_claim(),
         )
         self._last_claim = None if isinstance(claimed, BaseException) else claimed
         for result in (reported, settled, claimed):
@@ -383,20 +376,3 @@ class Worker:
         if self._pause:
             self._pause = 0.0
             self._observer.notice(StoreBack(worker=self.id))
-
-
-async def _no_claim() -> None:
-    return None
-
-
-async def _together(
-    report: Awaitable[None], settle: Awaitable[None], claim: Awaitable[Claim | None]
-) -> tuple[BaseException | None, BaseException | None, Claim | BaseException | None]:
-    """Await all to the end, even when cancelled: an answer from the store is never dropped."""
-    together = asyncio.gather(report, settle, claim, return_exceptions=True)
-    try:
-        reported, settled, claimed = await asyncio.shield(together)
-    except asyncio.CancelledError:
-        await together
-        raise
-    return reported, settled, claimed

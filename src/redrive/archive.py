@@ -1,0 +1,166 @@
+"""The archive: dead letters as lines of a file, durable before they leave the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from redrive.errors import ConfigurationError, UsageError
+from redrive.model.audit import Actor
+from redrive.model.letter import Letter
+from redrive.policies.attention import expiring, overflow
+from redrive.store import Hoard, Keeping
+
+__all__ = ["Archive", "Relief", "open_archive", "read_line", "relieve", "write_line"]
+
+_ACTOR = Actor("redrive", "over the limit of dead letters that the destination keeps")
+_MOST_AT_ONCE = 500
+_READABLE_BY_OWNER = 0o600
+
+_encoder = msgspec.json.Encoder()
+_letters = msgspec.json.Decoder(Letter)
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def write_line(letter: Letter) -> bytes:
+    """Return a dead letter as one line of JSON."""
+    line = _encoder.encode(letter)
+    # A payload is kept as it was written; a line break in it can only be blank space.
+    return line.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n"
+
+
+def read_line(line: bytes) -> Letter:
+    """Read a line, or say in a `UsageError` what is wrong with it."""
+    try:
+        letter = _read(line)
+        letter.check()
+    except UsageError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        # What a check of a value finds wrong comes wrapped, with the place it was found at.
+        raise UsageError(f"It is no dead letter: {str(error).rstrip('.')}.") from error
+    return letter
+
+
+def _read(line: bytes) -> Letter:
+    """Read a line whose delivery may carry a payload of its own: any JSON, `null` included."""
+    fields = _objects.decode(line)
+    if not bytes(fields.get("delivery", b"")).lstrip().startswith(b"{"):
+        return _letters.decode(line)
+    told = _objects.decode(fields["delivery"])
+    payload = told.pop("payload", msgspec.Raw(b"null")).copy()
+    letter = _letters.decode(_encoder.encode(fields | {"delivery": told}))
+    if bytes(payload) == b"null" and not letter.delivery.edits:
+        return letter
+    delivery = msgspec.structs.replace(letter.delivery, payload=payload)
+    return msgspec.structs.replace(letter, delivery=delivery)
+
+
+class Archive:
+    """A folder with a file for each destination and day."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()  # once: the working directory may change
+
+    def prepare(self) -> None:
+        """Make sure that files can be written to it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The export folder {self.folder} cannot be made: {error.strerror}. "
+                "Name another with export_folder."
+            ) from error
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise ConfigurationError(
+                f"The export folder {self.folder} cannot be written; let this user write in it, "
+                "or name another with export_folder."
+            )
+
+    def add(self, destination: str, letters: Sequence[Letter], *, now: datetime) -> Path:
+        """Add dead letters to the file of the day, and return it when they are on the disk."""
+        path = self.folder / f"{destination}-{now:%Y-%m-%d}.jsonl"
+        lines = b"".join(write_line(one) for one in letters)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        file = os.open(path, flags, _READABLE_BY_OWNER)
+        try:
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":  # the end of a write that was cut
+                lines = b"\n" + lines
+            while lines:
+                lines = lines[os.write(file, lines) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        _sync_folder(self.folder)
+        return path
+
+
+def open_archive(folder: str, *, is_needed: bool = True) -> Archive | None:
+    """Return the archive in a folder, which must be there to be written if it `is_needed`."""
+    if not folder:
+        return None
+    archive = Archive(Path(folder))
+    if is_needed:
+        archive.prepare()
+    return archive
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the name of a new file last; some systems cannot, and need not."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Relief(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters went to which file, or why none could."""
+
+    count: int = 0
+    file: str = ""
+    error: str = ""
+
+
+async def relieve(
+    store: Keeping,
+    hoard: Hoard,
+    *,
+    archive: Archive | None,
+    submit: Callable[[Callable[[], Path]], asyncio.Future[Path]],
+) -> Relief:
+    """Export some of the dead letters over their destination's limit, then remove them.
+
+    Without an archive, or if the file cannot be written, nothing is removed.
+    """
+    number, limit = overflow(hoard), expiring(hoard)
+    if not number and limit is None:
+        return Relief()
+    if archive is None:
+        return Relief(error="no export_folder is set, so its dead letters stay, too many or not")
+    oldest = await store.oldest_letters(hoard.destination, limit=_MOST_AT_ONCE)
+    letters = [
+        one
+        for place, one in enumerate(oldest)
+        if place < number or (limit is not None and _failed_at(one) <= limit)
+    ]
+    if not letters:
+        return Relief()
+    try:
+        path = await submit(lambda: archive.add(hoard.destination, letters, now=hoard.now))
+    except OSError as error:
+        return Relief(error=f"{archive.folder} cannot be written: {error.strerror or error}")
+    gone = await store.discard(letters, actor=_ACTOR, detail=str(path))
+    return Relief(count=len(gone), file=str(path))
+
+
+def _failed_at(letter: Letter) -> datetime:
+    return letter.delivery.settled_at or letter.delivery.enqueued_at

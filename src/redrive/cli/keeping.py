@@ -1,0 +1,273 @@
+"""The commands about what is kept: prune, and dead letters to files and back."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from redrive.cli.asking import confirm
+from redrive.cli.options import By, Filters, Json, Store, Why, Yes, with_filters
+from redrive.cli.printing import print_json, print_result, print_warning, progress
+from redrive.cli.session import current_user, in_session
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+    from redrive.config import Settings
+    from redrive.model.letter import Letter
+    from redrive.operations import PrunePlan
+
+__all__ = ["export", "import_letters", "prune"]
+
+_BATCH = 500
+_MOST_COMPLAINTS = 20
+
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODULE:APP",
+        help="The app whose settings hold, such as shop:app; those of redrive.toml if left out.",
+    ),
+]
+
+
+def prune(
+    target: Target = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Yes = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Remove what was kept long enough, as workers do by themselves."""
+    from redrive.cli.show.keeping import pruned, would_prune
+
+    app = _app_of(target)
+    settings, plan = in_session(_plan_prune, store=store, app=app)
+    if dry_run or plan.is_empty:
+        if json:
+            print_json({"would_prune": plan})
+        else:
+            print_result(would_prune(plan, settings.retention))
+        return
+    if not yes:
+        if not json:
+            print_result(would_prune(plan, settings.retention))
+        confirm("Go on?")
+
+    async def work(app: Redrive) -> PrunePlan:
+        with progress("Pruning", plan.pruned.delivered + plan.pruned.events) as advance:
+            return await app.operations.prune(progress=advance)
+
+    done = in_session(work, store=store, app=app)
+    if json:
+        print_json({"pruned": done})
+    else:
+        print_result(pruned(done))
+
+
+@with_filters
+def export(
+    filters: Filters,
+    *,
+    file: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="A new file; standard output if left out."),
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Write dead letters as JSON lines, whole, to be imported again."""
+    from redrive.archive import write_line
+    from redrive.cli.reading import read_query
+
+    query = read_query(filters)
+
+    async def work(app: Redrive, write: Callable[[bytes], object]) -> int:
+        count = 0
+        total = (await app.operations.status()).letters.count
+        with progress("Exporting", total if file else 0) as advance:
+            async for letter in app.operations.export(query):
+                write(write_line(letter))
+                count += 1
+                advance(1)
+        return count
+
+    if file is None:
+        in_session(lambda app: work(app, _write_out), store=store)
+        return
+    with _new_file(Path(file)) as write:
+        count = in_session(lambda app: work(app, write), store=store)
+    if json:
+        print_json({"exported": count, "file": file})
+    else:
+        print_result(f"Exported {_letters(count)} to {file}.")
+
+
+def import_letters(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="As dlq export has written it.")],
+    *,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Import nothing if a line cannot be.")
+    ] = False,
+    by: By = None,
+    why: Why = "",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Put exported dead letters back; those that are there change nothing."""
+    path = Path(file)
+    total = sum(1 for _ in _lines(path))
+    bad = _bad_lines(path) if strict else []
+    if bad:
+        _complain(bad)
+        from redrive.errors import UsageError
+
+        raise UsageError(
+            f"{len(bad):,} of {total:,} lines of {file} cannot be imported, so nothing was."
+        )
+    found = in_session(
+        lambda app: _import(app, path, total, by=by or current_user(), why=why), store=store
+    )
+    if json:
+        print_json(
+            {
+                "imported": found.imported,
+                "known": found.known,
+                "bad": [{"line": line, "error": error} for line, error in found.bad],
+                "removed": found.removed,
+            }
+        )
+    else:
+        known = f"; {found.known:,} were there already" if found.known else ""
+        print_result(f"Imported {_letters(len(found.imported))}{known}.")
+        _complain(found.bad)
+        if found.removed:
+            print_warning(
+                f"no destination is declared as {', '.join(found.removed)}; what came back for it "
+                "waits until one is, or until it is moved with `redrive destination move`."
+            )
+    if found.bad:
+        raise typer.Exit(1)
+
+
+class _Imported(NamedTuple):
+    imported: list[int]
+    known: int
+    bad: list[tuple[int, str]]
+    removed: list[str]
+
+
+async def _import(app: Redrive, path: Path, total: int, *, by: str, why: str) -> _Imported:
+    imported: list[int] = []
+    bad: list[tuple[int, str]] = []
+    names: set[str] = set()
+    known = 0
+    batch: list[Letter] = []
+
+    async def hand_over() -> int:
+        restored = await app.operations.restore(batch, by=by, why=why)
+        imported.extend(restored.deliveries)
+        batch.clear()
+        return restored.known
+
+    with progress("Importing", total) as advance:
+        for number, letter in _read(path):
+            advance(1)
+            if isinstance(letter, str):
+                bad.append((number, letter))
+                continue
+            batch.append(letter)
+            names.add(letter.delivery.destination)
+            if len(batch) >= _BATCH:
+                known += await hand_over()
+        known += await hand_over()
+    figures = await app.operations.status()
+    removed = [one.name for one in figures.destinations if one.is_removed and one.name in names]
+    return _Imported(imported, known, bad, removed)
+
+
+def _read(path: Path) -> Iterator[tuple[int, Letter | str]]:
+    """Yield each line's number with its letter, or with what is wrong with it."""
+    from redrive.archive import read_line
+    from redrive.errors import UsageError
+
+    for number, line in _lines(path):
+        try:
+            yield number, read_line(line)
+        except UsageError as error:
+            yield number, str(error)
+
+
+def _bad_lines(path: Path) -> list[tuple[int, str]]:
+    return [(number, one) for number, one in _read(path) if isinstance(one, str)]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with something on them, and their numbers."""
+    from redrive.errors import UsageError
+
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _complain(bad: Iterable[tuple[int, str]]) -> None:
+    complaints = list(bad)
+    for number, error in complaints[:_MOST_COMPLAINTS]:
+        print_warning(f"line {number}: {error}")
+    if len(complaints) > _MOST_COMPLAINTS:
+        print_warning(f"and {len(complaints) - _MOST_COMPLAINTS:,} more lines.")
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """Write a file that appears under its name when it is complete and on the disk."""
+    from redrive.errors import UsageError
+
+    if path.exists():
+        raise UsageError(f"There is a file {path} already; name a new one with --file.")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        file = part.open("wb")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+    try:
+        with file:
+            part.chmod(0o600)
+            yield file.write
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_out(line: bytes) -> None:
+    if sys.stdout is not None:
+        sys.stdout.write(line.decode())
+
+
+def _app_of(target: str | None) -> Redrive | None:
+    if target is None:
+        return None
+    from redrive.cli.target import load_app
+
+    return load_app(target)
+
+
+async def _plan_prune(app: Redrive) -> tuple[Settings, PrunePlan]:
+    return app.settings, await app.operations.prunable()
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"

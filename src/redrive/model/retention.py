@@ -1,0 +1,77 @@
+"""Retention: how long what is settled is kept, and how many dead letters."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.errors import ConfigurationError
+from redrive.model.duration import Duration, duration, spell_duration
+
+__all__ = ["Keep", "Retention"]
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things are kept once they are settled.
+
+    Deliveries that arrived are kept for `delivered`. Events are kept for `events` after the last
+    of their deliveries was settled, and so are resolved dead letters. What an idempotency key was
+    used for is remembered for `idempotency`, counted from the same moment. What still waits, runs
+    or is an unresolved dead letter keeps its event and its key, however old they are.
+    """
+
+    delivered: timedelta = timedelta(hours=24)
+    events: timedelta = timedelta(days=30)
+    idempotency: timedelta = timedelta(days=30)
+
+    def __post_init__(self) -> None:
+        if self.events < self.delivered:
+            raise ConfigurationError(
+                f"keep_events is {spell_duration(self.events)}, less than keep_delivered "
+                f"({spell_duration(self.delivered)}): a delivery would outlive its event. "
+                "Keep events at least as long."
+            )
+        if self.idempotency < self.events:
+            raise ConfigurationError(
+                f"keep_idempotency is {spell_duration(self.idempotency)}, less than keep_events "
+                f"({spell_duration(self.events)}): dedupe records expire before the dead letters "
+                "and events they guard, and a repeated publish would be stored twice. "
+                "Keep idempotency records at least as long."
+            )
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long, and how many, dead letters of a destination are kept; `None` is no limit.
+
+    What is over a limit is exported to a file before it goes, the oldest first.
+
+    >>> Keep(age="90d", count=100_000).age
+    datetime.timedelta(days=90)
+    """
+
+    age: timedelta | None = None
+    count: int | None = None
+
+    if TYPE_CHECKING:
+        # Durations may be given as text; once here they are a timedelta.
+        def __init__(self, *, age: Duration | None = None, count: int | None = None) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.age is not None:
+            msgspec.structs.force_setattr(self, "age", duration(self.age, name="age"))
+        if self.age is None and self.count is None:
+            raise ConfigurationError(
+                'Keep() limits nothing; give an age, such as Keep(age="90d"), or a count, '
+                "such as Keep(count=100_000), or leave dead_letters out to keep them all."
+            )
+        if self.age is not None and not self.age:
+            raise ConfigurationError(
+                "The age of Keep is 0s, which leaves no time to look at a dead letter; "
+                'write how long to keep them, such as "90d".'
+            )
+        if self.count is not None and (type(self.count) is not int or self.count < 1):
+            raise ConfigurationError(
+                f"The count of Keep is {self.count!r}; it is how many dead letters to keep, from 1."
+            )

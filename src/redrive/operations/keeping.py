@@ -1,0 +1,131 @@
+"""Keeping: pruning by hand, and dead letters to files and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from redrive.archive import relieve
+from redrive.errors import UsageError
+from redrive.model.audit import Actor
+from redrive.model.delivery import Status
+from redrive.model.letter import Letter
+from redrive.observer import HistoryPruned, LettersExported
+from redrive.operations.desk import Desk
+from redrive.policies.attention import expiring, overflow
+from redrive.store import LetterPage, Pruned, Query, Restored
+
+__all__ = ["Keeper", "PrunePlan"]
+
+_BATCH = 500
+
+
+class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prune removes: what was kept long enough, and dead letters over a limit.
+
+    Of dead letters that are too old, only the destination is known before they are exported.
+    """
+
+    pruned: Pruned = Pruned()
+    exported: int = 0
+    expiring: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.pruned.most or self.exported or self.expiring)
+
+
+class Keeper(Desk):
+    """Prune by hand; take dead letters out, and put them back."""
+
+    async def prunable(self) -> PrunePlan:
+        """Count what a prune would remove now, by this app's settings."""
+        store = await self._store()
+        hoards = await store.hoards()
+        return PrunePlan(
+            pruned=await store.prunable(self._retention),
+            exported=sum(overflow(one) for one in hoards),
+            expiring=tuple(one.destination for one in hoards if expiring(one)),
+        )
+
+    async def prune(self, *, progress: Callable[[int], None] | None = None) -> PrunePlan:
+        """Remove what was kept long enough, as workers do by themselves, and tell how much.
+
+        Dead letters over their destination's limit are exported first; if they cannot be, it ends
+        with a `UsageError` and they stay.
+        """
+        store = await self._to_change()
+        total = Pruned()
+        while True:
+            pruned = await store.prune(self._retention, limit=_BATCH)
+            if not pruned.most:
+                break
+            self._observer.notice(HistoryPruned(pruned=pruned))
+            total = Pruned(
+                delivered=total.delivered + pruned.delivered,
+                resolved=total.resolved + pruned.resolved,
+                events=total.events + pruned.events,
+                keys=total.keys + pruned.keys,
+            )
+            if progress is not None:
+                progress(pruned.delivered + pruned.events)
+        return PrunePlan(pruned=total, exported=await self._relieve())
+
+    async def _relieve(self) -> int:
+        store = await self._to_change()
+        exported = 0
+        while True:
+            gone = 0
+            for hoard in await store.hoards():
+                relief = await relieve(
+                    store, hoard, archive=self._archive, submit=self._executor.submit
+                )
+                if relief.error:
+                    raise UsageError(
+                        f"The dead letters of {hoard.destination} cannot be exported: "
+                        f"{relief.error}."
+                    )
+                if relief.count:
+                    self._observer.notice(
+                        LettersExported(
+                            destination=hoard.destination, count=relief.count, file=relief.file
+                        )
+                    )
+                gone += relief.count
+            if not gone:
+                return exported
+            exported += gone
+
+    async def export_page(
+        self, query: Query | None = None, *, cursor: str | None = None, limit: int = _BATCH
+    ) -> LetterPage:
+        """Return some of the dead letters a query finds, whole, the latest first."""
+        chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
+        return await (await self._store()).letters(chosen, cursor=cursor, limit=limit)
+
+    async def export(self, query: Query | None = None) -> AsyncIterator[Letter]:
+        """Go through all dead letters a query finds, whole, the latest first.
+
+        >>> async def to_file(app):
+        ...     async for letter in app.operations.export():
+        ...         print(letter.event.id, letter.delivery.reason)
+        """
+        cursor = None
+        while True:
+            page = await self.export_page(query, cursor=cursor)
+            for letter in page.letters:
+                yield letter
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def restore(self, letters: Sequence[Letter], *, by: str, why: str = "") -> Restored:
+        """Put exported dead letters back; those that are there already change nothing."""
+        for one in letters:
+            one.check()
+        actor = Actor(by, why)
+        restored = await (await self._to_change()).restore(letters, actor=actor)
+        self._done("import", restored.deliveries, actor)
+        return restored

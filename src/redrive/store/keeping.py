@@ -1,0 +1,112 @@
+"""What a store promises about what is kept, for how long, and what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import DeliveryId
+from redrive.model.letter import Letter
+from redrive.model.retention import Keep, Retention
+from redrive.store.people import Query
+
+__all__ = ["Hoard", "Keeping", "LetterPage", "Letters", "Pruned", "Restored"]
+
+
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """How much was removed because it had been kept long enough; `keys` are idempotency keys."""
+
+    delivered: int = 0
+    resolved: int = 0
+    events: int = 0
+    keys: int = 0
+
+    @property
+    def most(self) -> int:
+        """The largest of the counts."""
+        return max(self.delivered, self.resolved, self.events, self.keys)
+
+
+class Hoard(msgspec.Struct, frozen=True, kw_only=True):
+    """The unresolved dead letters of a destination that limits them."""
+
+    destination: str
+    keep: Keep
+    count: int
+    oldest: datetime | None
+    now: datetime
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some dead letters, and where the next page begins; `None` when this was the last."""
+
+    letters: tuple[Letter, ...]
+    next_cursor: str | None = None
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """The deliveries that dead letters became, and how many letters were there already."""
+
+    deliveries: tuple[DeliveryId, ...] = ()
+    known: int = 0
+
+
+class Keeping(Protocol):
+    """Removing what has been kept long enough, and nothing else.
+
+    An event is never removed while it has a delivery, nor is what its idempotency key was used
+    for. A delivery is never removed while it waits, runs or is an unresolved dead letter.
+    """
+
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        """Remove at most `limit` of each kind, and count them; the oldest go first.
+
+        An event goes when `retention.events` have passed since the last of its deliveries was
+        settled, or was removed by a person, or since it was stored if it had none. After that its
+        idempotency key still answers with its receipt, for as long as `retention.idempotency`.
+        """
+
+    async def prunable(self, retention: Retention) -> Pruned:
+        """Count what could be removed now; may read a lot, and changes nothing."""
+
+    async def hoards(self) -> Sequence[Hoard]:
+        """Return the dead letters there are of each destination that limits them."""
+
+    async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
+        """Return unresolved dead letters of a destination, those that failed first in front."""
+
+    async def discard(
+        self, letters: Sequence[Letter], *, actor: Actor, detail: str
+    ) -> Sequence[DeliveryId]:
+        """Remove dead letters that were exported, and return which; they are counted.
+
+        One that was replayed, edited, resolved or deleted since it was read is left alone. The
+        next of their lanes is freed.
+        """
+
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        """Tell whether a duty is this worker's for the next while; no two have the same turn.
+
+        It ends after `span` unless it is taken again, and when the worker retires.
+        """
+
+
+class Letters(Protocol):
+    """Dead letters on their way out of the store, and back."""
+
+    async def letters(
+        self, query: Query, *, cursor: str | None = None, limit: int = 500
+    ) -> LetterPage:
+        """Return matching dead letters whole, the latest first; pages neither repeat nor skip."""
+
+    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
+        """Put dead letters back, with their event, its idempotency key, and their history.
+
+        They carry what they were edited to, and count how often schedules replayed them.
+        One whose event has a delivery at the destination already changes nothing. A destination
+        that is not known is added as removed. In an ordered lane they come last.
+        """

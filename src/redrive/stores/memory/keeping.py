@@ -1,0 +1,245 @@
+"""What the memory store keeps and lets go, and dead letters on their way out and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+import msgspec
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.destination import Destination
+from redrive.model.letter import Letter
+from redrive.model.retention import Retention
+from redrive.store import Entry, Hoard, LetterPage, Pruned, Query, Restored
+from redrive.stores.memory.inspection import MemoryInspection
+from redrive.stores.memory.log import MemoryEventLog
+from redrive.stores.memory.row import Row
+from redrive.stores.memory.tables import Identity
+
+__all__ = ["MemoryKeeping", "MemoryLetters"]
+
+
+class MemoryKeeping(MemoryEventLog):
+    """`Keeping` over the tables."""
+
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        with self._lock:
+            now = self._clock.now()
+            delivered = self._delivered_before(now - retention.delivered)[:limit]
+            self._pruned.update(row.destination for row in delivered)
+            self._remove(delivered)
+            resolved = self._resolved_before(now - retention.events)[:limit]
+            self._pruned_resolved += len(resolved)
+            self._remove(resolved)
+            events, keys = self._prune_events(retention, limit=limit, now=now)
+            keys += self._prune_keys(now - retention.idempotency, limit=limit)
+            return Pruned(
+                delivered=len(delivered), resolved=len(resolved), events=events, keys=keys
+            )
+
+    async def prunable(self, retention: Retention) -> Pruned:
+        with self._lock:
+            now = self._clock.now()
+            delivered = self._delivered_before(now - retention.delivered)
+            resolved = self._resolved_before(now - retention.events)
+            gone = frozenset(row.id for row in (*delivered, *resolved))
+            left = frozenset(row.event.id for row in self._rows.values() if row.id not in gone)
+            idle = dict(self._idle)
+            for row in (*delivered, *resolved):
+                position = self._positions[row.event.id]
+                idle[position] = max(row.finished_at, idle.get(position, row.finished_at))
+            events = [
+                (self._log[position].event, since)
+                for position, since in idle.items()
+                if position in self._log
+                and since <= now - retention.events
+                and self._log[position].event.id not in left
+            ]
+            expires = now - retention.idempotency
+            return Pruned(
+                delivered=len(delivered),
+                resolved=len(resolved),
+                events=len(events),
+                keys=sum(one.idempotency_key is not None and at <= expires for one, at in events)
+                + sum(since <= expires for since in self._outlived.values()),
+            )
+
+    async def hoards(self) -> Sequence[Hoard]:
+        with self._lock:
+            return [
+                Hoard(
+                    destination=name,
+                    keep=one.dead_letters,
+                    count=len(letters := self._dead_letters_of(name)),
+                    oldest=letters[0].changed_at if letters else None,
+                    now=self._clock.now(),
+                )
+                for name, one in sorted(self._destinations.items())
+                if one.dead_letters is not None
+            ]
+
+    async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
+        with self._lock:
+            return [_letter(row) for row in self._dead_letters_of(destination)[:limit]]
+
+    async def discard(
+        self, letters: Sequence[Letter], *, actor: Actor, detail: str
+    ) -> Sequence[DeliveryId]:
+        with self._lock:
+            now = self._clock.now()
+            read = {one.delivery.id: one.delivery for one in letters}
+            rows = [row for row in self._found(read) if self._is_as_read(row, read[row.id])]
+            self._remove(rows, at=now)
+            self._exported += len(rows)
+            ids = [row.id for row in rows]
+            if ids:
+                self._note("export", actor, now=now, ids=ids, detail=detail)
+            return ids
+
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            holder, until = self._watches.get(duty, (worker, now))
+            if holder != worker and until > now:
+                return False
+            self._watches[duty] = (worker, now + span)
+            return True
+
+    def _is_as_read(self, row: Row, read: Delivery) -> bool:
+        return row.is_dead_letter and row.settled_at == read.settled_at and row.edits == read.edits
+
+    def _delivered_before(self, moment: datetime) -> list[Row]:
+        rows = [
+            row
+            for row in self._rows.values()
+            if row.status is Status.DELIVERED and row.changed_at <= moment
+        ]
+        return sorted(rows, key=lambda row: (row.changed_at, row.id))
+
+    def _resolved_before(self, moment: datetime) -> list[Row]:
+        rows = [
+            row
+            for row in self._rows.values()
+            if row.status is Status.FAILED
+            and row.resolution is not None
+            and row.resolution.at <= moment
+        ]
+        return sorted(rows, key=lambda row: (row.finished_at, row.id))
+
+    def _prune_events(self, retention: Retention, *, limit: int, now: datetime) -> tuple[int, int]:
+        expired = sorted(
+            (since, position)
+            for position, since in self._idle.items()
+            if since <= now - retention.events
+        )
+        left = frozenset(row.event.id for row in self._rows.values())
+        events = keys = 0
+        for since, position in islice(expired, limit):
+            del self._idle[position]
+            event = self._log[position].event
+            if event.id in left:  # whatever is left will make it idle once more
+                continue
+            events += 1
+            del self._log[position], self._positions[event.id], self._known[(event.id,)]
+            for identity in self._identities(event)[1:]:
+                keys += self._outlive(identity, since, expires=now - retention.idempotency)
+        self._pruned_events += events
+        return events, keys
+
+    def _outlive(self, identity: Identity, since: datetime, *, expires: datetime) -> bool:
+        """Let a key go with its event, or remember what it was used for a while longer."""
+        if since <= expires:
+            self._known.pop(identity, None)
+            return True
+        self._outlived[identity] = since
+        return False
+
+    def _prune_keys(self, moment: datetime, *, limit: int) -> int:
+        expired = [one for one, since in self._outlived.items() if since <= moment][:limit]
+        for identity in expired:
+            del self._outlived[identity], self._known[identity]
+        return len(expired)
+
+    def _dead_letters_of(self, destination: str) -> list[Row]:
+        rows = [
+            row
+            for row in self._rows.values()
+            if row.is_dead_letter and row.destination == destination
+        ]
+        return sorted(rows, key=lambda row: (row.changed_at, row.id))
+
+
+class MemoryLetters(MemoryInspection, MemoryEventLog):
+    """`Letters` over the tables."""
+
+    async def letters(
+        self, query: Query, *, cursor: str | None = None, limit: int = 500
+    ) -> LetterPage:
+        dead = msgspec.structs.replace(query, status=Status.FAILED)
+        page = await self.find(dead, cursor=cursor, limit=limit)
+        with self._lock:
+            rows = self._found(one.id for one in page.deliveries)
+            letters = tuple(_letter(row) for row in rows if row.status is Status.FAILED)
+            return LetterPage(letters=letters, next_cursor=page.next_cursor)
+
+    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
+        with self._lock:
+            now = self._clock.now()
+            ids = [row.id for one in letters if (row := self._restore(one, now=now)) is not None]
+            if ids:
+                self._note("import", actor, now=now, ids=ids)
+            return Restored(deliveries=tuple(ids), known=len(letters) - len(ids))
+
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        told, event = letter.delivery, letter.event
+        if any(
+            row.event.id == event.id and row.destination == told.destination
+            for row in self._rows.values()
+        ):
+            return None
+        if told.destination not in self._destinations:
+            self._destinations[told.destination] = Destination(
+                name=told.destination, patterns=("*",)
+            )
+            self._removed[told.destination] = now
+        if event.id in self._positions:
+            self._give(self._positions[event.id], told.destination)
+            event = self._log[self._positions[event.id]].event
+        else:
+            self._log_event(Entry(event, (told.destination,)))
+        self._last_delivery_id += 1
+        row = Row(
+            id=DeliveryId(self._last_delivery_id),
+            event=event,
+            destination=told.destination,
+            enqueued_at=told.enqueued_at,
+            due=told.due,
+            generation=told.generation,
+            priority=told.priority,
+            deadline=told.deadline,
+            status=told.status,
+            kind=told.kind,
+            attempts=told.attempts,
+            snoozes=told.snoozes,
+            crashes=told.crashes,
+            settled_at=told.settled_at,
+            reason=told.reason,
+            fault=told.fault,
+            first_failed_at=told.first_failed_at,
+            last_failed_at=told.last_failed_at,
+            resolution=told.resolution,
+            log=told.log,
+            cycles=told.cycles,
+            payload=told.payload,
+            edits=told.edits,
+            auto_replays=told.auto_replays,
+        )
+        self._rows[row.id] = row
+        return row
+
+
+def _letter(row: Row) -> Letter:
+    return Letter(event=row.event, delivery=row.delivery(behind=None))

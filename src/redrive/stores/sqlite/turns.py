@@ -1,0 +1,294 @@
+"""The turns of tenants during one claim.
+
+It asks for so many tenants as it can serve, and for more of their work only if there is room left.
+The policy deals out the turns; here is decided how much it has to know for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+import apsw
+import msgspec
+
+from redrive.model.delivery import Kind
+from redrive.model.fairness import Fairness
+from redrive.model.gate import Rotation
+from redrive.policies.fairness import PLENTY, Line, Share, begin, next_token, serve, spent
+from redrive.policies.gate import Turnstile
+from redrive.stores.codec import micros
+from redrive.stores.sqlite.accounts import NOBODY, TenantState
+from redrive.stores.sqlite.ready import KINDS, Candidate, Ready, Sort
+
+__all__ = ["Turns"]
+
+_FIRST = KINDS.index(Kind.FIRST)
+_MOST_PASSED_OVER = 1_000
+_MOST_READ = 500
+_SOON = timedelta(milliseconds=100)
+
+
+class _Queue:
+    """What is known of the work of one tenant: the first `limit` of each sort."""
+
+    def __init__(self, state: TenantState, *, turn: int, tokens: int) -> None:
+        self.state = state
+        self.turn = turn
+        self.tokens = tokens
+        self.limit = 0
+        self.found: dict[Sort, list[Candidate]] = {}
+        self.cut: dict[Sort, Candidate] = {}
+
+    def aim(self, limit: int) -> None:
+        """Set how many to read; if it has tokens for just so many, one more shows what is left."""
+        self.limit = limit + (limit == self.tokens)
+
+    def learn(self, sort: Sort, found: list[Candidate], *, is_all: bool) -> None:
+        """Take note of the first of one sort; there may be more unless these are all."""
+        self.found[sort] = found
+        self.cut.pop(sort, None)
+        if not is_all:
+            self.cut[sort] = found[-1]
+
+    def line(self) -> Line[Candidate]:
+        """Return the work up to where its order is certain."""
+        sorts = [found for found in self.found.values() if found]
+        work = sorts[0] if len(sorts) == 1 else sorted(one for found in sorts for one in found)
+        if self.cut and len(sorts) > 1:
+            end = min(self.cut.values())
+            work = [one for one in work if one <= end]
+        return Line(
+            tenant=self.state.tenant,
+            turn=self.turn,
+            work=work,
+            tokens=self.tokens,
+            is_cut=bool(self.cut) or (self.tokens <= 0 and not self.state.is_paused),
+        )
+
+
+class Turns:
+    """One destination's turns during one claim.
+
+    `is_flooded` says that more has come due than was made ready, so somebody's may be missing.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        destination: int,
+        fairness: Fairness,
+        *,
+        generations: Sequence[str],
+        turnstile: Turnstile,
+        is_flooded: bool,
+        now: datetime,
+    ) -> None:
+        self._ready = Ready(connection, destination, now=now)
+        self._fairness = fairness
+        self._is_flooded = is_flooded
+        self._now = now
+        self.turnstile = turnstile
+        self._room = self.turnstile.left
+        self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
+        self._filled = [(one, kind) for kind in range(len(KINDS)) for one in generations]
+        self._sorts = self._open_sorts()
+        self._rotation = self.turnstile.gate.rotation
+        self._roster = _Roster(self._rotation)
+        self._queues: dict[str, _Queue] = {}
+        self._read = 0
+        self.again_at: datetime | None = None
+
+    def serve(self) -> Share[Candidate]:
+        """Deal out what the gate lets through, and leave the turnstile as that has left it."""
+        goal = min(self._room, sum(self._most.values()))
+        page = -(-goal // self._fairness.turn) + 1
+        if goal <= 0 or not self._begin(page):
+            return Share(chosen=(), served=(), rotation=self._rotation)
+        while True:
+            self._read_unread(goal)
+            serving = self._deal()
+            missing = goal - len(serving.chosen)
+            if serving.longing and self._read < _MOST_READ + 4 * goal:
+                self._extend(serving.longing, missing)
+            elif missing > 0 and not self._roster.is_complete and self._sorts:
+                if len(self._queues) - len(serving.served) >= _MOST_PASSED_OVER:
+                    return self._break_off(serving)
+                page *= 2
+                self._look_on(page)
+            else:
+                self._note_openings(serving)
+                return serving
+
+    def _begin(self, page: int) -> bool:
+        """Get to know the first tenants, and tell whether there is any work.
+
+        Whether there is but the one who was served last is quickly found out.
+        """
+        tenant = self._rotation.tenant or ""
+        if self._is_flooded:
+            start, _ = begin(self._rotation)
+            self._ready.promote(start=start, most=page, turn=self._fairness.turn)
+        self._filled, has_others = self._ready.survey(self._sorts, tenant=tenant)
+        self._sorts = self._filled
+        if has_others:
+            self._look_on(page)
+        else:
+            self._roster.is_complete = True
+            self._admit(self._state_of(tenant))
+        return bool(self._filled)
+
+    def _state_of(self, tenant: str) -> TenantState:
+        if not tenant and self._fairness.rate_of("") is None:
+            return NOBODY
+        return self._ready.state_of(tenant)
+
+    def _admit(self, state: TenantState) -> None:
+        tokens = state.affordable(self._fairness, now=self._now)
+        turn = self._fairness.turn_of(state.tenant)
+        self._queues[state.tenant] = _Queue(state, turn=turn, tokens=tokens)
+
+    def _look_on(self, page: int) -> None:
+        """Get to know the tenants whose turn comes next."""
+        for state in self._roster.more(page, self._list):
+            self._admit(state)
+
+    def _list(self, start: str, most: int) -> list[TenantState]:
+        return self._ready.tenants(self._sorts, start=start, most=most)
+
+    def _read_unread(self, goal: int) -> None:
+        """Read for each new tenant as much as it could get if all the others had enough."""
+        able = [one for one in self._queues.values() if one.tokens > 0]
+        rounds = 1
+        if self._roster.is_complete:
+            rounds = max(1, -(-goal // max(1, sum(one.turn for one in able))))
+        unread = [one for one in able if not one.limit]
+        for queue in unread:
+            queue.aim(min(self._room, rounds * queue.turn))
+        self._read_work(unread)
+
+    def _extend(self, tenants: Sequence[str], missing: int) -> None:
+        """Read more of those who could have had more."""
+        longing = [self._queues[tenant] for tenant in tenants]
+        rounds = -(-missing // sum(one.turn for one in longing))
+        for queue in longing:
+            queue.aim(max(2 * queue.limit, queue.limit + rounds * queue.turn))
+        self._read_work(longing)
+
+    def _read_work(self, queues: Iterable[_Queue]) -> None:
+        """Read the first deliveries of each of the tenants, up to its limit."""
+        wanted = [(queue, sort) for queue in queues for sort in queue.cut or self._sorts]
+        wanted.sort(key=lambda one: one[0].limit)
+        for limit, group in groupby(wanted, key=lambda one: one[0].limit):
+            asked = list(group)
+            lines = [(queue.state.tenant, sort) for queue, sort in asked]
+            found = self._ready.lines(lines, limit=limit)
+            for (queue, sort), rows in zip(asked, found, strict=True):
+                self._read += len(rows)
+                is_all = len(rows) < limit or limit >= self._most_of(queue, sort)
+                queue.learn(sort, rows, is_all=is_all)
+
+    def _most_of(self, queue: _Queue, sort: Sort) -> int:
+        """Return how many may matter: one more than may pass, to see that some are turned away.
+
+        Where what was held waits for tokens of its own, fresh ones may be any way behind it.
+        """
+        kind = KINDS[sort[1]]
+        if kind is Kind.FIRST and self.turnstile.holds_apart:
+            return PLENTY
+        return min(self._room, self._most[kind] + 1, queue.tokens + 1)
+
+    def _deal(self) -> Share[Candidate]:
+        lines = [queue.line() for queue in self._queues.values()]
+        self.turnstile = turnstile = self.turnstile.anew()
+        reopened_at = turnstile.gate.reopened_at
+        held_until = 0 if reopened_at is None else micros(reopened_at)
+        if self._is_plain(lines, held_until):
+            serving = serve(
+                lines, self._rotation, room=self._room, is_everybody=self._roster.is_complete
+            )
+            turnstile.lets_first(len(serving.chosen))
+        else:
+            serving = serve(
+                lines,
+                self._rotation,
+                room=self._room,
+                lets=lambda one: turnstile.lets(KINDS[one.kind], was_held=one.due <= held_until),
+                is_out=lambda one: turnstile.is_out(
+                    KINDS[one.kind], was_held=one.due <= held_until
+                ),
+                is_everybody=self._roster.is_complete,
+            )
+        self._sorts = self._open_sorts()
+        return serving
+
+    def _is_plain(self, lines: Sequence[Line[Candidate]], held_until: int) -> bool:
+        """Tell whether all are fresh first attempts, for which there are tokens enough."""
+        return self.turnstile.fresh >= self._room and all(
+            one.kind == _FIRST and one.due > held_until for line in lines for one in line.work
+        )
+
+    def _open_sorts(self) -> list[Sort]:
+        """Return what there is work of, and tokens for."""
+        is_open = [not self.turnstile.is_shut_for(kind) for kind in KINDS]
+        return [sort for sort in self._filled if is_open[sort[1]]]
+
+    def _break_off(self, serving: Share[Candidate]) -> Share[Candidate]:
+        """Go on with the next claim: there are too many tenants who may not have anything now."""
+        self.again_at = self._now + _SOON
+        last = next(reversed(self._queues))
+        return Share(
+            chosen=serving.chosen,
+            served=serving.served,
+            rotation=msgspec.structs.replace(serving.rotation, behind=last),
+        )
+
+    def _note_openings(self, serving: Share[Candidate]) -> None:
+        """Note when the first of those without tokens has one again."""
+        served = {one.tenant: one.count for one in serving.served}
+        for tenant in serving.spent:
+            rate, state = self._fairness.rate_of(tenant), self._queues[tenant].state
+            if rate is not None:
+                bucket = spent(state.bucket, rate, served.get(tenant, 0), now=self._now)
+                opens_at = next_token(bucket, rate, now=self._now)
+                self.again_at = min(self.again_at or opens_at, opens_at)
+
+    def states(self) -> dict[str, TenantState]:
+        """Return what is kept of the tenants that were looked at."""
+        return {name: queue.state for name, queue in self._queues.items()}
+
+
+class _Roster:
+    """The tenants with due work, in the order of their turns, asked for a few at a time."""
+
+    def __init__(self, rotation: Rotation) -> None:
+        self._begin, self._is_included = begin(rotation)
+        self._start, self._skips_start = self._begin, not self._is_included
+        self._has_turned = False
+        self._is_first_the_front = self._is_included and not self._begin
+        self.is_complete = False
+
+    def more(self, count: int, ask: Callable[[str, int], list[TenantState]]) -> list[TenantState]:
+        """Return the next tenants; with fewer than asked for these were the last."""
+        found: list[TenantState] = []
+        while len(found) < count and not self.is_complete:
+            asked = count - len(found) + self._skips_start
+            page = ask(self._start, asked)
+            is_end = len(page) < asked
+            if self._skips_start and page and page[0].tenant == self._start:
+                del page[0]
+            if page:
+                self._start, self._skips_start = page[-1].tenant, True
+            found += [one for one in page if not self._has_turned or self._is_left(one.tenant)]
+            if self._has_turned:
+                self.is_complete = is_end or not self._is_left(self._start)
+            elif is_end and self._is_first_the_front:
+                self.is_complete = True
+            elif is_end:
+                self._start, self._skips_start, self._has_turned = "", False, True
+        return found
+
+    def _is_left(self, tenant: str) -> bool:
+        """Tell whether a tenant is one of those before the first."""
+        return tenant < self._begin or (tenant == self._begin and not self._is_included)

@@ -1,0 +1,27 @@
+"""What a worker asks of its store in one turn, awaited together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from redrive.store import Claim
+
+__all__ = ["no_claim", "together"]
+
+
+async def no_claim() -> None:
+    """Stand in for the claim of a turn that makes none."""
+
+
+async def together(
+    report: Awaitable[None], settle: Awaitable[None], claim: Awaitable[Claim | None]
+) -> tuple[BaseException | None, BaseException | None, Claim | BaseException | None]:
+    """Await all to the end, even when cancelled: an answer from the store is never dropped."""
+    begun = asyncio.gather(report, settle, claim, return_exceptions=True)
+    try:
+        reported, settled, claimed = await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        await begun
+        raise
+    return reported, settled, claimed

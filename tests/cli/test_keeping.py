@@ -1,0 +1,280 @@
+"""What is kept, from the command line: prune, export, import."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from redrive import Redrive
+from redrive.cli import asking, printing
+from redrive.clock import SystemClock
+from redrive.model.duration import duration
+from redrive.stores.sqlite import SqliteStore
+from tests.cli.shell import Shell, Shop, ids
+
+
+def age(shop: Shop, by: str) -> None:
+    """Let everything in the store be that much older."""
+    micros = int(duration(by).total_seconds() * 1_000_000)
+
+    async def work(app: Redrive) -> None:
+        store = SqliteStore(shop.path, clock=SystemClock())
+        await store.open()
+        async with store.transaction() as transaction:
+            for column in ("settled_at", "resolved_at", "enqueued_at", "due"):
+                transaction.execute(
+                    f"UPDATE redrive_deliveries SET {column} = {column} - ?",  # noqa: S608 - ours
+                    (micros,),
+                )
+            transaction.execute("UPDATE redrive_idle SET since = since - ?", (micros,))
+        await store.close()
+
+    shop.do(work)
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"order": 1}, {"order": 2}, {"error": "refused"})
+    age(shop, "2d")
+
+    answer = shell("prune", "--dry-run")
+
+    assert answer.code == 0
+    assert answer.out == "Would remove 2 deliveries, arrived 1d ago or more.\n"
+    assert shell("status", "--json").json["pruned"] == 0
+
+
+def test_a_prune_removes_what_was_kept_long_enough(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"order": 1}, {"order": 2}, {"error": "refused"}, idempotency_key=None)
+    age(shop, "40d")
+
+    answer = shell("prune", "--yes")
+    again = shell("prune", "--yes")
+    figures = shell("status", "--json").json
+
+    assert answer.out == "Removed 2 delivered deliveries, 2 events.\n"
+    assert again.out == "Nothing was kept longer than it has to be.\n"
+    assert (figures["pruned"], figures["pruned_events"], figures["events"]) == (2, 2, 1)
+    assert ids(shell("dlq", "list", "--json")) == [3]
+
+
+def test_a_prune_asks_and_shows_what_it_is_about(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.deliver({"order": 1})
+    age(shop, "2d")
+    alone = shell("prune")
+    monkeypatch.setattr(asking, "is_attended", lambda: True)
+
+    no = shell("prune", stdin=b"n\n")
+    yes = shell("prune", stdin=b"y\n")
+
+    assert (alone.code, "say --yes" in alone.err) == (2, True)
+    assert (no.code, no.out.strip()) == (1, "Would remove 1 delivery, arrived 1d ago or more.")
+    assert yes.out.endswith("Removed 1 delivered delivery.\n")
+
+
+def test_a_prune_takes_the_settings_of_the_environment(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.deliver({"order": 1})
+    age(shop, "2d")
+    monkeypatch.setenv("REDRIVE_KEEP_DELIVERED", "7d")
+
+    assert shell("prune", "--dry-run").out.startswith("Nothing was kept longer")
+
+
+def test_a_prune_takes_the_settings_of_an_app(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"order": 1})
+    age(shop, "2d")
+    (folder / "patient_shop.py").write_text(
+        f'from redrive import Redrive\napp = Redrive("{shop.url}", keep_delivered="7d")\n'
+    )
+
+    assert shell("prune", "patient_shop:app", "--dry-run").out.startswith("Nothing was kept")
+
+
+def test_a_prune_speaks_json(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"order": 1})
+    age(shop, "2d")
+
+    plan = shell("prune", "--dry-run", "--json").json["would_prune"]
+    done = shell("prune", "--yes", "--json").json["pruned"]
+
+    assert (
+        plan["pruned"]
+        == done["pruned"]
+        == {
+            "delivered": 1,
+            "resolved": 0,
+            "events": 0,
+            "keys": 0,
+        }
+    )
+
+
+def test_the_status_still_tells_how_many_arrived(shell: Shell, shop: Shop) -> None:
+    shop.deliver(*({"order": number} for number in range(7)))
+    age(shop, "40d")
+    shell("prune", "--yes")
+    shop.publish({"order": 8})
+
+    said = shell("status").out
+
+    [billing] = [line.split() for line in said.splitlines() if line.startswith("billing")]
+    assert billing[:5] == ["billing", "1", "-", "7", "-"]
+    assert "1 event · 7 more pruned" in said
+
+
+def test_dead_letters_are_exported_to_a_file_and_come_back(
+    shell: Shell, shop: Shop, folder: Path
+) -> None:
+    shop.deliver({"error": "refused"}, {"terminal": "no such order"}, tenant="acme")
+    before = [shell("dlq", "show", str(one), "--json").json for one in (1, 2)]
+
+    exported = shell("dlq", "export", "--file", "letters.jsonl")
+    shell("dlq", "delete", "1", "2", "--why", "moving house")
+    imported = shell("dlq", "import", "letters.jsonl", "--why", "moved")
+    again = shell("dlq", "import", "letters.jsonl", "--json")
+
+    lines = (folder / "letters.jsonl").read_text().splitlines()
+    assert exported.out == "Exported 2 dead letters to letters.jsonl.\n"
+    assert [json.loads(line)["version"] for line in lines] == [1, 1]
+    assert (imported.code, imported.out) == (0, "Imported 2 dead letters.\n")
+    assert again.json == {"imported": [], "known": 2, "bad": [], "removed": []}
+    back = [shell("dlq", "show", str(one), "--json").json for one in (4, 3)]
+    for old, new in zip(before, back, strict=True):
+        old["delivery"].pop("id")
+        new["delivery"].pop("id")
+        assert new["delivery"] == old["delivery"]
+        assert new["event"] == old["event"]
+    assert (folder / "letters.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_an_export_takes_filters_and_goes_to_standard_output(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"}, {"terminal": "no such order"})
+
+    answer = shell("dlq", "export", "--reason", "terminal")
+
+    [line] = answer.out.splitlines()
+    assert json.loads(line)["delivery"]["reason"] == "terminal"
+
+
+def test_an_export_never_overwrites_a_file(shell: Shell, shop: Shop, folder: Path) -> None:
+    (folder / "letters.jsonl").write_text("precious")
+
+    answer = shell("dlq", "export", "--file", "letters.jsonl")
+    nowhere = shell("dlq", "export", "--file", "no/such/folder.jsonl")
+
+    assert answer.code == 2
+    assert answer.err == (
+        "redrive: There is a file letters.jsonl already; name a new one with --file.\n"
+    )
+    assert nowhere.err == (
+        "redrive: no/such/folder.jsonl cannot be written: No such file or directory.\n"
+    )
+    assert (folder / "letters.jsonl").read_text() == "precious"
+    assert [one.name for one in folder.glob("*.part")] == []
+
+
+def test_an_export_speaks_json(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"})
+
+    answer = shell("dlq", "export", "--file", "letters.jsonl", "--json")
+
+    assert answer.json == {"exported": 1, "file": "letters.jsonl"}
+
+
+def test_bad_lines_are_named_and_the_good_ones_imported(
+    shell: Shell, shop: Shop, folder: Path
+) -> None:
+    shop.deliver({"error": "refused"}, {"error": "refused"})
+    shell("dlq", "export", "--file", "letters.jsonl")
+    shell("dlq", "delete", "1", "2", "--why", "moving house")
+    first, second = (folder / "letters.jsonl").read_text().splitlines()
+    torn = second[: len(second) // 2]
+    (folder / "mixed.jsonl").write_text(f"{first}\n\nnonsense\n{torn}\n{second}\n{torn}")
+
+    answer = shell("dlq", "import", "mixed.jsonl")
+    as_json = shell("dlq", "import", "mixed.jsonl", "--json")
+
+    assert (answer.code, answer.out) == (1, "Imported 2 dead letters.\n")
+    assert [line.split(":")[1].strip() for line in answer.err.splitlines()] == [
+        *("line 3", "line 4", "line 6"),
+    ]
+    assert (as_json.code, [one["line"] for one in as_json.json["bad"]]) == (1, [3, 4, 6])
+    assert as_json.json["known"] == 2
+
+
+def test_a_strict_import_is_all_or_nothing(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"error": "refused"})
+    shell("dlq", "export", "--file", "letters.jsonl")
+    shell("dlq", "delete", "1", "--why", "moving house")
+    good = (folder / "letters.jsonl").read_text()
+    (folder / "mixed.jsonl").write_text(f"{good}nonsense\n")
+
+    refused = shell("dlq", "import", "mixed.jsonl", "--strict")
+    nothing = ids(shell("dlq", "list", "--json"))
+    done = shell("dlq", "import", "letters.jsonl", "--strict")
+
+    assert refused.code == 2
+    assert "1 of 2 lines of mixed.jsonl cannot be imported, so nothing was." in refused.err
+    assert "line 2: It is no dead letter" in refused.err
+    assert (nothing, done.code) == ([], 0)
+
+
+def test_many_bad_lines_are_counted(shell: Shell, shop: Shop, folder: Path) -> None:
+    (folder / "bad.jsonl").write_text("nonsense\n" * 50)
+
+    answer = shell("dlq", "import", "bad.jsonl")
+
+    assert answer.out == "Imported 0 dead letters.\n"
+    assert len(answer.err.splitlines()) == 21
+    assert answer.err.endswith("and 30 more lines.\n")
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell, shop: Shop) -> None:
+    answer = shell("dlq", "import", "nowhere.jsonl")
+
+    assert (answer.code, answer.err) == (
+        2,
+        "redrive: nowhere.jsonl cannot be read: No such file or directory.\n",
+    )
+
+
+def test_letters_for_an_unknown_destination_are_imported_and_shown_as_removed(
+    shell: Shell, shop: Shop, folder: Path
+) -> None:
+    shop.deliver({"error": "refused"})
+    shell("dlq", "export", "--file", "letters.jsonl")
+    moved = (folder / "letters.jsonl").read_text().replace('"billing"', '"elsewhere"')
+    (folder / "moved.jsonl").write_text(moved)
+
+    answer = shell("dlq", "import", "moved.jsonl")
+
+    assert answer.code == 0
+    assert "no destination is declared as elsewhere" in answer.err
+    assert "elsewhere" in shell("status").out
+    listed = shell("destination", "list").out.split()
+    assert listed[listed.index("elsewhere") :].count("removed") == 1
+    shell("dlq", "replay", "--all-matching", "--destination", "elsewhere", "--yes")
+    assert "orphaned" in shell("status").out
+    assert shell("destination", "list", "--json").json["destinations"][1]["orphaned"]
+
+
+def test_a_large_import_shows_how_far_it_is(
+    shell: Shell, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.deliver(*({"error": "refused"} for _ in range(3)))
+    shell("dlq", "export", "--file", "letters.jsonl")
+    totals: list[int] = []
+    real = printing.progress
+
+    def watched(title: str, total: int) -> object:
+        totals.append(total)
+        return real(title, total)
+
+    monkeypatch.setattr("redrive.cli.keeping.progress", watched)
+
+    shell("dlq", "import", "letters.jsonl")
+
+    assert totals == [3]
