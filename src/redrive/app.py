@@ -360,15 +360,15 @@ class Redrive:
         return SqliteStore(address.path, clock=self._ports.clock, history=self.settings.history)
 
     def _postgres_store(self) -> Store:
-        if find_spec("asyncpg") is None:
-            raise ConfigurationError(
-                "The store is PostgreSQL, which needs the driver asyncpg: "
-                "pip install 'redrive[postgres]'"
-            )
         from redrive.stores.postgres import PostgresStore  # noqa: PLC0415 - only who uses it pays
 
         settings = self.settings
-        return PostgresStore(settings.store, clock=self._ports.clock, history=settings.history)
+        return PostgresStore(
+            settings.store,
+            clock=self._ports.clock,
+            history=settings.history,
+            observer=self._observers,
+        )
 
 
 _apps: weakref.WeakSet[Redrive] = weakref.WeakSet()

@@ -22,6 +22,8 @@ __all__ = [
     "Fact",
     "HandlerStuck",
     "LeasesLost",
+    "ListeningBack",
+    "ListeningLost",
     "Observer",
     "Observers",
     "Operated",
@@ -173,6 +175,19 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
 
 
+class ListeningLost(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection that hears of new work is gone; until it is back, work is found by polling."""
+
+    store: str
+    error: str
+
+
+class ListeningBack(msgspec.Struct, frozen=True, kw_only=True):
+    """New work is heard of at once again."""
+
+    store: str
+
+
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
     """A person changed deliveries, or a destination."""
 
@@ -199,6 +214,8 @@ Fact = (
     | WorkerStopped
     | StoreLost
     | StoreBack
+    | ListeningLost
+    | ListeningBack
     | Operated
 )
 

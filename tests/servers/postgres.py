@@ -119,18 +119,17 @@ class Database:
         await store.open()
         await store.close()
         connection = await self._connected()
-        tables = [table for (table,) in await connection.fetch(_TABLES, name)]
+        tables = [f"{name}.{table}" for (table,) in await connection.fetch(_TABLES, name)]
         # In one statement, so that it is no matter which table refers to which.
-        deletes = (f"{table} AS (DELETE FROM {name}.{table})" for table in tables)
+        deletes = (f"d{n} AS (DELETE FROM {table})" for n, table in enumerate(tables))
         empty = [f"WITH {', '.join(deletes)} SELECT;"]
         for table in tables:
-            if rows := await connection.fetchval(f"SELECT json_agg(t)::text FROM {name}.{table} t"):
-                empty.append(
-                    f"INSERT INTO {name}.{table} "
-                    f"SELECT * FROM json_populate_recordset(NULL::{name}.{table}, $${rows}$$);"
-                )
-        for (sequence,) in await connection.fetch(_SEQUENCES, name):
-            empty.append(f"SELECT setval('{name}.{sequence}', 1, false);")
+            rows = await connection.fetchval(f"SELECT json_agg(t)::text FROM {table} t")
+            if rows is not None:
+                given = f"json_populate_recordset(NULL::{table}, $${rows}$$)"
+                empty.append(f"INSERT INTO {table} SELECT * FROM {given};")
+        sequences = await connection.fetch(_SEQUENCES, name)
+        empty += [f"SELECT setval('{name}.{one}', 1, false);" for (one,) in sequences]
         return name, " ".join(empty)
 
     def _store_url(self, schema: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from redrive.app import Redrive
 
-__all__ = ["current_user", "in_session"]
+__all__ = ["current_user", "in_session", "store_name"]
 
 T = TypeVar("T")
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 def in_session(
     work: Callable[[Redrive], Awaitable[T]], *, store: str | None, creates: bool = False
 ) -> T:
-    """Open the app of a store, do the work, close it; only with `creates` may the file be new."""
+    """Open the app of a store, do the work, close it; only with `creates` may the store be new."""
     import asyncio
 
     from redrive.app import Redrive
 
     app = Redrive(store)
-    _refuse_empty(app.settings.store, creates=creates)
 
     async def session() -> T:
+        await _refuse_empty(app.settings.store, creates=creates)
         try:
             await app.open()
             return await work(app)
@@ -44,19 +44,39 @@ def current_user() -> str:
         return f"uid {os.getuid()}"
 
 
-def _refuse_empty(store: str, *, creates: bool) -> None:
+def store_name(store: str) -> str:
+    """Return the address of a store as people may see it, without a password."""
+    from redrive.config import parse_store
+
+    address = parse_store(store)
+    if address.scheme == "postgresql":
+        from redrive.stores.postgres import read_address
+
+        return read_address(store).name
+    return store if address.path is None else str(address.path.resolve())
+
+
+async def _refuse_empty(store: str, *, creates: bool) -> None:
     """A mistyped address must not look like a store where all is well."""
     from redrive.config import parse_store
     from redrive.errors import StoreUnavailableError, UsageError
 
-    path = parse_store(store).path
-    if path is None:
+    address = parse_store(store)
+    if address.scheme == "memory":
         raise UsageError(
             f"The store {store} lives inside one process, so a command finds it empty; "
             "name a file, such as --store sqlite:///shop.db."
         )
-    if not creates and not path.exists():
+    if creates:
+        return
+    if address.path is not None:
+        is_there, name, url = address.path.exists(), str(address.path), store
+    else:
+        from redrive.stores import postgres
+
+        is_there, name, url = await postgres.is_there(store), store_name(store), "postgresql://…"
+    if not is_there:
         raise StoreUnavailableError(
-            f"There is no store at {path}; create it with `redrive init --store {store}`, "
+            f"There is no store at {name}; create it with `redrive init --store {url}`, "
             "or name another with --store or REDRIVE_STORE."
         )

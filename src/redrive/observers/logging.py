@@ -26,6 +26,8 @@ from redrive.observer import (
     Fact,
     HandlerStuck,
     LeasesLost,
+    ListeningBack,
+    ListeningLost,
     Operated,
     Published,
     Rescued,
@@ -104,6 +106,10 @@ class LoggingObserver:
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
+            case ListeningLost(store=store, error=error):
+                log.warning("listening lost", store=store, error=error)
+            case ListeningBack(store=store):
+                log.info("listening back", store=store)
             case Operated(action=action, by=by, why=why, deliveries=ids, destination=destination):
                 changed = {"destination": destination} if destination else _ids(ids)
                 log.info("operated", action=action, by=by, why=why, **changed)

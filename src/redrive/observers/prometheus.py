@@ -33,6 +33,8 @@ from redrive.observer import (
     Fact,
     HandlerStuck,
     LeasesLost,
+    ListeningBack,
+    ListeningLost,
     Operated,
     Published,
     Rescued,
@@ -122,6 +124,9 @@ class PrometheusObserver:
         self._store_lost = _Counter(
             "redrive_store_lost_total", "Times the store stopped answering."
         )
+        self._listening_lost = _Counter(
+            "redrive_listening_lost_total", "Times the connection that hears of work was lost."
+        )
         self._breakers = _Counter(
             "redrive_breaker_changes_total",
             "Breakers that went into a state.",
@@ -183,9 +188,13 @@ class PrometheusObserver:
                 self._operations.add(self._actions.name(action))
             case StoreLost():
                 self._store_lost.add()
+            case ListeningLost():
+                self._listening_lost.add()
             case WorkerStarted(destinations=destinations):
                 self._begin(destinations)
-            case WorkerStopping() | WorkerStopped() | WorkerWedged() | StoreBack():
+            case WorkerStopping() | WorkerStopped() | WorkerWedged():
+                pass
+            case StoreBack() | ListeningBack():
                 pass
             case never:
                 assert_never(never)

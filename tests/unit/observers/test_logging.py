@@ -33,6 +33,8 @@ from redrive.observer import (
     Fact,
     HandlerStuck,
     LeasesLost,
+    ListeningBack,
+    ListeningLost,
     Operated,
     Published,
     Rescued,
@@ -182,6 +184,8 @@ FACTS: list[tuple[Fact, str, str]] = [
     (WorkerStopped(worker="w1", released=1), "info", "worker stopped"),
     (StoreLost(worker="w1", error="disk full"), "error", "store lost"),
     (StoreBack(worker="w1"), "info", "store back"),
+    (ListeningLost(store="db", error="terminated"), "warning", "listening lost"),
+    (ListeningBack(store="db"), "info", "listening back"),
     (
         Operated(action="replay", by="ann", why="", deliveries=(DeliveryId(7),)),
         "info",

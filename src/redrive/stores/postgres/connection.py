@@ -19,7 +19,16 @@ from redrive.errors import (
     StoreUnavailableError,
 )
 
-__all__ = ["Address", "Link", "named", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Link", "named", "read_address", "translated"]
+
+LOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""What the driver raises when a connection is no longer of use, a time-out included."""
 
 _LONGEST_SCHEMA = 48
 _SCHEMA_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
@@ -117,7 +126,7 @@ def translated(address: Address) -> Iterator[None]:
     """Turn the driver's errors into ours: the one place where that happens."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except (asyncpg.PostgresError, *LOST) as error:
         raise _ours(error, address) from error
 
 
@@ -159,13 +168,13 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
         StoreUnavailableError,
         (
             "This user may not do that in {name}: {error}. Grant it all on the schema, or run "
-            "`redrive migrate` once as a user who may create it."
+            "`redrive init` once as a user who may create it."
         ),
     ),
     (
         (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.InvalidSchemaNameError),
         SchemaError,
-        "{name} lacks something this version needs: {error}. Run `redrive migrate`.",
+        "{name} lacks something this version needs: {error}. Run `redrive init`.",
     ),
     (
         (TimeoutError,),
@@ -178,9 +187,12 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
         "{name} cannot be reached ({error}). Check that the server runs and the URL is right.",
     ),
     (
-        (asyncpg.InterfaceError, asyncpg.OperatorInterventionError),
+        (asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.OperatorInterventionError),
         StoreUnavailableError,
-        "The connection to {name} was lost ({error}).",
+        (
+            "The connection to {name} was lost ({error}). Whether the last call took effect is "
+            "not known."
+        ),
     ),
     ((Exception,), StoreUnavailableError, "The store {name} failed: {error}."),
 )

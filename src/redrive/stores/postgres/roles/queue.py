@@ -38,7 +38,9 @@ class QueueRole(Core):
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
     ) -> Sequence[Lease]:
         return await self._write(
-            lambda link, now: settling.heartbeat(link, worker, leases, now=now, lease=lease)
+            lambda link, now: settling.heartbeat(link, worker, leases, now=now, lease=lease),
+            # So that there is time for another, on a connection that answers.
+            within=lease.total_seconds() / 3,
         )
 
     async def retire(self, worker: str) -> None:
