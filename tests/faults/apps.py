@@ -21,9 +21,17 @@ quick_retry = Retry(max_attempts=2, base="50ms", jitter="none")
 never_again = Retry(max_attempts=1)
 
 
+def store_url(folder: Path) -> str:
+    """Return the URL of the store: what the test has written down, else a file in the folder."""
+    try:
+        return (folder / "store-url").read_text("utf-8")
+    except FileNotFoundError:
+        return f"sqlite:///{folder}/store.db"
+
+
 def make_app(folder: Path, *, concurrency: int = 50, grace: str = "500ms") -> Redrive:
     return Redrive(
-        f"sqlite:///{folder}/store.db",
+        store_url(folder),
         lease="1s",
         poll="100ms",
         concurrency=concurrency,

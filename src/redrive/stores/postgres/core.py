@@ -24,7 +24,7 @@ Job = Callable[[Link, datetime], Awaitable[T]]
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
-_TURN_SECONDS = 15.0
+_LEAST_PATIENCE_SECONDS = 5.0
 _MOST_TRIES = 5
 
 # Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
@@ -63,6 +63,7 @@ class Core:
         self._waiting: list[_Waiting] = []
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
+        self._patience = _ANSWER_SECONDS
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -139,6 +140,10 @@ class Core:
         result: T = await waiting.future
         return result
 
+    def _expect_turns_within(self, lease: timedelta) -> None:
+        """Give up a turn of the worker that takes longer than its leases last."""
+        self._patience = max(_LEAST_PATIENCE_SECONDS, lease.total_seconds())
+
     def _begin_together(self) -> None:
         gathered, self._waiting = self._waiting, []
         task = asyncio.get_running_loop().create_task(self._run_together(gathered))
@@ -150,7 +155,7 @@ class Core:
             return [await one.job(link, now) for one in gathered]
 
         try:
-            results = await self._run(everything, within=_TURN_SECONDS)
+            results = await self._run(everything, within=self._patience)
         except Exception as error:  # noqa: BLE001 - every waiting caller must hear of it
             if len(gathered) > 1 and not isinstance(error, StoreError):
                 for one in gathered:  # one of them cannot be done: it must fail alone

@@ -18,6 +18,7 @@ class QueueRole(Core):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._bell.heard()
+        self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         return await self._share(lambda link, now: claiming.claim(link, request, now=now))
 
