@@ -8,10 +8,13 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from redrive.clock import SystemClock
+
 __all__ = ["Proxy", "proxying"]
 
 _MOST_AT_ONCE = 64 * 1024
 _ABORT = struct.pack("ii", 1, 0)
+_clock = SystemClock()
 
 
 class Proxy:
@@ -92,9 +95,9 @@ class Proxy:
         with suppress(OSError, RuntimeError):  # either side is gone, or was half closed
             while data := await source.read(min(_MOST_AT_ONCE, self._rate or _MOST_AT_ONCE)):
                 if self._latency:
-                    await _pass(self._latency)
+                    await _clock.sleep(self._latency)
                 if self._rate is not None:
-                    await _pass(len(data) / self._rate)
+                    await _clock.sleep(len(data) / self._rate)
                 await self._is_flowing.wait()
                 if line.is_frozen:
                     await asyncio.Event().wait()
@@ -164,12 +167,3 @@ def _abort(writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
     writer.transport.abort()
-
-
-async def _pass(seconds: float) -> None:
-    """Let real time pass: being slow is what a proxy is for here."""
-    never = asyncio.ensure_future(asyncio.Event().wait())
-    try:
-        await asyncio.wait([never], timeout=seconds)
-    finally:
-        never.cancel()

@@ -182,17 +182,29 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
         "{name} did not answer in time. Whether the last call took effect is not known.",
     ),
     (
-        (OSError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError),
-        StoreUnavailableError,
-        "{name} cannot be reached ({error}). Check that the server runs and the URL is right.",
-    ),
-    (
-        (asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.OperatorInterventionError),
+        (
+            asyncpg.ConnectionDoesNotExistError,
+            asyncpg.AdminShutdownError,
+            asyncpg.CrashShutdownError,
+            asyncpg.InternalClientError,
+            ConnectionResetError,
+            BrokenPipeError,
+        ),
         StoreUnavailableError,
         (
             "The connection to {name} was lost ({error}). Whether the last call took effect is "
             "not known."
         ),
+    ),
+    (
+        (OSError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError),
+        StoreUnavailableError,
+        "{name} cannot be reached ({error}). Check that the server runs and the URL is right.",
+    ),
+    (
+        (asyncpg.ClientConfigurationError,),
+        StoreUnavailableError,
+        "The store URL of {name} is wrong: {error}.",
     ),
     ((Exception,), StoreUnavailableError, "The store {name} failed: {error}."),
 )

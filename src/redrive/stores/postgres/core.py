@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -72,7 +72,7 @@ class Core:
             self._is_proxied, self.schema_version = await self._prepare()
             self._pool = await asyncpg.create_pool(
                 self.address.dsn,
-                min_size=1,
+                min_size=0,
                 max_size=self.address.pool,
                 max_inactive_connection_lifetime=60.0,
                 timeout=_CONNECT_SECONDS,
@@ -196,7 +196,7 @@ class Core:
             await _roll_back(connection, error)
             raise
         except BaseException:
-            connection.terminate()
+            _drop(connection)
             raise
         finally:
             await self._opened().release(connection)
@@ -210,7 +210,7 @@ class Core:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     await connection.execute(begin)
             except BaseException as error:
-                connection.terminate()
+                _drop(connection)
                 await pool.release(connection)
                 is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
                 if not is_dead or tries == self.address.pool:
@@ -236,15 +236,21 @@ class Core:
 async def _roll_back(connection: Any, error: Exception) -> None:  # noqa: ANN401 - as above
     """Undo what was done, so that the connection can be used again; else throw it away."""
     if isinstance(error, LOST):
-        connection.terminate()
+        _drop(connection)
         return
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             await connection.execute("ROLLBACK")
     except BaseException as late:
-        connection.terminate()
+        _drop(connection)
         if not isinstance(late, LOST):
             raise
+
+
+def _drop(connection: Any) -> None:  # noqa: ANN401 - as above
+    """Throw a connection away, without waiting for anything."""
+    with suppress(asyncpg.InterfaceError):  # the pool has noticed its end already
+        connection.terminate()
 
 
 async def _leave_alone(_: object) -> None:
