@@ -20,7 +20,7 @@ _KEEPER = """
 exec 3<&0
 "$@" 3<&- </dev/null &
 server=$!
-(read -r _ <&3; kill -QUIT $server) &
+(read -r _ <&3; kill -$END $server) &
 watch=$!
 echo $server
 wait $server
@@ -31,14 +31,19 @@ exit $code
 
 
 class Daemon:
-    """A program that was started; it writes what it has to say to a file."""
+    """A program that was started; what it has to say is in a file of its folder.
 
-    def __init__(self, command: Sequence[str], *, folder: Path, log: Path) -> None:
-        self._log = log
-        with log.open("ab") as said:
+    `end` is the signal by which it ends at once.
+    """
+
+    def __init__(self, command: Sequence[str], *, folder: Path, end: signal.Signals) -> None:
+        self._log = folder / "log"
+        self._end = end
+        with self._log.open("ab") as said:
             self._keeper = subprocess.Popen(
                 ["/bin/sh", "-c", _KEEPER, "keeper", *command],
                 cwd=folder,
+                env={**os.environ, "END": end.name.removeprefix("SIG")},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -63,11 +68,11 @@ class Daemon:
         """Return the end of what it has written."""
         return self._log.read_text("utf-8", "replace")[-2000:]
 
-    def stop(self, word: signal.Signals, *, within: float = 30) -> None:
-        """Send it a signal, and wait for its end."""
+    def stop(self, word: signal.Signals | None = None) -> None:
+        """Send it a signal, the one that ends it at once if none is named, and wait for its end."""
         if self._keeper.poll() is None:
-            os.kill(self.pid, word)
-            self._keeper.wait(within)
+            os.kill(self.pid, word or self._end)
+            self._keeper.wait(30)
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             assert pipe is not None
             pipe.close()

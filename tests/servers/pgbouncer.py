@@ -44,12 +44,12 @@ def bouncing(url: str, *, size: int = 3) -> Iterator[str]:
     program, folder = bouncer_program(), a_folder("pgbouncer")
     configuration = folder / "pgbouncer.ini"
     configuration.write_text(_CONFIGURATION.format(server=target, here=here, size=size))
-    server = Daemon([str(program), str(configuration)], folder=folder, log=folder / "log")
+    server = Daemon([str(program), str(configuration)], folder=folder, end=signal.SIGTERM)
     try:
         server.until(lambda: _answers(here), within=10, what="it takes connections")
         yield urlunsplit(parts._replace(netloc=f"anybody@127.0.0.1:{here}"))
     finally:
-        server.stop(signal.SIGQUIT)
+        server.stop()
         shutil.rmtree(folder)
 
 

@@ -7,7 +7,8 @@ import itertools
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Iterator
+import threading
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -59,8 +60,10 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # A loop of its own: the tests have theirs, and fixtures are not always asynchronous.
+        # A loop on a thread of its own: some tests have a loop, and some have none.
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
         self._connection: asyncpg.Connection[Any] | None = None
         self._spares: list[tuple[str, str]] = []
 
@@ -94,17 +97,30 @@ class Database:
         """Return the first column of the first row."""
         return self._run(self._value(statement, *values))
 
-    def close(self) -> None:
-        """Remove what is left in it, and let go of the connection."""
+    def tidy(self) -> None:
+        """Remove what is left in it."""
         for name, _ in self._spares:
             self.execute(f"DROP SCHEMA {name} CASCADE")
-        if self._connection is not None:
-            self._connection.terminate()
-            self._run(asyncio.sleep(0))  # the loop closes the socket in its next round
+
+    def close(self) -> None:
+        """Let go of it for good."""
+        self.disconnect()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
         self._loop.close()
 
-    def _run(self, work: Awaitable[T]) -> T:
-        return self._loop.run_until_complete(asyncio.wait_for(work, 30))
+    def disconnect(self) -> None:
+        """Let go of the connection; the next call makes another."""
+        self._run(self._disconnect())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+            await asyncio.sleep(0)  # the loop closes the socket in its next round
 
     async def _execute(self, statement: str, *values: object) -> None:
         await (await self._connected()).execute(statement, *values)
@@ -133,7 +149,7 @@ class Database:
         return name, " ".join(empty)
 
     def _store_url(self, schema: str) -> str:
-        return f"{self.url}?schema={schema}"
+        return f"{self.url}{'&' if '?' in self.url else '?'}schema={schema}"
 
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
@@ -175,20 +191,25 @@ class Cluster:
         self._server = Daemon(
             [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *options],
             folder=self.folder,
-            log=self.folder / "log",
+            end=signal.SIGQUIT,
         )
         self._server.until(self._is_ready, within=60, what="it takes connections")
 
+    def program(self, name: str) -> str:
+        """Return the path of a program that came with the server, such as `pg_dump`."""
+        return str(self._programs / name)
+
     def stop(self, *, is_crash: bool = False) -> None:
         """Stop it; an immediate stop is what a crash looks like."""
+        self.database.disconnect()
         server, self._server = self._server, None
         if server is not None:
-            server.stop(signal.SIGQUIT if is_crash else signal.SIGINT)
+            server.stop(None if is_crash else signal.SIGINT)
 
     def remove(self) -> None:
         """Stop it for good, and remove its files."""
-        self.database.close()
         self.stop(is_crash=True)
+        self.database.close()
         shutil.rmtree(self.folder)
 
     def _is_ready(self) -> bool:
@@ -207,6 +228,7 @@ def the_database() -> Iterator[Database]:
     if named := os.environ.get("REDRIVE_TEST_POSTGRES_URL"):
         database = Database(named)
         yield database
+        database.tidy()
         database.close()
         return
     cluster = Cluster(QUICK)
