@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -13,6 +14,8 @@ from redrive import Event, Receipt, Redrive, StoreError
 from redrive.model.delivery import Status
 from redrive.observer import StoreBack, StoreLost
 from redrive.store import Query
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.connection import Link
 from tests.app.recorder import Recorder
 from tests.faults.apps import clock
 from tests.servers.proxy import Proxy, proxying
@@ -178,3 +181,33 @@ async def test_a_worker_is_not_hung_by_a_line_that_has_gone_silent(
     assert taken == [1]
     assert worker.tally.refused == 1
     assert "did not answer in time" in lost.error
+
+
+async def test_whoever_falls_silent_in_a_transaction_does_not_hold_up_the_others_for_long(
+    postgres_url: str, proxy: Proxy
+) -> None:
+    """A frozen process or a dead line would keep its locks for as long as TCP cares to wait."""
+    shop = Shop(postgres_url, proxy)
+    has_lock = asyncio.Event()
+
+    async def fall_silent(link: Link, _: datetime) -> None:
+        await link.fetch("SELECT * FROM redrive.gates FOR UPDATE")
+        has_lock.set()
+        proxy.freeze()
+        await link.fetch("SELECT 1")
+
+    async with asyncio.timeout(50), shop.app, shop.direct:
+        silent = PostgresStore(shop.app.settings.store, clock=clock)
+        await silent.open()
+        waiting = asyncio.ensure_future(silent._write(fall_silent))
+        await has_lock.wait()
+        begun = clock.monotonic()
+
+        await shop.direct.operations.pause("billing", by="ann", why="to see whether it can be")
+
+        waited = clock.monotonic() - begun
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await silent.close()
+
+    assert 1 < waited < 15

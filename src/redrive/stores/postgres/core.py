@@ -25,6 +25,7 @@ Job = Callable[[Link, datetime], Awaitable[T]]
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
+_FAREWELL_SECONDS = 5.0
 _MOST_TRIES = 5
 
 # Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
@@ -108,7 +109,7 @@ class Core:
         for task in tuple(self._together):
             await asyncio.wait([task])
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
                 await pool.close()
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             pool.terminate()
