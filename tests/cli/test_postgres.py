@@ -118,6 +118,17 @@ def test_a_server_that_is_down_is_told(shell: Shell) -> None:
     assert "very-secret" not in said
 
 
+def test_the_first_server_that_answers_is_taken(shell: Shell, shop: PostgresShop) -> None:
+    """As after a failover: the address names the old primary and the new one."""
+    shop.publish({"order": 1})
+    netloc = f"redrive@127.0.0.1:{free_port()},127.0.0.1:{urlsplit(shop.url).port}"
+
+    query = f"{urlsplit(shop.url).query}&target_session_attrs=primary"
+    answer = shell("status", "--json", "--store", with_(shop.url, netloc=netloc, query=query))
+
+    assert answer.json["events"] == 1
+
+
 def test_a_database_that_is_missing_is_told(shell: Shell, shop: PostgresShop) -> None:
     said = sentence(shell("status", "--store", with_(shop.url, path="/missing")))
 

@@ -120,7 +120,6 @@ class Database:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
-            await asyncio.sleep(0)  # the loop closes the socket in its next round
 
     async def _execute(self, statement: str, *values: object) -> None:
         await (await self._connected()).execute(statement, *values)

@@ -73,9 +73,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The address as people see it, without a password."""
         parts = urlsplit(self.dsn)
-        host = parts.hostname or "localhost"
-        port = f":{parts.port}" if parts.port else ""
-        return f"postgresql://{host}{port}{parts.path} (schema {self.schema})"
+        hosts = parts.netloc.rpartition("@")[2] or "localhost"
+        return f"postgresql://{hosts}{parts.path} (schema {self.schema})"
 
 
 def read_address(url: str) -> Address:
@@ -87,7 +86,8 @@ def read_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        _ = parts.port
+        for host in parts.netloc.rpartition("@")[2].split(","):  # a server and its standbys
+            _ = urlsplit(f"//{host}").port
     except ValueError as error:
         raise ConfigurationError(
             f"The store URL {_without_password(url)!r} cannot be read: {error}."
