@@ -29,10 +29,12 @@ def store_url(folder: Path) -> str:
         return f"sqlite:///{folder}/store.db"
 
 
-def make_app(folder: Path, *, concurrency: int = 50, grace: str = "500ms") -> Redrive:
+def make_app(
+    folder: Path, *, concurrency: int = 50, grace: str = "500ms", lease: str = "1s"
+) -> Redrive:
     return Redrive(
         store_url(folder),
-        lease="1s",
+        lease=lease,
         poll="100ms",
         concurrency=concurrency,
         grace=grace,
@@ -49,9 +51,9 @@ def record(folder: Path, event: Payload, what: str) -> None:
         os.close(journal)
 
 
-def steady(folder: Path) -> Redrive:
+def steady(folder: Path, *, lease: str = "1s") -> Redrive:
     """Takes 5 ms for each event."""
-    app = make_app(folder)
+    app = make_app(folder, lease=lease)
 
     @app.handler("thing.*", name="steady")
     async def handle(event: Payload) -> None:
@@ -59,6 +61,11 @@ def steady(folder: Path) -> Redrive:
         record(folder, event, "done")
 
     return app
+
+
+def unhurried(folder: Path) -> Redrive:
+    """Takes 5 ms for each event, and leaves all workers time to be heard of after an outage."""
+    return steady(folder, lease="3s")
 
 
 def slow(folder: Path, *, grace: str = "500ms") -> Redrive:

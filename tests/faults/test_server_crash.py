@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("postgres cluster")
 @pytest.fixture
 def machine(tmp_path: Path, postgres_cluster: Cluster) -> Iterator[Machine]:
     with postgres_cluster.database.schema() as url:
-        machine = Machine(tmp_path, "steady", url)
+        machine = Machine(tmp_path, "unhurried", url)
         yield machine
         machine.close()
 
