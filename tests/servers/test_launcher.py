@@ -49,7 +49,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(programs, "_DEBIAN", tmp_path)
     monkeypatch.setattr(programs, "find_spec", lambda _: None)
-    monkeypatch.setattr(programs.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
 
 
 @pytest.mark.usefixtures("nothing_installed")

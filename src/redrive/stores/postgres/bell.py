@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 
 from redrive.clock import Clock, SystemClock, wait_at_most
+from redrive.errors import StoreError
 from redrive.observer import ListeningBack, ListeningLost, Observer
 from redrive.stores.postgres.connection import Address
 
@@ -19,7 +20,6 @@ _CALM_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
-_LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class Bell:
@@ -81,7 +81,7 @@ class Bell:
             self._rings_again = False
             try:
                 await notify(f"NOTIFY {self._channel}")
-            except _LOST:
+            except StoreError:
                 return  # a store that cannot be reached is noticed by who needs it
             await self._pauses.sleep(_CALM_SECONDS)
             if not self._rings_again:

@@ -80,7 +80,7 @@ class Core:
                 statement_cache_size=0 if self._is_proxied else 100,
                 reset=_leave_alone,
             )
-        self._bell.start(None if self._is_proxied else self._pool.execute)
+        self._bell.start(None if self._is_proxied else self._call)
 
     async def _prepare(self) -> tuple[bool, int]:
         """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
@@ -200,6 +200,12 @@ class Core:
             _drop(connection)
             raise
         finally:
+            await self._opened().release(connection)
+
+    async def _call(self, statement: str) -> None:
+        """Run one statement outside any transaction."""
+        with translated(self.address):
+            connection = await self._begun(statement)
             await self._opened().release(connection)
 
     async def _begun(self, begin: str) -> Any:  # noqa: ANN401 - the driver's stand-in for one
