@@ -1,6 +1,6 @@
 """Redrive, the front door: declares destinations, publishes, works, operates.
 
-The composition root: the only module that names concrete classes.
+The composition root: with `storing.py`, the only module that names concrete classes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from redrive.archive import open_archive
-from redrive.config import AppOptions, Settings, load_settings, parse_store
+from redrive.config import AppOptions, Settings, load_settings
 from redrive.declaration import (
     Declaration,
     DestinationOptions,
@@ -36,6 +36,7 @@ from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
 from redrive.session import Session, Sessions, SessionWorker
 from redrive.store import Store
+from redrive.storing import StoreMaker
 from redrive.transport import Way
 from redrive.transports.function import Handler
 from redrive.worker import Tally, Worker, WorkerSettings
@@ -70,8 +71,8 @@ class Redrive:
         self._hooks = Hooks()
         self._observers = Observers([self._hooks])
         self._sessions = self._make_sessions()
-        self._memory: Store | None = None
-        self._make_store: Callable[[], Store] = self._configured_store
+        self._stores = StoreMaker(self.settings, clock=self._ports.clock, observer=self._observers)
+        self._make_store: Callable[[], Store] = self._stores.make
         _apps.add(self)
 
     def handler(self, *patterns: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
@@ -347,11 +348,7 @@ class Redrive:
         self._sessions = self._make_sessions()
         if "sync" in self.__dict__:
             self.sync.forget_parent()
-        path = parse_store(self.settings.store).path
-        if path is not None:
-            from redrive.stores.sqlite.forking import disown  # noqa: PLC0415 - only SQLite pays
-
-            disown(path)
+        self._stores.forget_parent()
 
     async def _store(self) -> Store:
         return (await self._session()).store
@@ -369,32 +366,6 @@ class Redrive:
         store = await self._open_store()
         await store.register([one.destination for one in self._declared.values()])
         return store
-
-    def _configured_store(self) -> Store:
-        if self._memory is not None:
-            return self._memory
-        address = parse_store(self.settings.store)
-        if address.scheme == "postgresql":
-            return self._postgres_store()
-        if address.path is None:
-            from redrive.stores.memory import MemoryStore  # noqa: PLC0415 - only who uses it pays
-
-            self._memory = store = MemoryStore(self._ports.clock, self.settings.history)
-            return store
-        from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
-
-        return SqliteStore(address.path, clock=self._ports.clock, history=self.settings.history)
-
-    def _postgres_store(self) -> Store:
-        if find_spec("asyncpg") is None:
-            raise ConfigurationError(
-                "The store is PostgreSQL, which needs the driver asyncpg: "
-                "pip install 'redrive[postgres]'"
-            )
-        from redrive.stores.postgres import PostgresStore  # noqa: PLC0415 - only who uses it pays
-
-        settings = self.settings
-        return PostgresStore(settings.store, clock=self._ports.clock, history=settings.history)
 
 
 _apps: weakref.WeakSet[Redrive] = weakref.WeakSet()

@@ -10,7 +10,16 @@ from typing import Protocol
 
 import uuid_utils
 
-__all__ = ["Clock", "Ids", "Rng", "SystemClock", "SystemIds", "SystemRng", "wait_at_most"]
+__all__ = [
+    "Clock",
+    "Ids",
+    "Rng",
+    "SystemClock",
+    "SystemIds",
+    "SystemRng",
+    "is_of_machine",
+    "wait_at_most",
+]
 
 
 class Clock(Protocol):
@@ -71,6 +80,15 @@ class SystemRng:
 
     def uniform(self, low: float, high: float) -> float:
         return random.uniform(low, high)  # noqa: S311 - jitter, not cryptography
+
+
+def is_of_machine(clock: Clock) -> bool:
+    """Tell whether it is the clock of a machine, right or wrong, that others may differ from.
+
+    A store that machines share then goes by its server's clock. Any other, such as the one of a
+    test, is what the time is for everybody.
+    """
+    return isinstance(clock, SystemClock)
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float, clock: Clock) -> bool:

@@ -29,6 +29,8 @@ __all__ = [
     "LeasesLost",
     "LettersExported",
     "LettersNearLimit",
+    "ListeningBack",
+    "ListeningLost",
     "Observer",
     "Observers",
     "Operated",
@@ -268,6 +270,19 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
 
 
+class ListeningLost(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection that hears of new work is gone; until it is back, work is found by polling."""
+
+    store: str
+    error: str
+
+
+class ListeningBack(msgspec.Struct, frozen=True, kw_only=True):
+    """New work is heard of at once again."""
+
+    store: str
+
+
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
     """A person changed deliveries, a destination, a tenant's part in them, or a replay."""
 
@@ -308,6 +323,8 @@ Fact = (
     | DestinationOrphaned
     | StoreLost
     | StoreBack
+    | ListeningLost
+    | ListeningBack
     | Operated
 )
 

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store, one of each kind."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/redrive.db"
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/redrive.db"
+        case _:
+            return str(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_init_of_a_store_that_is_there_changes_nothing(shell: Shell, shop: Shop)
 
     answer = shell("init", "--json")
 
-    assert answer.json == {"path": str(shop.path), "schema_version": LATEST}
+    assert answer.json == {"store": str(shop.path), "schema_version": LATEST}
     assert len(shell("dlq", "list", "--json").json["deliveries"]) == 1
 
 

@@ -21,10 +21,20 @@ quick_retry = Retry(max_attempts=2, base="50ms", jitter="none")
 never_again = Retry(max_attempts=1)
 
 
-def make_app(folder: Path, *, concurrency: int = 50, grace: str = "500ms") -> Redrive:
+def store_url(folder: Path) -> str:
+    """Return the URL of the store: what the test has written down, else a file in the folder."""
+    try:
+        return (folder / "store-url").read_text("utf-8")
+    except FileNotFoundError:
+        return f"sqlite:///{folder}/store.db"
+
+
+def make_app(
+    folder: Path, *, concurrency: int = 50, grace: str = "500ms", lease: str = "1s"
+) -> Redrive:
     return Redrive(
-        f"sqlite:///{folder}/store.db",
-        lease="1s",
+        store_url(folder),
+        lease=lease,
         poll="100ms",
         concurrency=concurrency,
         grace=grace,
@@ -41,9 +51,9 @@ def record(folder: Path, event: Payload, what: str) -> None:
         os.close(journal)
 
 
-def steady(folder: Path) -> Redrive:
+def steady(folder: Path, *, lease: str = "1s") -> Redrive:
     """Takes 5 ms for each event."""
-    app = make_app(folder)
+    app = make_app(folder, lease=lease)
 
     @app.handler("thing.*", name="steady")
     async def handle(event: Payload) -> None:
@@ -51,6 +61,11 @@ def steady(folder: Path) -> Redrive:
         record(folder, event, "done")
 
     return app
+
+
+def unhurried(folder: Path) -> Redrive:
+    """Takes 5 ms for each event, and leaves all workers time to be heard of after an outage."""
+    return steady(folder, lease="3s")
 
 
 def slow(folder: Path, *, grace: str = "500ms") -> Redrive:

@@ -1,8 +1,7 @@
-"""One machine: a store in a folder, and the real processes that work on it."""
+"""One machine: a store, and the real processes that work on it."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -14,16 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
+import pytest
 
 from redrive import NewEvent, Operations, Query, Receipt, Redrive
-from redrive.clock import SystemClock
 from redrive.model.delivery import Delivery, Status
 from redrive.model.event import EventId
 from redrive.store import DestinationFigures, Figures
-from redrive.stores.sqlite import SqliteStore
 from tests.faults import apps
 
 ROOT = Path(__file__).parents[2]
+
+on_each_store = pytest.mark.parametrize("machine_store", ["sqlite", "postgres"], indirect=True)
+"""For tests whose machine has a store of each kind that processes share, one after the other."""
 
 
 def until(condition: Callable[[], bool], *, within: float, what: str) -> float:
@@ -69,10 +70,13 @@ class Child:
 
 
 class Machine:
-    """Starts processes, publishes and looks, all on one SQLite file."""
+    """Starts processes, publishes and looks, all on one store: a SQLite file, or the one named."""
 
-    def __init__(self, folder: Path, app: str) -> None:
+    def __init__(self, folder: Path, app: str, store: str | None = None) -> None:
         self.folder = folder
+        if store is not None:
+            (folder / "store-url").write_text(store, "utf-8")
+        self.store = apps.store_url(folder)
         self.app: Redrive = getattr(apps, app)(folder)
         self._environment = {
             **os.environ,
@@ -104,7 +108,7 @@ class Machine:
         return self.start(*command, *options, **environment)
 
     def freeze(self, child: Child) -> None:
-        """Stop a process between two of its writes: in one, it would lock all others out."""
+        """Stop a process; on SQLite between two of its writes: in one, it would lock others out."""
         for _ in range(100):
             child.send(signal.SIGSTOP)
             os.waitid(os.P_PID, child.process.pid, os.WSTOPPED)
@@ -114,6 +118,8 @@ class Machine:
         raise AssertionError("the process was always writing")
 
     def _can_write(self) -> bool:
+        if not self.store.startswith("sqlite:"):
+            return True
         connection = apsw.Connection(str(self.folder / "store.db"))
         try:
             connection.set_busy_timeout(100)
@@ -155,16 +161,8 @@ class Machine:
 
     def stored_ids(self) -> set[EventId]:
         """Return the ids of every event in the log."""
-
-        async def read() -> set[EventId]:
-            store = SqliteStore(self.folder / "store.db", clock=SystemClock())
-            await store.open()
-            try:
-                return {one.event.id for one in await store.read_events(limit=1_000_000)}
-            finally:
-                await store.close()
-
-        return asyncio.run(read())
+        events = self.app.sync.operate(Operations.events, limit=1_000_000)
+        return {one.event.id for one in events}
 
     def journal(self, what: str) -> Counter[int]:
         """Count, by number, how often handlers wrote this word."""

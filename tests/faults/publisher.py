@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import sys
 from pathlib import Path
 
+from redrive import StoreError
 from tests.faults import apps
 
 
 async def publish_for_ever(folder: Path) -> None:
     acknowledged = os.open(folder / "acknowledged", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    numbers = itertools.count(os.getpid() * 1_000_000)
     async with apps.steady(folder) as app:
 
         async def publish() -> None:
             while True:
-                receipt = await app.publish("thing.made", {"number": 0})
-                os.write(acknowledged, f"{receipt.event_id}\n".encode())
+                try:
+                    receipt = await app.publish("thing.made", {"number": next(numbers)})
+                except StoreError as error:
+                    sys.stderr.write(f"{error}\n")
+                    await apps.clock.sleep(0.05)
+                else:
+                    os.write(acknowledged, f"{receipt.event_id}\n".encode())
 
         async with asyncio.TaskGroup() as group:
             for _ in range(8):

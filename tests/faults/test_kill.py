@@ -7,12 +7,13 @@ from pathlib import Path
 
 from redrive.model.delivery import Status
 from redrive.model.event import EventId
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 LEASE_SECONDS = 1.0
 
 
+@on_each_store
 def test_no_event_is_lost_when_workers_are_killed_in_the_middle_of_their_work(
     machine_of: MachineOf,
 ) -> None:
@@ -31,6 +32,7 @@ def test_no_event_is_lost_when_workers_are_killed_in_the_middle_of_their_work(
     assert sorted(machine.journal("done")) == list(range(1500))
 
 
+@on_each_store
 def test_what_a_killed_worker_carried_is_taken_back_within_the_lease(
     machine_of: MachineOf,
 ) -> None:
@@ -55,6 +57,7 @@ def test_what_a_killed_worker_carried_is_taken_back_within_the_lease(
     assert taken_back < LEASE_SECONDS * (1 + 1 / 3) + 1
 
 
+@on_each_store
 def test_no_acknowledged_event_is_missing_when_publishers_are_killed(
     machine_of: MachineOf,
 ) -> None:

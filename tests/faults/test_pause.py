@@ -8,11 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from redrive.model.delivery import Status
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 
 
+@on_each_store
 def test_a_worker_paused_past_its_lease_cannot_settle(machine_of: MachineOf) -> None:
     machine = machine_of("slow")
     machine.publish([{"number": 1, "seconds": 0.5}])

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
-from tests.faults.machine import Machine
+from tests.faults.machine import Machine, on_each_store
 
 MachineOf = Callable[[str], Machine]
 
 
+@on_each_store
 def test_a_poison_pill_is_condemned_and_the_49_beside_it_are_delivered(
     machine_of: MachineOf,
 ) -> None:

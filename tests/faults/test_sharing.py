@@ -1,4 +1,4 @@
-"""Several processes on one file: two workers, a publisher and the command line."""
+"""Several processes on one store: two workers, a publisher and the command line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 SECONDS = 60 if os.environ.get("REDRIVE_TEST_LONG") else 5
 
 
 @pytest.mark.timeout(SECONDS + 60)
+@on_each_store
 def test_two_workers_a_publisher_and_the_command_line_never_find_the_store_locked(
     machine_of: MachineOf,
 ) -> None:
@@ -29,9 +30,7 @@ def test_two_workers_a_publisher_and_the_command_line_never_find_the_store_locke
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         for command in (["status", "--json"], ["dlq", "list", "--json"]):
-            reading = machine.start(
-                "-m", "redrive", *command, "--store", f"sqlite:///{machine.folder}/store.db"
-            )
+            reading = machine.start("-m", "redrive", *command, "--store", machine.store)
             reading.wait(within=20)
             readings.append(reading)
     publisher.kill()

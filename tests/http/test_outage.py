@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from redrive import NewEvent, Redrive, Retry
@@ -52,9 +53,16 @@ class Watching:
             self.changes.append((now, fact))
 
 
-async def test_a_destination_that_comes_back_is_not_knocked_over_again(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'redrive.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+async def test_a_destination_that_comes_back_is_not_knocked_over_again(store: str) -> None:
     service, watching = Service(), Watching()
-    app = Redrive(f"sqlite:///{tmp_path / 'redrive.db'}")
+    app = Redrive(store)
     app.observe(watching)
     async with receiving() as receiver:
         receiver.always(service.answer)

@@ -1,1 +1,1 @@
-"""Real servers for the tests: found, or started, once for all the processes that test."""
+"""Real servers for the tests: found where there are some, started where there are binaries."""

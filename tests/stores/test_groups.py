@@ -11,19 +11,28 @@ from redrive.model.settlement import Failed, FailureReason
 from redrive.policies.fingerprint import grouped
 from redrive.store import Claim, Settled
 from redrive.stores.memory import MemoryStore
+from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing.conformance import MakeStore, World, an_event, entries
 
 MANY = 10_000
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    makers: dict[str, MakeStore] = {
-        "memory": MemoryStore,
-        "sqlite": lambda clock: SqliteStore(tmp_path / "redrive.db", clock=clock),
-    }
-    async with World.opened(makers[request.param], history=20) as world:
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    match request.param:
+        case "memory":
+            return MemoryStore
+        case "sqlite":
+            return lambda clock: SqliteStore(tmp_path / "redrive.db", clock=clock)
+        case _:
+            url = str(request.getfixturevalue("postgres_url"))
+            return lambda clock: PostgresStore(url, clock=clock)
+
+
+@pytest.fixture
+async def world(make_store: MakeStore) -> AsyncIterator[World]:
+    async with World.opened(make_store, history=20) as world:
         yield world
 
 

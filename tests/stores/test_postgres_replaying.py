@@ -1,9 +1,7 @@
 """Replays on PostgreSQL: from psql as from Python, and by many at once."""
 
 import asyncio
-import itertools
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime
 
 import asyncpg
@@ -18,7 +16,7 @@ from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Settled
 from redrive.stores.memory import MemoryStore
 from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import named
+from redrive.stores.postgres.connection import named, read_address
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import World, an_event
 from redrive.testing.conformance.letters import (
@@ -30,22 +28,7 @@ from redrive.testing.conformance.letters import (
 )
 from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, only
 
-_numbers = itertools.count(1)
-URL = "postgresql://redrive@127.0.0.1:54329/postgres"
 SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-
-
-@pytest.fixture
-def postgres_url() -> Iterator[str]:
-    schema = f"redrive_replaying_{os.getpid()}_{next(_numbers)}"
-    yield f"{URL}?schema={schema}"
-
-    async def drop() -> None:
-        connection = await asyncpg.connect(URL)
-        await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-        await connection.close()
-
-    asyncio.run(drop())
 
 
 @pytest.fixture
@@ -59,10 +42,10 @@ async def world(postgres_url: str) -> AsyncIterator[World]:
 
 async def in_psql(url: str, statement: str, *values: object) -> object:
     """Return what a person sees who has nothing but the database."""
-    dsn, _, schema = url.partition("?schema=")
-    connection = await asyncpg.connect(dsn)
+    address = read_address(url)
+    connection = await asyncpg.connect(address.dsn)
     try:
-        return await connection.fetchval(named(statement, schema), *values)
+        return await connection.fetchval(named(statement, address.schema), *values)
     finally:
         await connection.close()
 
@@ -215,11 +198,13 @@ async def test_a_replay_does_not_hold_up_whoever_settles(world: World, postgres_
     replay = await start(world)
     await advance(world)
     leased = await world.claim_one()
-    dsn, _, schema = postgres_url.partition("?schema=")
-    connection = await asyncpg.connect(dsn)
+    address = read_address(postgres_url)
+    connection = await asyncpg.connect(address.dsn)
     try:
         async with connection.transaction():
-            await connection.execute(named("SELECT FROM redrive.replays FOR UPDATE", schema))
+            await connection.execute(
+                named("SELECT FROM redrive.replays FOR UPDATE", address.schema)
+            )
             async with asyncio.timeout(10):
                 assert not await world.settle(leased, Delivered())
     finally:
@@ -233,16 +218,16 @@ async def test_a_step_waits_for_whoever_is_at_a_letter(world: World, postgres_ur
     """What was sent and failed again meanwhile is another failure than the one selected."""
     letter = await world.dead_letter()
     replay = await start(world)
-    dsn, _, schema = postgres_url.partition("?schema=")
-    connection = await asyncpg.connect(dsn)
+    address = read_address(postgres_url)
+    connection = await asyncpg.connect(address.dsn)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ $1"
     try:
         async with connection.transaction(), asyncio.timeout(20):
             await connection.execute(
-                named("UPDATE redrive.deliveries SET token = token + 1", schema)
+                named("UPDATE redrive.deliveries SET token = token + 1", address.schema)
             )
             step = asyncio.ensure_future(advance(world))
-            while not step.done() and not await in_psql(postgres_url, waiting, schema):
+            while not step.done() and not await in_psql(postgres_url, waiting, address.schema):
                 await asyncio.wait([step], timeout=0.01)
     finally:
         await connection.close()

@@ -23,7 +23,7 @@ from redrive.cli.options import (
     with_filters,
 )
 from redrive.cli.printing import print_json, print_result, print_warning, progress
-from redrive.cli.session import current_user, in_session
+from redrive.cli.session import current_user, in_session, store_name
 
 if TYPE_CHECKING:
     from redrive.app import Redrive
@@ -36,17 +36,15 @@ _PAGE = 1_000
 
 def init(*, store: Store = None, json: Json = False) -> None:
     """Create the store, or bring its schema up to date."""
-    from redrive.config import parse_store
 
     async def migrate(app: Redrive) -> tuple[str, int]:
-        path = parse_store(app.settings.store).path
-        return str(path and path.resolve()), await app.operations.schema_version()
+        return store_name(app.settings.store), await app.operations.schema_version()
 
-    path, version = in_session(migrate, store=store, creates=True)
+    name, version = in_session(migrate, store=store, creates=True)
     if json:
-        print_json({"path": path, "schema_version": version})
+        print_json({"store": name, "schema_version": version})
     else:
-        print_result(f"The store {path} is ready, with schema version {version}.")
+        print_result(f"The store {name} is ready, with schema version {version}.")
 
 
 def publish(

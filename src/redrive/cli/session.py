@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from redrive.app import Redrive
 
-__all__ = ["current_user", "in_session", "refuse_empty"]
+__all__ = ["current_user", "in_session", "refuse_empty", "store_name"]
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def in_session(
     creates: bool = False,
     app: Redrive | None = None,
 ) -> T:
-    """Open the app of a store, do the work, close it; only with `creates` may the file be new.
+    """Open the app of a store, do the work, close it; only with `creates` may the store be new.
 
     An `app` of the user's own keeps its settings.
     """
@@ -31,9 +31,9 @@ def in_session(
     from redrive.app import Redrive
 
     opened = app or Redrive(store)
-    refuse_empty(opened.settings.store, creates=creates)
 
     async def session() -> T:
+        await refuse_empty(opened.settings.store, creates=creates)
         try:
             await opened.open()
             return await work(opened)
@@ -51,19 +51,39 @@ def current_user() -> str:
         return f"uid {os.getuid()}"
 
 
-def refuse_empty(store: str, *, creates: bool) -> None:
+def store_name(store: str) -> str:
+    """Return the address of a store as people may see it, without a password."""
+    from redrive.config import parse_store
+
+    address = parse_store(store)
+    if address.scheme == "postgresql":
+        from redrive.stores.postgres import read_address
+
+        return read_address(store).name
+    return store if address.path is None else str(address.path.resolve())
+
+
+async def refuse_empty(store: str, *, creates: bool) -> None:
     """Refuse a store that is not there; a mistyped address must not look as if all were well."""
     from redrive.config import parse_store
     from redrive.errors import StoreUnavailableError, UsageError
 
-    path = parse_store(store).path
-    if path is None:
+    address = parse_store(store)
+    if address.scheme == "memory":
         raise UsageError(
             f"The store {store} lives inside one process, so a command finds it empty; "
             "name a file, such as --store sqlite:///shop.db."
         )
-    if not creates and not path.exists():
+    if creates:
+        return
+    if address.path is not None:
+        is_there, name, url = address.path.exists(), str(address.path), store
+    else:
+        from redrive.stores import postgres
+
+        is_there, name, url = await postgres.is_there(store), store_name(store), "postgresql://…"
+    if not is_there:
         raise StoreUnavailableError(
-            f"There is no store at {path}; create it with `redrive init --store {store}`, "
+            f"There is no store at {name}; create it with `redrive init --store {url}`, "
             "or name another with --store or REDRIVE_STORE."
         )

@@ -33,6 +33,8 @@ from redrive.observer import (
     LeasesLost,
     LettersExported,
     LettersNearLimit,
+    ListeningBack,
+    ListeningLost,
     Operated,
     Published,
     ReplayEnded,
@@ -147,6 +149,10 @@ class LoggingObserver:
                 log.error("store lost", worker=worker, error=error)
             case StoreBack(worker=worker):
                 log.info("store back", worker=worker)
+            case ListeningLost(store=store, error=error):
+                log.warning("listening lost", store=store, error=error)
+            case ListeningBack(store=store):
+                log.info("listening back", store=store)
             case Operated(action=action, by=by, why=why):
                 log.info("operated", action=action, by=by, why=why, **_changed(fact))
             case never:

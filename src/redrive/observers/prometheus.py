@@ -39,6 +39,8 @@ from redrive.observer import (
     LeasesLost,
     LettersExported,
     LettersNearLimit,
+    ListeningBack,
+    ListeningLost,
     Operated,
     Published,
     ReplayEnded,
@@ -130,6 +132,9 @@ class PrometheusObserver:
         )
         self._store_lost = _Counter(
             "redrive_store_lost_total", "Times the store stopped answering."
+        )
+        self._listening_lost = _Counter(
+            "redrive_listening_lost_total", "Times the connection that hears of work was lost."
         )
         self._breakers = _Counter(
             "redrive_breaker_changes_total",
@@ -233,6 +238,8 @@ class PrometheusObserver:
                 self._operations.add(self._actions.name(action))
             case StoreLost():
                 self._store_lost.add()
+            case ListeningLost():
+                self._listening_lost.add()
             case WorkerStarted(destinations=destinations):
                 self._begin(destinations)
             case HistoryPruned(pruned=pruned):
@@ -244,7 +251,9 @@ class PrometheusObserver:
                 self._export_failed.add(self._destinations.name(destination))
             case LettersNearLimit() | WorkStranded() | DestinationOrphaned():
                 pass  # the store's figures tell it for as long as it lasts
-            case WorkerStopping() | WorkerStopped() | WorkerWedged() | StoreBack():
+            case WorkerStopping() | WorkerStopped() | WorkerWedged():
+                pass
+            case StoreBack() | ListeningBack():
                 pass
             case never:
                 assert_never(never)

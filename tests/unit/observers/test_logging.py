@@ -41,6 +41,8 @@ from redrive.observer import (
     LeasesLost,
     LettersExported,
     LettersNearLimit,
+    ListeningBack,
+    ListeningLost,
     Operated,
     Published,
     ReplayEnded,
@@ -235,6 +237,8 @@ FACTS: list[tuple[Fact, str, str]] = [
     (DestinationOrphaned(destination="billing", count=3), "warning", "orphaned"),
     (StoreLost(worker="w1", error="disk full"), "error", "store lost"),
     (StoreBack(worker="w1"), "info", "store back"),
+    (ListeningLost(store="db", error="terminated"), "warning", "listening lost"),
+    (ListeningBack(store="db"), "info", "listening back"),
     (
         Operated(action="replay", by="ann", why="", deliveries=(DeliveryId(7),)),
         "info",

@@ -17,6 +17,7 @@ from redrive.observer import (
     Fact,
     HandlerStuck,
     LeasesLost,
+    ListeningLost,
     Rescued,
     SettlementsRefused,
     StoreLost,
@@ -203,6 +204,7 @@ def test_what_goes_wrong_in_the_engine_is_counted() -> None:
         LeasesLost(worker="w1", leases=leases),
         HandlerStuck(worker="w1", destination="billing", deliveries=(DeliveryId(1),)),
         StoreLost(worker="w1", error="disk full"),
+        ListeningLost(store="db", error="terminated"),
         *rescues,
     )
 
@@ -210,6 +212,7 @@ def test_what_goes_wrong_in_the_engine_is_counted() -> None:
     assert read.of("redrive_leases_lost_total") == 2
     assert read.of("redrive_handlers_stuck_total", destination="billing") == 1
     assert read.of("redrive_store_lost_total") == 1
+    assert read.of("redrive_listening_lost_total") == 1
     assert read.by("redrive_rescues_total", "verdict") == {"requeued": 1, "failed": 1}
 
 

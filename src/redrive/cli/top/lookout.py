@@ -38,7 +38,7 @@ class Lookout:
         """Read everything a frame shows; what was opened is closed if that fails."""
         try:
             # A file that was moved away can still be read by those who have it open.
-            store = _find(self._app.settings.store)
+            store = await self._find()
             if store != self._store:
                 await self._app.close()
                 self._store = store
@@ -47,6 +47,18 @@ class Lookout:
             self._store = self._looked_at = None
             await self._app.close()
             raise
+
+    async def _find(self) -> object:
+        """Return what tells the store from another that may take its place."""
+        address = self._app.settings.store
+        path = parse_store(address).path
+        if path is None and self._store is not None:
+            return self._store
+        await refuse_empty(address, creates=False)
+        if path is None:
+            return address
+        found = path.stat()
+        return found.st_dev, found.st_ino
 
     async def _read(self) -> Reading:
         operations = self._app.operations
@@ -79,13 +91,3 @@ class Lookout:
             or failures != self._failures
             or abs(figures.now - self._looked_at) >= _LOOK_AGAIN
         )
-
-
-def _find(address: str) -> object:
-    """Return what tells this store from another that may take its place."""
-    refuse_empty(address, creates=False)
-    path = parse_store(address).path
-    if path is None:
-        return address
-    found = path.stat()
-    return found.st_dev, found.st_ino

@@ -10,6 +10,8 @@ from typing import Any
 import asyncpg
 
 from redrive.clock import Clock, SystemClock, wait_at_most
+from redrive.errors import StoreError
+from redrive.observer import ListeningBack, ListeningLost, Observer
 from redrive.stores.postgres.connection import Address
 
 __all__ = ["Bell"]
@@ -18,7 +20,6 @@ _CALM_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
-_LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class Bell:
@@ -28,14 +29,12 @@ class Bell:
     here is needed for an event to be delivered, only for it to be delivered at once.
     """
 
-    def __init__(
-        self, address: Address, *, clock: Clock, tell: Callable[[str | None], None]
-    ) -> None:
+    def __init__(self, address: Address, *, clock: Clock, observer: Observer) -> None:
         self._address = address
         self._channel = f"{address.schema}_work"
         self._clock = clock
         self._pauses = SystemClock()  # of the connections, whatever time it is for deliveries
-        self._tell = tell
+        self._observer = observer
         self._news = asyncio.Event()
         self._notify: Callable[[str], Awaitable[object]] | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -82,7 +81,7 @@ class Bell:
             self._rings_again = False
             try:
                 await notify(f"NOTIFY {self._channel}")
-            except _LOST:
+            except StoreError:
                 return  # a store that cannot be reached is noticed by who needs it
             await self._pauses.sleep(_CALM_SECONDS)
             if not self._rings_again:
@@ -90,32 +89,37 @@ class Bell:
 
     async def _stay_connected(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        is_again = False
+        is_lost = False
         while True:
             try:
                 connection = await asyncpg.connect(
-                    self._address.dsn, timeout=10, command_timeout=10
+                    self._address.dsn, timeout=_PULSE_SECONDS, command_timeout=_PULSE_SECONDS
                 )
                 try:
                     await connection.add_listener(self._channel, self._hear)
-                    if is_again:
-                        self._tell(None)
+                    if is_lost:
+                        self._observer.notice(ListeningBack(store=self._address.name))
                         self._news.set()  # what was published while nobody listened
-                    is_again, pause = True, _FIRST_PAUSE_SECONDS
+                    is_lost, pause = False, _FIRST_PAUSE_SECONDS
                     await self._stay_on(connection)
                 finally:
                     connection.terminate()
-            except _LOST as error:
-                if pause == _FIRST_PAUSE_SECONDS:
-                    self._tell(str(error) or type(error).__name__)
-                is_again = True
+            except Exception as error:  # noqa: BLE001 - polling is enough, whatever it is
+                if not is_lost:
+                    said = str(error) or type(error).__name__
+                    self._observer.notice(ListeningLost(store=self._address.name, error=said))
+                is_lost = True
                 await self._pauses.sleep(pause)
                 pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
     async def _stay_on(self, connection: asyncpg.Connection[Any]) -> None:
-        while True:  # a line that died in silence is only noticed by using it
-            await self._pauses.sleep(_PULSE_SECONDS)
+        """Hold the line; returns never, raises when it is lost."""
+        is_cut = asyncio.Event()
+        connection.add_termination_listener(lambda _: is_cut.set())
+        # A line that died in silence is only noticed by using it.
+        while not await wait_at_most(is_cut, _PULSE_SECONDS, self._pauses):
             await connection.execute("SELECT 1")
+        raise ConnectionError("the server closed the connection")
 
     def _hear(self, *_: object) -> None:
         self._news.set()

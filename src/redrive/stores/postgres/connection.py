@@ -19,7 +19,16 @@ from redrive.errors import (
     StoreUnavailableError,
 )
 
-__all__ = ["Address", "Link", "named", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Link", "named", "read_address", "translated"]
+
+LOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""What the driver raises when a connection is no longer of use, a time-out included."""
 
 _LONGEST_SCHEMA = 48
 _SCHEMA_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
@@ -64,9 +73,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The address as people see it, without a password."""
         parts = urlsplit(self.dsn)
-        host = parts.hostname or "localhost"
-        port = f":{parts.port}" if parts.port else ""
-        return f"postgresql://{host}{port}{parts.path} (schema {self.schema})"
+        hosts = parts.netloc.rpartition("@")[2] or "localhost"
+        return f"postgresql://{hosts}{parts.path} (schema {self.schema})"
 
 
 def read_address(url: str) -> Address:
@@ -78,7 +86,8 @@ def read_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        _ = parts.port
+        for host in parts.netloc.rpartition("@")[2].split(","):  # a server and its standbys
+            _ = urlsplit(f"//{host}").port
     except ValueError as error:
         raise ConfigurationError(
             f"The store URL {_without_password(url)!r} cannot be read: {error}."
@@ -117,7 +126,7 @@ def translated(address: Address) -> Iterator[None]:
     """Turn the driver's errors into ours: the one place where that happens."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except (asyncpg.PostgresError, *LOST) as error:
         raise _ours(error, address) from error
 
 
@@ -159,13 +168,13 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
         StoreUnavailableError,
         (
             "This user may not do that in {name}: {error}. Grant it all on the schema, or run "
-            "`redrive migrate` once as a user who may create it."
+            "`redrive init` once as a user who may create it."
         ),
     ),
     (
         (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.InvalidSchemaNameError),
         SchemaError,
-        "{name} lacks something this version needs: {error}. Run `redrive migrate`.",
+        "{name} lacks something this version needs: {error}. Run `redrive init`.",
     ),
     (
         (TimeoutError,),
@@ -173,14 +182,29 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
         "{name} did not answer in time. Whether the last call took effect is not known.",
     ),
     (
+        (
+            asyncpg.ConnectionDoesNotExistError,
+            asyncpg.AdminShutdownError,
+            asyncpg.CrashShutdownError,
+            asyncpg.InternalClientError,
+            ConnectionResetError,
+            BrokenPipeError,
+        ),
+        StoreUnavailableError,
+        (
+            "The connection to {name} was lost ({error}). Whether the last call took effect is "
+            "not known."
+        ),
+    ),
+    (
         (OSError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError),
         StoreUnavailableError,
         "{name} cannot be reached ({error}). Check that the server runs and the URL is right.",
     ),
     (
-        (asyncpg.InterfaceError, asyncpg.OperatorInterventionError),
+        (asyncpg.ClientConfigurationError,),
         StoreUnavailableError,
-        "The connection to {name} was lost ({error}).",
+        "The store URL of {name} is wrong: {error}.",
     ),
     ((Exception,), StoreUnavailableError, "The store {name} failed: {error}."),
 )

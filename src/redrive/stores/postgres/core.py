@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import asyncpg
 
-from redrive.clock import Clock, SystemClock
+from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
+from redrive.observer import Observer
 from redrive.stores.postgres.bell import Bell
-from redrive.stores.postgres.connection import Address, Link, translated
-from redrive.stores.postgres.schema import migrate
+from redrive.stores.postgres.connection import LOST, Address, Link, translated
+from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
 __all__ = ["Core"]
 
@@ -21,8 +23,16 @@ T = TypeVar("T")
 Job = Callable[[Link, datetime], Awaitable[T]]
 
 _CONNECT_SECONDS = 10.0
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
+_LEAST_PATIENCE_SECONDS = 5.0
+_FAREWELL_SECONDS = 5.0
 _MOST_TRIES = 5
+
+# Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
+# wait for; the server ends such a transaction.
+_SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+_BEGIN = f"BEGIN; {_SILENCE}"
+_BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
 
 class _Waiting:
@@ -38,22 +48,23 @@ class _Waiting:
 class Core:
     """An open database: a pool of connections on one event loop.
 
-    Times come from the server's clock, so that workers whose clocks differ agree; a clock that is
-    not the machine's own, as tests have, is asked instead.
+    Times come from the server's clock, so that workers whose machines' clocks differ agree. A
+    clock that is no machine's, as tests have, is asked instead.
     """
 
-    def __init__(self, address: Address, *, clock: Clock, history: int) -> None:
+    def __init__(self, address: Address, *, clock: Clock, history: int, observer: Observer) -> None:
         self.address = address
         self.schema_version = 0
         self._clock = clock
         self._history = history
-        self._uses_server_clock = isinstance(clock, SystemClock)
+        self._uses_server_clock = is_of_machine(clock)
         self._pool: asyncpg.Pool[Any] | None = None
         self._is_proxied = False
-        self._bell = Bell(address, clock=clock, tell=lambda _: None)
+        self._bell = Bell(address, clock=clock, observer=observer)
         self._waiting: list[_Waiting] = []
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
+        self._patience = _ANSWER_SECONDS
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -62,15 +73,14 @@ class Core:
             self._is_proxied, self.schema_version = await self._prepare()
             self._pool = await asyncpg.create_pool(
                 self.address.dsn,
-                min_size=1,
+                min_size=0,
                 max_size=self.address.pool,
                 max_inactive_connection_lifetime=60.0,
                 timeout=_CONNECT_SECONDS,
-                command_timeout=_ANSWER_SECONDS,
                 statement_cache_size=0 if self._is_proxied else 100,
                 reset=_leave_alone,
             )
-        self._bell.start(None if self._is_proxied else self._pool.execute)
+        self._bell.start(None if self._is_proxied else self._call)
 
     async def _prepare(self) -> tuple[bool, int]:
         """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
@@ -81,13 +91,15 @@ class Core:
             statement_cache_size=0,
         )
         try:
+            check_server(connection.get_server_version(), self.address)
             async with connection.transaction():
                 backend = await connection.fetchval("SELECT pg_backend_pid()")
                 version = await migrate(connection, self.address)
+                await keep_log_growing(connection, self.address)
+            # A proxy answers with a process number of its own making.
+            return backend != connection.get_server_pid(), version
         finally:
-            await connection.close()
-        # A proxy answers with a process number of its own making.
-        return backend != connection.get_server_pid(), version
+            connection.terminate()
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -97,7 +109,7 @@ class Core:
         for task in tuple(self._together):
             await asyncio.wait([task])
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
                 await pool.close()
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             pool.terminate()
@@ -107,11 +119,13 @@ class Core:
 
     async def _read(self, job: Job[T]) -> T:
         """Run a job that only looks, on one consistent view."""
-        return await self._run(job, isolation="repeatable_read", readonly=True)
+        return await self._run(job, begin=_BEGIN_READING)
 
-    async def _write(self, job: Job[T], *, rings: bool = False) -> T:
+    async def _write(
+        self, job: Job[T], *, rings: bool = False, within: float = _ANSWER_SECONDS
+    ) -> T:
         """Run a job in a transaction of its own; it is committed when this returns."""
-        result = await self._run(job)
+        result = await self._run(job, within=within)
         if rings:
             self._bell.ring()
         return result
@@ -127,6 +141,10 @@ class Core:
         result: T = await waiting.future
         return result
 
+    def _expect_turns_within(self, lease: timedelta) -> None:
+        """Give up a turn of the worker that takes longer than its leases last."""
+        self._patience = max(_LEAST_PATIENCE_SECONDS, lease.total_seconds())
+
     def _begin_together(self) -> None:
         gathered, self._waiting = self._waiting, []
         task = asyncio.get_running_loop().create_task(self._run_together(gathered))
@@ -138,7 +156,7 @@ class Core:
             return [await one.job(link, now) for one in gathered]
 
         try:
-            results = await self._run(everything)
+            results = await self._run(everything, within=self._patience)
         except Exception as error:  # noqa: BLE001 - every waiting caller must hear of it
             if len(gathered) > 1 and not isinstance(error, StoreError):
                 for one in gathered:  # one of them cannot be done: it must fail alone
@@ -152,31 +170,94 @@ class Core:
             if not one.future.done():
                 one.future.set_result(result)
 
-    async def _run(self, job: Job[T], **transaction: Any) -> T:  # noqa: ANN401 - the driver's own
-        pool = self._pool
-        if pool is None:
-            raise StoreUnavailableError(
-                f"The store {self.address.name} is closed; open it with `async with app:` first."
-            )
+    async def _run(self, job: Job[T], *, begin: str = _BEGIN, within: float = _ANSWER_SECONDS) -> T:
         for tries in range(1, _MOST_TRIES + 1):
             with translated(self.address):
                 try:
-                    async with (
-                        pool.acquire(timeout=_CONNECT_SECONDS) as connection,
-                        connection.transaction(**transaction),
-                    ):
-                        link = Link(connection, self.address.schema)
+                    async with self._transaction(begin, within) as link:
                         return await job(link, await self._now(link))
                 except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
                     if tries == _MOST_TRIES:
                         raise
         raise AssertionError("unreachable")
 
+    @asynccontextmanager
+    async def _transaction(self, begin: str, within: float) -> AsyncIterator[Link]:
+        """Lend a connection for a transaction, which is committed at the end of the block.
+
+        The driver's own blocks wait without end for the answer to a rollback or to a cancelled
+        statement, which a line that went silent never gives.
+        """
+        connection = await self._begun(begin)
+        try:
+            async with asyncio.timeout(within):
+                yield Link(connection, self.address.schema)
+                await connection.execute("COMMIT")
+        except Exception as error:
+            await _roll_back(connection, error)
+            raise
+        except BaseException:
+            _drop(connection)
+            raise
+        finally:
+            await self._opened().release(connection)
+
+    async def _call(self, statement: str) -> None:
+        """Run one statement outside any transaction."""
+        with translated(self.address):
+            connection = await self._begun(statement)
+            await self._opened().release(connection)
+
+    async def _begun(self, begin: str) -> Any:  # noqa: ANN401 - the driver's stand-in for one
+        """Take a connection and begin; one that died unnoticed in the pool is replaced."""
+        pool = self._opened()
+        for tries in range(self.address.pool + 1):
+            connection = await pool.acquire(timeout=_CONNECT_SECONDS)
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    await connection.execute(begin)
+            except BaseException as error:
+                _drop(connection)
+                await pool.release(connection)
+                is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
+                if not is_dead or tries == self.address.pool:
+                    raise
+            else:
+                return connection
+        raise AssertionError("unreachable")
+
+    def _opened(self) -> asyncpg.Pool[Any]:
+        if self._pool is None:
+            raise StoreUnavailableError(
+                f"The store {self.address.name} is closed; open it with `async with app:` first."
+            )
+        return self._pool
+
     async def _now(self, link: Link) -> datetime:
         if not self._uses_server_clock:
             return self._clock.now()
         now: datetime = await link.value("SELECT clock_timestamp()")
         return now
+
+
+async def _roll_back(connection: Any, error: Exception) -> None:  # noqa: ANN401 - as above
+    """Undo what was done, so that the connection can be used again; else throw it away."""
+    if isinstance(error, LOST):
+        _drop(connection)
+        return
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await connection.execute("ROLLBACK")
+    except BaseException as late:
+        _drop(connection)
+        if not isinstance(late, LOST):
+            raise
+
+
+def _drop(connection: Any) -> None:  # noqa: ANN401 - as above
+    """Throw a connection away, without waiting for anything."""
+    with suppress(asyncpg.InterfaceError):  # the pool has noticed its end already
+        connection.terminate()
 
 
 async def _leave_alone(_: object) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import asyncpg
 
-from redrive.errors import SchemaError
+from redrive.errors import SchemaError, StoreUnavailableError
 from redrive.stores.postgres.connection import Address, named
 
-__all__ = ["LATEST", "migrate"]
+__all__ = ["LATEST", "OLDEST_SERVER", "check_server", "has_schema", "keep_log_growing", "migrate"]
+
+OLDEST_SERVER = 13
+"""The first PostgreSQL whose transaction numbers never start again."""
 
 _MIGRATIONS: tuple[tuple[str, int], ...] = (("0001_initial.sql", 1),)
 """Each migration's script, and the oldest version of the code that can work with its result.
@@ -25,13 +28,56 @@ _IS_THERE = "SELECT to_regclass($1) IS NOT NULL"
 _READ = "SELECT version, oldest_code FROM redrive.schema"
 
 
+_HOW_FAR = """
+SELECT coalesce(
+           (SELECT max(xid) FROM redrive.events), (SELECT max(xid) FROM redrive.keys), 0
+       ) AS logged,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
+       (SELECT value FROM redrive.counters WHERE name = 'log_offset') AS log_offset
+"""
+_HIGHEST = """
+SELECT greatest(max(xid), (SELECT max(xid) FROM redrive.keys)) FROM redrive.events
+"""
+_RAISE = """
+UPDATE redrive.counters SET value = greatest(value, $1) WHERE name = 'log_offset'
+"""
+
+
+def check_server(version: asyncpg.types.ServerVersion, address: Address) -> None:
+    """Refuse a server that is too old."""
+    if version.major < OLDEST_SERVER:
+        raise StoreUnavailableError(
+            f"The server of {address.name} is PostgreSQL {version.major}; Redrive needs "
+            f"{OLDEST_SERVER} or newer."
+        )
+
+
+async def keep_log_growing(connection: asyncpg.Connection[Any], address: Address) -> None:
+    """See to it that what is published next comes last in the log.
+
+    A server into which a dump was restored may have counted fewer transactions than the one it
+    came from; the difference is made good once, in the open transaction.
+    """
+    schema = address.schema
+    logged, upcoming, offset = await connection.fetchrow(named(_HOW_FAR, schema))
+    if logged < upcoming + offset:
+        return
+    highest = await connection.fetchval(named(_HIGHEST, schema))
+    await connection.execute(named(_RAISE, schema), highest + 1 - upcoming)
+
+
+async def has_schema(connection: asyncpg.Connection[Any], address: Address) -> bool:
+    """Tell whether there are tables of ours."""
+    return bool(await connection.fetchval(_IS_THERE, f"{address.schema}.schema"))
+
+
 async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
     """Bring the schema up to date and return its version; concurrent calls take turns.
 
     Runs in the open transaction: all of it happens, or none.
     """
     schema = address.schema
-    if await connection.fetchval(_IS_THERE, f"{schema}.schema"):
+    if await has_schema(connection, address):
         version, oldest_code = await connection.fetchrow(named(_READ, schema))
         if version >= LATEST:
             _check(version, oldest_code, address)
@@ -39,7 +85,7 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
     await connection.execute(
         "SELECT pg_advisory_xact_lock(hashtext('redrive migration'), hashtext($1))", schema
     )
-    if not await connection.fetchval(_IS_THERE, f"{schema}.schema"):
+    if not await has_schema(connection, address):
         await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         await connection.execute(
             f"CREATE TABLE {schema}.schema (version integer NOT NULL, oldest_code integer NOT NULL)"

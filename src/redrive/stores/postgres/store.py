@@ -4,27 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import asyncpg
+
 from redrive.clock import Clock
+from redrive.observer import Observer, Observers
 from redrive.store import Capabilities, Finding
-from redrive.stores.postgres.connection import read_address
+from redrive.stores.postgres.checkup import check_up
+from redrive.stores.postgres.connection import read_address, translated
 from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import PeopleRole
 from redrive.stores.postgres.roles.queue import QueueRole
 from redrive.stores.postgres.roles.replays import ReplaysRole
+from redrive.stores.postgres.schema import has_schema
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "is_there"]
+
+_SECONDS = 10.0
 
 
 class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole):
-    """A store in the database at `url`; `history` bounds what is kept of past tries."""
+    """A store in the database at `url`; `history` bounds what is kept of past tries.
+
+    The observer hears when new work is no longer heard of at once, and when it is again.
+    """
 
     capabilities = Capabilities(
         survives_restart=True, is_shared_by_processes=True, joins_transactions=True
     )
 
-    def __init__(self, url: str, *, clock: Clock, history: int = 20) -> None:
-        super().__init__(read_address(url), clock=clock, history=history)
+    def __init__(
+        self, url: str, *, clock: Clock, history: int = 20, observer: Observer | None = None
+    ) -> None:
+        super().__init__(
+            read_address(url), clock=clock, history=history, observer=observer or Observers()
+        )
 
     async def check(self) -> Sequence[Finding]:
-        return ()
+        return await self._read(
+            lambda link, now: check_up(
+                link, self.address, ahead=self._clock.now() - now, is_proxied=self._is_proxied
+            )
+        )
+
+
+async def is_there(url: str) -> bool:
+    """Tell whether somebody has created the store at `url`; opening it would do so."""
+    address = read_address(url)
+    with translated(address):
+        connection = await asyncpg.connect(
+            address.dsn, timeout=_SECONDS, command_timeout=_SECONDS, statement_cache_size=0
+        )
+        try:
+            async with connection.transaction():  # a proxy keeps one connection for its length
+                return await has_schema(connection, address)
+        finally:
+            connection.terminate()

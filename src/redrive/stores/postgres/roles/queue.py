@@ -27,6 +27,7 @@ class QueueRole(Core):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._bell.heard()
+        self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         return await self._share(lambda link, now: claiming.claim(link, request, now=now))
 
@@ -50,7 +51,9 @@ class QueueRole(Core):
         self, worker: str, leases: Sequence[Lease], *, lease: timedelta
     ) -> Sequence[Lease]:
         return await self._write(
-            lambda link, now: settling.heartbeat(link, worker, leases, now=now, lease=lease)
+            lambda link, now: settling.heartbeat(link, worker, leases, now=now, lease=lease),
+            # So that there is time for another, on a connection that answers.
+            within=lease.total_seconds() / 3,
         )
 
     async def retire(self, worker: str) -> None:

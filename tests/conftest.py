@@ -1,0 +1,48 @@
+"""Real servers, started when the first test needs one; each test process has its own.
+
+Transaction numbers are shared by a whole PostgreSQL server, and its log is read only up to the
+first transaction that is still open: tests beside each other on one server would wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.postgres import DURABLE, Cluster, Database, the_database
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[Database]:
+    """A PostgreSQL database that is quick, and that tests leave running."""
+    with the_database() as database:
+        yield database
+
+
+@pytest.fixture
+def postgres_url(database: Database) -> Iterator[str]:
+    """The URL of an empty store in PostgreSQL."""
+    with database.empty_store() as url:
+        yield url
+
+
+@pytest.fixture
+def new_postgres_url(database: Database) -> Iterator[str]:
+    """The URL of a store in PostgreSQL that is still to be created."""
+    with database.schema() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _durable_cluster() -> Iterator[Cluster]:
+    cluster = Cluster(DURABLE)
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture
+def postgres_cluster(_durable_cluster: Cluster) -> Cluster:
+    """A PostgreSQL server that keeps what it has acknowledged; a test may stop and start it."""
+    _durable_cluster.start()
+    return _durable_cluster

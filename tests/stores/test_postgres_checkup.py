@@ -1,0 +1,193 @@
+"""Whether the PostgreSQL server is well, as `redrive doctor` tells."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from redrive import Redrive, StoreUnavailableError
+from redrive.clock import SystemClock
+from redrive.store import Finding, Level
+from redrive.stores.postgres import PostgresStore, checkup, read_address
+from redrive.stores.postgres.schema import check_server
+from tests.servers.postgres import Cluster
+
+pytestmark = pytest.mark.xdist_group("postgres cluster")
+
+
+@pytest.fixture
+def url(postgres_cluster: Cluster) -> Iterator[str]:
+    with postgres_cluster.database.schema() as url:
+        yield url
+
+
+async def examine(url: str, clock: SystemClock | None = None) -> Sequence[Finding]:
+    store = PostgresStore(url, clock=clock or SystemClock())
+    await store.open()
+    try:
+        return await store.check()
+    finally:
+        await store.close()
+
+
+def serious(found: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.level is not Level.OK]
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(read_address(url).dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_a_sound_server_is_well(url: str) -> None:
+    found = await examine(url)
+
+    assert serious(found) == []
+    said = " ".join(finding.what for finding in found)
+    assert "answers, on PostgreSQL 1" in said
+    assert "schema version 1 is current" in said
+    assert "survives a crash" in said
+    assert "connections are free" in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "level", "what"),
+    [
+        ("synchronous_commit", "off", Level.ERROR, "synchronous_commit is off"),
+        ("default_transaction_read_only", "on", Level.ERROR, "set to read only"),
+    ],
+)
+async def test_a_setting_that_endangers_the_work_is_told(
+    setting: str, value: str, level: Level, what: str, url: str
+) -> None:
+    await examine(url)
+    async with connected(url) as connection:
+        await connection.execute(f"ALTER ROLE redrive SET {setting} = {value}")
+        try:
+            (finding,) = serious(await examine(url))
+        finally:
+            await connection.execute(f"ALTER ROLE redrive RESET {setting}")
+
+    assert finding.level is level
+    assert what in finding.what
+    assert finding.advice
+
+
+async def test_settings_of_the_server_that_endanger_the_work_are_told(
+    url: str, postgres_cluster: Cluster
+) -> None:
+    postgres_cluster.stop()
+    postgres_cluster.start(fsync="off", autovacuum="off", max_connections="12")
+    try:
+        found = serious(await examine(url))
+    finally:
+        postgres_cluster.stop()
+        postgres_cluster.start()
+
+    assert [finding.level for finding in found] == [Level.ERROR, Level.WARNING, Level.ERROR]
+    durability, connections, vacuum = found
+    assert "fsync is off" in durability.what
+    assert "of the server's 9 connections are free, and each process may open 10" in (
+        connections.what
+    )
+    assert "autovacuum is off" in vacuum.what
+    assert all(finding.advice for finding in found)
+
+
+async def test_a_transaction_that_was_left_open_is_told_with_its_process(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "_LONG", timedelta(0))
+    async with connected(url) as connection, connection.transaction():
+        pid = await connection.fetchval("SELECT pg_backend_pid()")
+        (finding,) = serious(await examine(url))
+
+    assert finding.level is Level.WARNING
+    assert f"Process {pid} of the server (redrive; idle in transaction)" in finding.what
+    assert f"pg_terminate_backend({pid})" in finding.advice
+
+
+async def test_a_prepared_transaction_that_nobody_ends_is_told(
+    url: str, postgres_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "_LONG", timedelta(0))
+    postgres_cluster.stop()
+    postgres_cluster.start(max_prepared_transactions="5")
+    try:
+        async with connected(url) as connection:
+            await connection.execute("BEGIN; SELECT pg_current_xact_id()")
+            await connection.execute("PREPARE TRANSACTION 'left behind'")
+            found = serious(await examine(url))
+            await connection.execute("ROLLBACK PREPARED 'left behind'")
+    finally:
+        postgres_cluster.stop()
+        postgres_cluster.start()
+
+    assert any("'left behind' of redrive was prepared" in finding.what for finding in found)
+
+
+async def test_dead_rows_that_pile_up_are_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "_MANY_DEAD_ROWS", 2)
+    await examine(url)
+    schema = read_address(url).schema
+    async with connected(url) as connection:
+        await connection.execute(f"ALTER TABLE {schema}.workers SET (autovacuum_enabled = false)")
+        for _ in range(5):
+            await connection.execute(
+                f"INSERT INTO {schema}.workers VALUES ('w', now()) "
+                "ON CONFLICT (id) DO UPDATE SET seen_at = now()"
+            )
+    found = await _until_told("dead rows", url)
+
+    assert [finding.level for finding in found] == [Level.ERROR, Level.WARNING]
+    exempt, dead = found
+    assert exempt.what == f"autovacuum is off for {schema}.workers."
+    assert f"{schema}.workers has 4 dead rows to 1 live ones" in dead.what
+    assert f"VACUUM {schema}.workers" in dead.advice
+
+
+class SlowClock(SystemClock):
+    def now(self) -> datetime:
+        return super().now() - timedelta(minutes=10, seconds=30)
+
+
+async def test_a_clock_that_is_wrong_is_told(url: str) -> None:
+    (finding,) = serious(await examine(url, SlowClock()))
+
+    assert finding.level is Level.WARNING
+    assert "10 min behind the server's" in finding.what
+
+
+async def test_a_server_that_is_too_old_is_refused() -> None:
+    version = asyncpg.types.ServerVersion(12, 9, 0, "final", 0)
+
+    with pytest.raises(StoreUnavailableError, match="is PostgreSQL 12; Redrive needs 13 or newer"):
+        check_server(version, read_address("postgresql://localhost/shop"))
+
+
+async def test_the_doctor_tells_of_work_that_nobody_does(url: str) -> None:
+    app = Redrive(url)
+    app.handler("order.*", name="billing")(lambda _: None)
+    async with app:
+        await app.publish("order.paid", due=SystemClock().now() - timedelta(minutes=5))
+        found = serious(await app.operations.examine())
+
+    assert any("no worker is alive" in finding.what for finding in found)
+
+
+async def _until_told(words: str, url: str) -> list[Finding]:
+    """Wait until the server has counted what was done; it does so now and then."""
+    while True:
+        found = serious(await examine(url))
+        if any(words in finding.what for finding in found):
+            return found
+        await SystemClock().sleep(0.1)

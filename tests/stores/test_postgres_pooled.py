@@ -1,0 +1,141 @@
+"""PostgreSQL behind PgBouncer, which pools transactions over very few connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from redrive import Event, NewEvent, Redrive, Retry
+from redrive.clock import SystemClock
+from redrive.model.delivery import Status
+from redrive.observer import LeasesLost, Rescued
+from redrive.store import Finding, Query
+from redrive.stores.postgres import PostgresStore
+from redrive.testing.conformance import World
+from redrive.testing.conformance.fencing import FencingConformance
+from redrive.testing.conformance.lasting import DurabilityConformance
+from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
+from tests.app.recorder import Recorder
+from tests.servers.pgbouncer import bouncing
+from tests.servers.postgres import Database
+
+CONNECTIONS = 3
+clock = SystemClock()
+
+
+@pytest.fixture(scope="module")
+def _pooled(database: Database) -> Iterator[str]:
+    with bouncing(database.url, size=CONNECTIONS) as url:
+        yield url
+
+
+@pytest.fixture
+def pooled_url(_pooled: str, postgres_url: str) -> str:
+    """The URL of an empty store, by way of the proxy."""
+    there = urlsplit(_pooled)
+    return urlunsplit(urlsplit(postgres_url)._replace(netloc=there.netloc))
+
+
+class TestPostgresStoreBehindAProxy(
+    SettlingConformance, FencingConformance, LeaseConformance, DurabilityConformance
+):
+    pytestmark = pytest.mark.asyncio
+
+    @pytest.fixture
+    async def world(self, pooled_url: str) -> AsyncIterator[World]:
+        async with World.opened(
+            lambda clock: PostgresStore(pooled_url, clock=clock, history=20), history=20
+        ) as world:
+            yield world
+
+
+class Shop:
+    """Several apps with a worker each, that share one store."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self.done: Counter[int] = Counter()
+        self.apps = [self._make(url) for _ in range(count)]
+        self.recorder = Recorder()
+        for app in self.apps:
+            app.observe(self.recorder)
+        self._news = asyncio.Event()
+
+    def _make(self, url: str) -> Redrive:
+        app = Redrive(url, lease="1s")
+
+        @app.handler("order.*", name="billing", retry=Retry(base="10ms"), order="park")
+        async def bill(event: Event[int]) -> None:
+            await clock.sleep(1.5 if event.payload == 0 else 0.001)
+            self.done[event.payload] += 1
+            self._news.set()
+            if event.payload % 10 == 1 and self.done[event.payload] == 1:
+                raise ConnectionError("once more")
+
+        return app
+
+    async def until_done(self, count: int) -> None:
+        while len(self.done) < count:
+            self._news.clear()
+            await self._news.wait()
+
+
+async def test_two_workers_deliver_everything_over_three_connections(pooled_url: str) -> None:
+    """One delivery outlasts the lease, so the heartbeats must get through too."""
+    shop = Shop(pooled_url, 2)
+    one, other = shop.apps
+    async with asyncio.timeout(50), one, other, one.worker(), other.worker():
+        await asyncio.gather(*(one.publish("order.paid", number) for number in range(50)))
+        await other.publish_many(
+            [
+                NewEvent(type="order.paid", payload=number, key=f"key {number % 7}")
+                for number in range(50, 200)
+            ]
+        )
+        figures = await one.operations.status()
+        while any(each.pending or each.in_flight for each in figures.destinations):
+            await clock.sleep(0.05)
+            figures = await one.operations.status()
+        page = await one.operations.deliveries(Query(status=Status.DELIVERED), limit=500)
+
+    retried = {number for number in range(200) if number % 10 == 1}
+    assert shop.done == Counter(range(200)) + Counter(retried)
+    assert sorted(each.attempts for each in page.deliveries) == [1] * 180 + [2] * 20
+    assert [fact for fact in shop.recorder.facts if isinstance(fact, LeasesLost | Rescued)] == []
+
+
+async def test_an_idle_worker_finds_new_work_within_the_poll(pooled_url: str) -> None:
+    shop = Shop(pooled_url, 2)
+    worker, publisher = shop.apps
+    async with asyncio.timeout(50), worker, publisher, worker.worker():
+        took = []
+        for number in range(2, 6):
+            begun = clock.monotonic()
+            await publisher.publish("order.paid", number)
+            await shop.until_done(number - 1)
+            took.append(clock.monotonic() - begun)
+
+    assert max(took) <= 1.5
+
+
+async def test_nothing_is_left_in_the_sessions_that_others_share(
+    pooled_url: str, database: Database
+) -> None:
+    shop = Shop(pooled_url, 1)
+    [app] = shop.apps
+    async with asyncio.timeout(50), app, app.worker():
+        await app.publish("order.paid", 2)
+        await shop.until_done(1)
+
+    listening = database.value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'")
+    locks = database.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+    assert (listening, locks) == (0, 0)
+    assert any("proxy that pools" in finding.what for finding in await _examine(pooled_url))
+
+
+async def _examine(url: str) -> Sequence[Finding]:
+    async with Redrive(url) as app:
+        return await app.operations.examine()
