@@ -10,6 +10,7 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
+from redrive.model.destination import Routes
 from redrive.model.event import Event, Receipt
 from redrive.model.gate import BreakerChange, Gate, Open
 from redrive.model.limits import Limits
@@ -29,6 +30,7 @@ from redrive.store import (
     Query,
     Report,
     Rescue,
+    RoutesChanged,
     Settled,
 )
 from redrive.stores.memory import MemoryStore
@@ -237,6 +239,29 @@ class StoresHalfABatch(Mutant):
 class AcceptsStaleRoutes(Mutant):
     def _is_current_version(self, version: int) -> bool:
         return True
+
+
+class KeepsNewRoutesToItself(Mutant):
+    async def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        routes_version: int,
+        all_or_nothing: bool,
+        within: object = None,
+    ) -> Append:
+        appended = await super().append(
+            entries, routes_version=routes_version, all_or_nothing=all_or_nothing, within=within
+        )
+        if isinstance(appended, RoutesChanged):
+            return RoutesChanged(Routes(appended.routes.version, ()))
+        return appended
+
+
+class CountsRoutesFromOne(Mutant):
+    def __init__(self, clock: Clock, history: int = 20) -> None:
+        super().__init__(clock, history)
+        self._routes_version = 1
 
 
 class ReencodesPayloads(Mutant):

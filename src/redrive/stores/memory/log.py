@@ -39,7 +39,7 @@ class MemoryEventLog(Tables):
             )
         with self._lock:
             if not self._is_current_version(routes_version):
-                return RoutesChanged(self._routes_version)
+                return RoutesChanged(self._routes())
             self._check_destinations(entries)
             results, fresh = self._sift(entries)
             if all_or_nothing and any(isinstance(one, Conflict) for one in results):

@@ -306,15 +306,24 @@ class PublishingConformance:
     async def test_events_routed_by_an_old_version_are_not_stored(self, world: World) -> None:
         old = await world.version()
         archive = Destination(name="archive", patterns=("*",))
-        current = (await world.store.register([archive])).version
+        current = await world.store.register([archive])
 
         refused = await world.store.append(
             entries(an_event()), routes_version=old, all_or_nothing=False
         )
 
-        assert refused == RoutesChanged(current)
+        assert isinstance(refused, RoutesChanged)
+        assert refused.routes.version == current.version > old
+        assert refused.routes.destinations == current.destinations
         assert len(await world.store.read_events()) == 0
         assert await world.found(status=Status.PENDING) == ()
+
+    async def test_a_publisher_that_knows_nothing_yet_is_right_where_nothing_is_registered(
+        self, world: World
+    ) -> None:
+        routes = await world.store.routes()
+
+        assert (routes.version, routes.destinations) == (0, ())
 
     async def test_an_unknown_destination_is_refused_and_nothing_stored(self, world: World) -> None:
         with pytest.raises(UsageError, match="nowhere"):
