@@ -118,15 +118,17 @@ class Redrive:
         With `within`, it joins that transaction and is durable when you commit.
         """
         event = new_event(event_type, payload, attributes, now=self._ports.clock.now())
-        session = await self._session()
-        return await session.publisher.publish(event, within=within)
+        return await (await self.publisher()).publish(event, within=within)
 
     async def publish_many(
         self, events: Sequence[NewEvent], *, within: object = None
     ) -> Sequence[Receipt]:
         """Publish all of the events, or none."""
-        session = await self._session()
-        return await session.publisher.publish_many(events, within=within)
+        return await (await self.publisher()).publish_many(events, within=within)
+
+    async def publisher(self) -> Publisher:
+        """Return what publishes on this event loop, with the store open."""
+        return (await self._session()).publisher
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:

@@ -19,7 +19,7 @@ from redrive.errors import (
     TransactionError,
 )
 from redrive.model.destination import Routes
-from redrive.model.event import Event, EventId, NewEvent, Receipt
+from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Published
 from redrive.store import Conflict, Entry, EventLog, RoutesChanged
 
@@ -66,6 +66,10 @@ class Publisher:
         self._routes = Routes(0, ())
         self._waiting: list[_Waiting] = []
         self._committing: asyncio.Task[None] | None = None
+
+    def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
+        """Return an event that is still to be published, checked."""
+        return new_event(event_type, payload, attributes, now=self._clock.now())
 
     async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
         """Publish one event; returns when it is durable, or has joined the transaction."""

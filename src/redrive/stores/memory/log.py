@@ -141,6 +141,3 @@ class MemoryRegistry(Tables):
     async def routes(self) -> Routes:
         with self._lock:
             return self._routes()
-
-    def _routes(self) -> Routes:
-        return Routes(self._routes_version, self._destinations.values())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from redrive.clock import Clock
 from redrive.model.audit import AuditEntry
 from redrive.model.delivery import DeliveryId, Status
-from redrive.model.destination import Destination, Order
+from redrive.model.destination import Destination, Order, Routes
 from redrive.model.gate import BreakerChange, Gate
 from redrive.store import Entry
 from redrive.stores.memory.row import Row
@@ -62,6 +62,9 @@ class Tables:
         self._gates: dict[str, Gate] = {}
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
+
+    def _routes(self) -> Routes:
+        return Routes(self._routes_version, self._destinations.values())
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order

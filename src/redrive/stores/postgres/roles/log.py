@@ -7,7 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from redrive.errors import TransactionError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
@@ -39,7 +38,7 @@ class LogRole(Core):
             )
 
         if within is not None:
-            raise TransactionError(f"within= got {type(within).__name__}")
+            return await self._join(within, job)
         appended = await self._write(job)
         if not isinstance(appended, RoutesChanged):
             self._bell.ring()
