@@ -188,9 +188,13 @@ def _level(isolation: str) -> psycopg.IsolationLevel:
 class ThreadShop(Shop):
     """A shop that lives in one thread, as a request of a web application does."""
 
+    def __init__(self, app: Redrive, url: str) -> None:
+        super().__init__(app, url)
+        self.thread = ThreadPoolExecutor(1)
+
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Self]:
-        with ThreadPoolExecutor(1) as self.thread:
+        with self.thread:
             async with super().opened():
                 yield self
 
@@ -320,11 +324,9 @@ class SqlalchemyAsyncSession(Shop):
 
 
 class Django(ThreadShop):
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Self]:
+    def __init__(self, app: Redrive, url: str) -> None:
+        super().__init__(app, url)
         django_database(self.url)
-        async with super().opened():
-            yield self
 
     def _execute(self, statement: str) -> None:
         with django_connection.cursor() as cursor:
