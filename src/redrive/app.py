@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+import msgspec
+
 from redrive.config import AppOptions, Settings, load_settings, parse_store
 from redrive.declaration import (
     Declaration,
@@ -26,6 +28,7 @@ from redrive.declaration import (
     declare_handler,
 )
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.executor import Executor
 from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
@@ -104,6 +107,10 @@ class Redrive:
     def observe(self, observer: Observer) -> None:
         """Let an observer hear every fact of this app."""
         self._observers.add(observer)
+
+    def run_handlers_in(self, executor: Executor) -> None:
+        """Let this executor run the handlers that are plain functions, as a framework may need."""
+        self._ports = msgspec.structs.replace(self._ports, executor=executor)
 
     async def publish(
         self,
