@@ -114,8 +114,7 @@ class FarAway:
 
 async def test_a_connection_to_another_server_is_refused() -> None:
     address = read_address("postgresql://localhost/shop")
-    acquaintances = Acquaintances(address)
-    acquaintances.identity = Identity("shop", "1")
+    acquaintances = Acquaintances(address, Identity("shop", "1"))
 
     with pytest.raises(TransactionError, match="of the same name on another server"):
         await acquaintances.check(FarAway(), Link(FarAway(), address.schema))
@@ -125,8 +124,7 @@ async def test_where_the_server_is_not_told_the_name_of_the_database_counts(
     app: Redrive, postgres_url: str
 ) -> None:
     address = read_address(postgres_url)
-    acquaintances = Acquaintances(address)
-    acquaintances.identity = Identity(server_of(postgres_url).rpartition("/")[2])
+    acquaintances = Acquaintances(address, Identity(server_of(postgres_url).rpartition("/")[2]))
     async with transaction(postgres_url) as connection:
 
         class Near(FarAway):

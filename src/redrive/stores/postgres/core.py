@@ -11,15 +11,11 @@ import asyncpg
 
 from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreError, StoreUnavailableError
-from redrive.stores.codec import from_micros
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import Address, Link, translated
-from redrive.stores.postgres.joining import adopt
-from redrive.stores.postgres.joining.identity import Acquaintances, read_identity
-from redrive.stores.postgres.joining.savepoint import savepoint
 from redrive.stores.postgres.schema import migrate
 
-__all__ = ["Core"]
+__all__ = ["Core", "Job"]
 
 T = TypeVar("T")
 Job = Callable[[Link, datetime], Awaitable[T]]
@@ -27,8 +23,6 @@ Job = Callable[[Link, datetime], Awaitable[T]]
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
 _MOST_TRIES = 5
-# As a number, because drivers disagree about the time zone that an instant has.
-_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class _Waiting:
@@ -60,7 +54,6 @@ class Core:
         self._waiting: list[_Waiting] = []
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
-        self._acquaintances = Acquaintances(address)
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -91,7 +84,6 @@ class Core:
             async with connection.transaction():
                 backend = await connection.fetchval("SELECT pg_backend_pid()")
                 version = await migrate(connection, self.address)
-                self._acquaintances.identity = await read_identity(connection)
         finally:
             await connection.close()
         # A proxy answers with a process number of its own making.
@@ -123,17 +115,6 @@ class Core:
         if rings:
             self._bell.ring()
         return result
-
-    async def _join(self, within: object, job: Job[T]) -> T:
-        """Run a job as a part of the caller's own transaction, without any I/O of ours.
-
-        With a driver that is not async this never really waits, so that any thread may run it.
-        """
-        caller = await adopt(within)
-        link = Link(caller, self.address.schema)
-        async with savepoint(link, self.address):
-            await self._acquaintances.check(caller, link)
-            return await job(link, await self._now(link))
 
     async def _share(self, job: Job[T]) -> T:
         """Run a job in one transaction with those that are shared at the same moment."""
@@ -194,7 +175,8 @@ class Core:
     async def _now(self, link: Link) -> datetime:
         if not self._uses_server_clock:
             return self._clock.now()
-        return from_micros(await link.value(_NOW))
+        now: datetime = await link.value("SELECT clock_timestamp()")
+        return now
 
 
 async def _leave_alone(_: object) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
-import asyncpg
 import msgspec
 
 from redrive.errors import TransactionError
@@ -25,35 +23,31 @@ class Identity(msgspec.Struct, frozen=True):
     server: str | None = None
 
 
-async def read_identity(connection: asyncpg.Connection[Any]) -> Identity:
-    """Return which database this is, in the open transaction; some hosts hide the server."""
-    try:
-        async with connection.transaction():
-            return Identity(*await connection.fetchrow(_DATABASE_AND_SERVER))
-    except asyncpg.PostgresError:
-        return Identity(await connection.fetchval(_DATABASE))
+async def read_identity(link: Link, *, with_server: bool) -> Identity:
+    """Return which database this is; some hosts do not let everybody ask for the server."""
+    (row,) = await link.fetch(_DATABASE_AND_SERVER if with_server else _DATABASE)
+    return Identity(*row)
 
 
 class Acquaintances:
     """The connections that were found to lead to the store's own database; each is asked once."""
 
-    def __init__(self, address: Address) -> None:
-        self.identity: Identity | None = None
+    def __init__(self, address: Address, own: Identity) -> None:
         self._address = address
+        self._own = own
         self._known: weakref.WeakSet[object] = weakref.WeakSet()
 
     async def check(self, caller: Caller, link: Link) -> None:
         """Raise `TransactionError` unless the caller's connection leads to the same database."""
-        line, own = caller.line, self.identity
-        if own is None or line in self._known:
+        line, own = caller.line, self._own
+        if line in self._known:
             return
-        statement = _DATABASE if own.server is None else _DATABASE_AND_SERVER
-        (row,) = await link.fetch(statement)
-        if Identity(*row) != own:
+        theirs = await read_identity(link, with_server=own.server is not None)
+        if theirs != own:
             where = (
-                f"the database {row[0]}"
-                if row[0] != own.database
-                else f"a database of the same name on another server, {row[0]}"
+                "a database of the same name on another server"
+                if theirs.database == own.database
+                else f"the database {theirs.database}"
             )
             raise TransactionError(
                 f"within= got a connection to {where}, but this app keeps its events in "
