@@ -146,6 +146,23 @@ def test_a_wrong_setting_is_told_in_one_sentence(
         assert "Traceback" not in printed
 
 
+def test_another_database_than_the_default_one_may_be_named(project: Project) -> None:
+    project.write("settings.py", '"default": {', '"orders": {')
+    project.write("settings.py", '"reports": {', '"default": {')
+    project.write("settings.py", "USE_TZ = True", 'REDRIVE_DATABASE = "orders"')
+
+    project.manage("redrive_migrate")
+    project.run(
+        """
+from redrive.integrations.django import publish
+with transaction.atomic(using="orders"):
+    publish("order.placed", {"order": 1})
+"""
+    )
+
+    assert project.ask("SELECT count(*) FROM redrive.events") == [(1,)]
+
+
 def test_a_store_of_its_own_is_kept(project: Project) -> None:
     project.write("shop/events.py", "Redrive()", 'Redrive("sqlite:///events.db")')
 
