@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+import msgspec
+
 from redrive.archive import open_archive
 from redrive.config import AppOptions, Settings, load_settings
 from redrive.declaration import (
@@ -27,6 +29,7 @@ from redrive.declaration import (
     declare_handler,
 )
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.executor import Executor
 from redrive.maintenance import Upkeep
 from redrive.model.duration import Duration, duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
@@ -120,6 +123,10 @@ class Redrive:
         """Let an observer hear every fact of this app."""
         self._observers.add(observer)
 
+    def run_handlers_in(self, executor: Executor) -> None:
+        """Let this executor run the handlers that are plain functions, as a framework may need."""
+        self._ports = msgspec.structs.replace(self._ports, executor=executor)
+
     async def publish(
         self,
         event_type: str,
@@ -133,15 +140,17 @@ class Redrive:
         With `within`, it joins that transaction and is durable when you commit.
         """
         event = new_event(event_type, payload, attributes, now=self._ports.clock.now())
-        session = await self._session()
-        return await session.publisher.publish(event, within=within)
+        return await (await self.publisher()).publish(event, within=within)
 
     async def publish_many(
         self, events: Sequence[NewEvent], *, within: object = None
     ) -> Sequence[Receipt]:
         """Publish all of the events, or none."""
-        session = await self._session()
-        return await session.publisher.publish_many(events, within=within)
+        return await (await self.publisher()).publish_many(events, within=within)
+
+    async def publisher(self) -> Publisher:
+        """Return what publishes on this event loop, with the store open."""
+        return (await self._session()).publisher
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from redrive.errors import UsageError
+from redrive.errors import TransactionError, UsageError
 from redrive.model.event import EventAttributes, NewEvent, Receipt
 from redrive.operations import Operations
 from redrive.pipeline.publish import open_transaction
@@ -26,7 +26,8 @@ P = ParamSpec("P")
 class SyncDoor:
     """Publishing and operating that block until done, from any thread.
 
-    Everything runs on one background event loop, started with the first call.
+    Everything runs on one background event loop, started with the first call; but what joins a
+    transaction of yours runs in your own thread, to which the connection may belong.
     """
 
     def __init__(self, app: Redrive) -> None:
@@ -43,14 +44,24 @@ class SyncDoor:
         within: object = None,
         **attributes: Unpack[EventAttributes],
     ) -> Receipt:
-        """Publish an event; returns when it and its deliveries are durable."""
-        return self._run(self._app.publish(event_type, payload, within=within, **attributes))
+        """Publish an event; returns when it and its deliveries are durable.
+
+        With `within`, it joins that transaction and is durable when you commit.
+        """
+        if within is None:
+            return self._run(self._app.publish(event_type, payload, **attributes))
+        publisher = self._run(self._app.publisher())
+        event = publisher.new_event(event_type, payload, attributes)
+        return _run_here(publisher.publish(event, within=within))
 
     def publish_many(
         self, events: Sequence[NewEvent], *, within: object = None
     ) -> Sequence[Receipt]:
         """Publish all of the events, or none."""
-        return self._run(self._app.publish_many(events, within=within))
+        if within is None:
+            return self._run(self._app.publish_many(events))
+        publisher = self._run(self._app.publisher())
+        return _run_here(publisher.publish_many(events, within=within))
 
     def operate(
         self,
@@ -125,3 +136,17 @@ class SyncDoor:
                 )
                 self._thread.start()
             return self._loop
+
+
+def _run_here(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call to its end in this very thread; it has no event loop to wait on."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    call.close()
+    raise TransactionError(
+        "within= got something that has to be waited for; write `await app.publish(...)` with it, "
+        "or pass app.sync a connection that is not async."
+    )

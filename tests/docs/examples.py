@@ -21,14 +21,32 @@ _COMMAND = f"""
 redrive() {{
     exec {sys.executable} -c 'import sys; from redrive.cli.main import main; sys.exit(main())' "$@"
 }}
+python() {{
+    exec {sys.executable} "$@"
+}}
+"""
+_MANAGE = """
+import os, sys
+from django.core.management import execute_from_command_line
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "{settings}"
+execute_from_command_line(sys.argv)
 """
 
 
 class Walk:
     """One reader who follows one page from top to bottom, in an empty folder."""
 
-    def __init__(self, page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        page: Path,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        database: str = "shop",
+    ) -> None:
         self._page = page
+        self._database = database
         self._folder = folder
         self._monkeypatch = monkeypatch
         self._tests: list[str] = []
@@ -46,7 +64,7 @@ class Walk:
                 self._save(block, self._test_name(block))
             elif block.file_name:
                 self._save(block, block.file_name)
-            if block.language == "python" and not block.holds_tests:
+            if block.language == "python" and not (block.holds_tests or block.is_only_a_file):
                 printed = self._run(block)
                 if below and below.language == "text" and below.is_below:
                     self._compare(below, below.source, printed)
@@ -56,12 +74,26 @@ class Walk:
             self._run_tests(pytest_options)
 
     def _save(self, block: Block, name: str) -> None:
-        (self._folder / name).write_text(block.source, encoding="utf-8")
+        file = self._folder / name
+        if file.parent != self._folder:
+            file.parent.mkdir(exist_ok=True)
+            (file.parent / "__init__.py").touch()
+            if file.name == "settings.py":
+                manage = _MANAGE.format(settings=f"{file.parent.name}.settings")
+                (self._folder / "manage.py").write_text(manage, encoding="utf-8")
+        file.write_text(self._here(block.source), encoding="utf-8")
+
+    def _here(self, source: str) -> str:
+        """Put the name of the database that there is in place of the page's."""
+        return source.replace(":///shop", f":///{self._database}").replace(
+            '"NAME": "shop"', f'"NAME": "{self._database}"'
+        )
 
     def _run(self, block: Block) -> str:
         module = ModuleType("__main__")
         # As many empty lines as stand above it, so that a traceback names the line of the page.
-        code = compile("\n" * (block.line - 1) + block.source, str(self._page), "exec")
+        source = self._here(block.source)
+        code = compile("\n" * (block.line - 1) + source, str(self._page), "exec")
         printed = io.StringIO()
         with self._monkeypatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setitem(sys.modules, "__main__", module)
@@ -90,8 +122,8 @@ class Walk:
     def _type_in(self, block: Block) -> None:
         commands = [one for one in block.commands() if OURS.match(one[0])]
         for number, (command, expected) in enumerate(commands, start=1):
-            with self._started(["bash", "-c", f"{_COMMAND}{command}"]) as process:
-                if is_worker := "redrive worker" in command:
+            with self._started(["bash", "-c", f"{_COMMAND}{self._here(command)}"]) as process:
+                if is_worker := re.search(r"redrive[ _]worker", command) is not None:
                     printed = _stop_after(expected, process)
                 else:
                     printed, _ = process.communicate()

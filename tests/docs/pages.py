@@ -3,11 +3,15 @@
 How a page says what becomes of an example:
 
 - A `python` block is a program of its own, and is run; one that holds tests is run by pytest.
-- A block whose first line is a comment with a file name (`# shop.py`) is saved under that name.
+- A block whose first line is a comment with a file name (`# shop.py`) is saved under that name;
+  with `<!-- a file -->` above it, it is saved and not run. A `settings.py` in a folder is taken for
+  a Django project, and gets the files that Django makes for one.
+- The database at `postgresql:///shop`, or `"NAME": "shop"` in Django's settings, is a real one.
 - A `text` block directly below a `python` block is what it prints: the same words in the same
   order, where `…` stands for any.
 - In a `console` block, what follows `$` is a command, and the lines below it are what it prints.
-  Those of ours are run; a worker is stopped once it has printed what the page shows.
+  Those of ours are run, and those of `manage.py`; a worker is stopped once it has printed what
+  the page shows.
   `<!-- exit code 3 -->` above the block is what its last command ends with, in place of 0.
 """
 
@@ -17,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-OURS = re.compile(r"(?:\w+=\S+ )*redrive ")
+OURS = re.compile(r"(?:\w+=\S+ )*(?:redrive|python manage\.py) ")
 """A command of ours, as opposed to one that only prepares for it."""
 
 _FENCE = re.compile(r"^```(\w*)\s*$")
 _COMMENT = re.compile(r"^<!-- (.+) -->$")
-_FILE_NAME = re.compile(r"# ([\w.]+\.(?:py|toml))\n")
+_FILE_NAME = re.compile(r"# ([\w./]+\.(?:py|toml))\n")
 _EXIT_CODE = re.compile(r"exit code (\d+)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -46,6 +50,10 @@ class Block(NamedTuple):
         return found and found[1]
 
     @property
+    def is_only_a_file(self) -> bool:
+        return self.note == "a file"
+
+    @property
     def holds_tests(self) -> bool:
         return self.language == "python" and "def test_" in self.source
 
@@ -66,6 +74,12 @@ class Block(NamedTuple):
                 command, printed = found.pop()
                 found.append((command, f"{printed}{line}\n"))
         return found
+
+
+def needs_postgres(page: Path) -> bool:
+    return any(
+        ":///shop" in block.source and "postgresql" in block.source for block in blocks_of(page)
+    )
 
 
 def pages() -> list[Path]:

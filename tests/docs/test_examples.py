@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import Walk, programs_of
-from tests.docs.pages import ROOT, blocks_of, name_of, pages
+from tests.docs.pages import ROOT, blocks_of, name_of, needs_postgres, pages
 
 WITH_EXAMPLES = [
     page
@@ -20,13 +20,14 @@ WITH_EXAMPLES = [
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
 def test_a_reader_who_follows_the_page_gets_what_it_promises(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """An example that no longer works costs every reader the same hour."""
-    is_installed = pytestconfig.pluginmanager.has_plugin("redrive")
+    is_installed = request.config.pluginmanager.has_plugin("redrive")
     by_name = [] if is_installed else ["-p", "redrive.testing.plugin"]
+    database = request.getfixturevalue("database_name") if needs_postgres(page) else "shop"
 
-    Walk(page, tmp_path, monkeypatch).follow(pytest_options=by_name)
+    Walk(page, tmp_path, monkeypatch, database=database).follow(pytest_options=by_name)
 
 
 def test_every_example_is_strictly_typed(tmp_path: Path) -> None:
@@ -34,10 +35,16 @@ def test_every_example_is_strictly_typed(tmp_path: Path) -> None:
     programs = [program for page in pages() for program in programs_of(page)]
     for name, source in programs:
         assert not (tmp_path / name).exists(), f"two examples are saved as {name}"
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(source, encoding="utf-8")
 
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "."],
+        [
+            *(sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "."),
+            "--explicit-package-bases",
+            # Django comes without types.
+            *("--disable-error-code", "import-untyped", "--allow-subclassing-any"),
+        ],
         cwd=tmp_path,
         env={**os.environ, "MYPYPATH": str(ROOT / "src")},
         capture_output=True,

@@ -46,6 +46,7 @@ from redrive.store import (
     Report,
     Reported,
     Rescue,
+    RoutesChanged,
     Selection,
     Serving,
     Settled,
@@ -268,6 +269,29 @@ class StoresHalfABatch(Mutant):
 class AcceptsStaleRoutes(Mutant):
     def _is_current_version(self, version: int) -> bool:
         return True
+
+
+class KeepsNewRoutesToItself(Mutant):
+    async def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        routes_version: int,
+        all_or_nothing: bool,
+        within: object = None,
+    ) -> Append:
+        appended = await super().append(
+            entries, routes_version=routes_version, all_or_nothing=all_or_nothing, within=within
+        )
+        if isinstance(appended, RoutesChanged):
+            return RoutesChanged(Routes(appended.routes.version, ()))
+        return appended
+
+
+class CountsRoutesFromOne(Mutant):
+    def __init__(self, clock: Clock, history: int = 20) -> None:
+        super().__init__(clock, history)
+        self._routes_version = 1
 
 
 class ReencodesPayloads(Mutant):

@@ -17,10 +17,10 @@ from redrive.errors import (
     TransactionError,
 )
 from redrive.model.destination import Routes
-from redrive.model.event import Event, EventId, NewEvent, Receipt
+from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Published
 from redrive.policies.payload import check_size, encode_payload
-from redrive.store import Conflict, Entry, EventLog, Registry, RoutesChanged
+from redrive.store import Conflict, Entry, EventLog, RoutesChanged
 
 __all__ = ["Publisher", "open_transaction", "refuse_in_transaction"]
 
@@ -42,16 +42,12 @@ _Waiting = tuple[Event[msgspec.Raw], asyncio.Future[Receipt | Conflict]]
 """An event to be stored with the next commit, and who waits for it."""
 
 
-class _Log(EventLog, Registry, Protocol):
-    """What publishing needs of a store."""
-
-
 class Publisher:
     """Publishes on one event loop; calls that come while one commits go together in the next."""
 
     def __init__(
         self,
-        store: _Log,
+        store: EventLog,
         *,
         clock: Clock,
         ids: Ids,
@@ -65,9 +61,13 @@ class Publisher:
         self._observer = observer
         self._payload_limit = payload_limit
         self._generation = generation
-        self._routes: Routes | None = None
+        self._routes = Routes(0, ())
         self._waiting: list[_Waiting] = []
         self._committing: asyncio.Task[None] | None = None
+
+    def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
+        """Return an event that is still to be published, checked."""
+        return new_event(event_type, payload, attributes, now=self._clock.now())
 
     async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
         """Publish one event; returns when it is durable, or has joined the transaction."""
@@ -149,7 +149,7 @@ class Publisher:
     async def _append(
         self, events: Sequence[Event[msgspec.Raw]], *, all_or_nothing: bool, within: object
     ) -> Sequence[Receipt | Conflict]:
-        routes = self._routes or await self._store.routes()
+        routes = self._routes
         while True:
             appended = await self._store.append(
                 [Entry(event, routes.destinations_for(event.type)) for event in events],
@@ -159,8 +159,9 @@ class Publisher:
             )
             if not isinstance(appended, RoutesChanged):
                 break
-            routes = await self._store.routes()
-        self._routes = routes
+            routes = appended.routes
+        if routes.version > self._routes.version:  # a transaction may see older ones than others
+            self._routes = routes
         stored = tuple(
             (event.type, result)
             for event, result in zip(events, appended.results, strict=True)

@@ -42,9 +42,10 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class RoutesChanged(msgspec.Struct, frozen=True):
-    """Nothing was stored: the entries were routed by a version that is no longer current."""
+    """Nothing was stored: the entries were routed by another version than the current one."""
 
-    version: int
+    routes: Routes
+    """The current ones; within a transaction of the caller's, those which that one sees."""
 
 
 Append = Appended | RoutesChanged
@@ -93,4 +94,4 @@ class Registry(Protocol):
         """Add or change destinations; the version grows only when something differs."""
 
     async def routes(self) -> Routes:
-        """Return all destinations as of the current version."""
+        """Return all destinations as of the current version, which is 0 while there are none."""

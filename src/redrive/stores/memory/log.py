@@ -39,7 +39,7 @@ class MemoryEventLog(Tables):
             )
         with self._lock:
             if not self._is_current_version(routes_version):
-                return RoutesChanged(self._routes_version)
+                return RoutesChanged(self._routes())
             self._check_destinations(entries)
             results, fresh = self._sift(entries)
             if all_or_nothing and any(isinstance(one, Conflict) for one in results):
@@ -168,7 +168,3 @@ class MemoryRegistry(Tables):
     async def routes(self) -> Routes:
         with self._lock:
             return self._routes()
-
-    def _routes(self) -> Routes:
-        routed = [one for one in self._destinations.values() if one.name not in self._removed]
-        return Routes(self._routes_version, routed)

@@ -15,7 +15,7 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Status
-from redrive.model.destination import Destination, Order
+from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
 from redrive.store import Entry, Serving
@@ -91,6 +91,10 @@ class Tables:
         self._schedules: dict[str, datetime] = {}
         self._tenants: dict[tuple[str, str], TenantPast] = {}
         self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
+
+    def _routes(self) -> Routes:
+        routed = [one for one in self._destinations.values() if one.name not in self._removed]
+        return Routes(self._routes_version, routed)
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order

@@ -17,7 +17,7 @@ from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Link, translated
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
-__all__ = ["Core"]
+__all__ = ["Core", "Job"]
 
 T = TypeVar("T")
 Job = Callable[[Link, datetime], Awaitable[T]]

@@ -108,7 +108,7 @@ async def append(
             event = event_from(document)
             known[event.id] = Entry(event, tuple(destinations))
     if current != routes_version:
-        return RoutesChanged(current)
+        return RoutesChanged(await read_routes(link))
     taken = await _take_keys(link, entries, known)
     results, fresh = sift(entries, known)
     if all_or_nothing and any(isinstance(result, Conflict) for result in results):

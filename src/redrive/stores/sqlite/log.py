@@ -107,7 +107,7 @@ def append(
     """Carry out `EventLog.append` within the open transaction."""
     current = count(connection, "routes_version")
     if current != routes_version:
-        return RoutesChanged(current)
+        return RoutesChanged(read_routes(connection))
     results, fresh = _sift(connection, entries)
     if all_or_nothing and any(isinstance(result, Conflict) for result in results):
         return Appended(tuple(results))

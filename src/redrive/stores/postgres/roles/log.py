@@ -4,22 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
-from redrive.errors import TransactionError
+from redrive.errors import StoreError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
+from redrive.stores.codec import from_micros
 from redrive.stores.postgres import log
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.core import Core
+from redrive.stores.postgres.core import Core, Job
+from redrive.stores.postgres.joining import adopt
+from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
+from redrive.stores.postgres.joining.savepoint import savepoint
 
 __all__ = ["LogRole"]
 
 
+T = TypeVar("T")
+
+# As a number, because drivers disagree about the time zone that an instant has.
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
 class LogRole(Core):
-    """`EventLog` and `Registry`."""
+    """`EventLog` and `Registry`, also within transactions of the caller's."""
+
+    _acquaintances: Acquaintances | None = None
+
+    async def open(self) -> None:
+        await super().open()
+        if self._acquaintances is None:
+            self._acquaintances = Acquaintances(self.address, await self._identity())
+
+    async def _identity(self) -> Identity:
+        try:
+            return await self._read(lambda link, _: read_identity(link, with_server=True))
+        except StoreError:
+            return await self._read(lambda link, _: read_identity(link, with_server=False))
 
     async def append(
         self,
@@ -39,11 +63,28 @@ class LogRole(Core):
             )
 
         if within is not None:
-            raise TransactionError(f"within= got {type(within).__name__}")
+            return await self._join(within, job)
         appended = await self._write(job)
         if not isinstance(appended, RoutesChanged):
             self._bell.ring()
         return appended
+
+    async def _join(self, within: object, job: Job[T]) -> T:
+        """Run a job as a part of the caller's own transaction, without any I/O of ours.
+
+        With a driver that is not async this never really waits, so that any thread may run it.
+        """
+        caller = await adopt(within)
+        link = Link(caller, self.address.schema)
+        async with savepoint(link, self.address):
+            if self._acquaintances is not None:
+                await self._acquaintances.check(caller, link)
+            return await job(link, await self._now_within(link))
+
+    async def _now_within(self, link: Link) -> datetime:
+        if not self._uses_server_clock:
+            return self._clock.now()
+        return from_micros(await link.value(_NOW))
 
     async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
         return await self._read(lambda link, _: log.read_events(link, after=after, limit=limit))

@@ -1,0 +1,113 @@
+"""Joining the transaction of a SQLAlchemy connection or session, sync or async.
+
+Statements go through SQLAlchemy's own connection: it begins transactions when it is first used,
+and what went past it to the driver would be committed on the spot.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, CursorResult, Dialect
+
+from redrive.errors import TransactionError
+from redrive.stores.postgres.joining.caller import Caller, needs_event_loop, pyformat
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+__all__ = ["adopt"]
+
+_DRIVERS = ("asyncpg", "psycopg", "psycopg_async", "psycopg2")
+
+
+async def adopt(within: object) -> Caller | None:
+    """Return the connection beneath, if this is one of SQLAlchemy's."""
+    is_session_known = "sqlalchemy.orm" in sys.modules
+    if is_session_known:
+        from sqlalchemy.orm import Session, scoped_session  # noqa: PLC0415 - it is loaded already
+
+        if isinstance(within, scoped_session):
+            within = within()
+        if isinstance(within, Session):
+            within = within.connection()
+    if isinstance(within, Connection):
+        _check_dialect(within.dialect)
+        return _Connection(within)
+    if "sqlalchemy.ext.asyncio" in sys.modules:
+        return await _adopt_async(within)
+    return None
+
+
+async def _adopt_async(within: object) -> Caller | None:
+    from sqlalchemy.ext.asyncio import (  # noqa: PLC0415 - it is loaded already
+        AsyncConnection,
+        AsyncSession,
+        async_scoped_session,
+    )
+
+    if not isinstance(within, AsyncConnection | AsyncSession | async_scoped_session):
+        return None
+    needs_event_loop(within)
+    connection = within if isinstance(within, AsyncConnection) else await within.connection()
+    _check_dialect(connection.dialect)
+    return _AsyncConnection(connection)
+
+
+def _check_dialect(dialect: Dialect) -> None:
+    if dialect.name != "postgresql":
+        raise TransactionError(
+            f"within= got a connection of SQLAlchemy to {dialect.name}, but this app keeps its "
+            "events in PostgreSQL; pass one to the same database."
+        )
+    if dialect.driver not in _DRIVERS:
+        raise TransactionError(
+            f"within= got a connection of SQLAlchemy by way of {dialect.driver}, which Redrive "
+            "does not know; use asyncpg, psycopg or psycopg2."
+        )
+
+
+class _Connection:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    def line(self) -> object:
+        return self._connection.connection.driver_connection
+
+    async def fetch(self, statement: str, *values: object) -> list[Any]:
+        return _rows(
+            self._connection.exec_driver_sql(*_driver_sql(self._connection, statement, values))
+        )
+
+
+class _AsyncConnection:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    @property
+    def line(self) -> object:
+        beneath = self._connection.sync_connection
+        return None if beneath is None else beneath.connection.driver_connection
+
+    async def fetch(self, statement: str, *values: object) -> list[Any]:
+        return _rows(
+            await self._connection.exec_driver_sql(
+                *_driver_sql(self._connection, statement, values)
+            )
+        )
+
+
+def _driver_sql(
+    connection: Connection | AsyncConnection, statement: str, values: tuple[object, ...]
+) -> tuple[Any, ...]:
+    if not values:
+        return (statement,)
+    if connection.dialect.paramstyle == "pyformat":
+        return pyformat(statement), {f"p{n}": value for n, value in enumerate(values, start=1)}
+    return statement, values
+
+
+def _rows(result: CursorResult[Any]) -> list[Any]:
+    return list(result.all()) if result.returns_rows else []
