@@ -39,7 +39,7 @@ from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
 from redrive.session import Session, Sessions, SessionWorker
 from redrive.store import Store
-from redrive.storing import StoreMaker
+from redrive.storing import StoreMaker, forget_parent
 from redrive.transport import Way
 from redrive.transports.function import Handler
 from redrive.worker import Tally, Worker, WorkerSettings
@@ -74,8 +74,9 @@ class Redrive:
         self._hooks = Hooks()
         self._observers = Observers([self._hooks])
         self._sessions = self._make_sessions()
-        self._stores = StoreMaker(self.settings, clock=self._ports.clock, observer=self._observers)
-        self._make_store: Callable[[], Store] = self._stores.make
+        self._stores = StoreMaker(clock=self._ports.clock, observer=self._observers)
+        # Settings may still be replaced, as `redrive worker` and Django do.
+        self._make_store: Callable[[], Store] = lambda: self._stores.make(self.settings)
         _apps.add(self)
 
     def handler(self, *patterns: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
@@ -357,7 +358,7 @@ class Redrive:
         self._sessions = self._make_sessions()
         if "sync" in self.__dict__:
             self.sync.forget_parent()
-        self._stores.forget_parent()
+        forget_parent(self.settings)
 
     async def _store(self) -> Store:
         return (await self._session()).store

@@ -78,6 +78,15 @@ def test_a_destination_is_paused_and_resumed(shell: Shell, shop: PostgresShop) -
     assert "paused" in listed.out
 
 
+def test_one_frame_of_the_live_picture_is_printed(shell: Shell, shop: PostgresShop) -> None:
+    shop.publish({"order": 1})
+
+    answer = shell("top", "--once", "--every", "100ms")
+
+    assert answer.code == 0
+    assert "1 event · 1 pending" in answer.out
+
+
 def test_a_worker_delivers_and_stops(shop: PostgresShop, folder: Path) -> None:
     (folder / "shop_app.py").write_text(
         "from redrive import Redrive\n"
