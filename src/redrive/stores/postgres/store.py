@@ -8,6 +8,7 @@ from redrive.clock import Clock
 from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.roles.gates import GatesRole
+from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import PeopleRole
 from redrive.stores.postgres.roles.queue import QueueRole
@@ -16,7 +17,7 @@ from redrive.stores.postgres.roles.replays import ReplaysRole
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole):
+class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole, KeepingRole):
     """A store in the database at `url`; `history` bounds what is kept of past tries."""
 
     capabilities = Capabilities(
