@@ -332,7 +332,7 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, schema: str) 
         receipts._FORGET: ([an_event().id],),
         receipts._FORGET_REMAINS: (now, 1),
         rerouting._HEADS: (["k"], 1),
-        rerouting._BUSY_LANES: (["k"], 1),
+        rerouting._LATEST: (["k"], 1),
         counting._DUE: (now,),
     }
     tables = ("deliveries", "events", "idle", "idempotency", "keys")

@@ -33,32 +33,35 @@ WHERE id > $1 AND destination = $2
   AND (status = 0 OR ($3 AND status = 3 AND resolution IS NULL))
 ORDER BY id LIMIT $4
 """
-_LANES_OF = """
-SELECT DISTINCT e.key FROM redrive.deliveries d JOIN redrive.events e ON e.position = d.position
-WHERE d.id = ANY ($1::bigint[]) AND e.key IS NOT NULL AND ($2 OR d.lane IS NOT NULL)
+_IS_MOVABLE = "(d.status = 0 OR (d.status = 3 AND d.resolution IS NULL))"
+_CANDIDATES = f"""
+SELECT d.id, CASE WHEN $2 OR d.lane IS NOT NULL THEN e.key END
+FROM redrive.deliveries d JOIN redrive.events e ON e.position = d.position
+WHERE d.id = ANY ($1::bigint[]) AND {_IS_MOVABLE}
 """
-_MOVABLE = """
+_MOVABLE = f"""
 SELECT d.id, d.status, d.lane IS NOT NULL, e.position, e.key, e.destinations, t.name
 FROM redrive.deliveries d
 JOIN redrive.events e ON e.position = d.position
 JOIN redrive.destinations t ON t.id = d.destination
-WHERE d.id = ANY ($1::bigint[]) AND (d.status = 0 OR (d.status = 3 AND d.resolution IS NULL))
-ORDER BY d.id FOR NO KEY UPDATE OF d, e
+WHERE d.id = ANY ($1::bigint[]) AND {_IS_MOVABLE}
+ORDER BY d.id FOR NO KEY UPDATE OF d, e SKIP LOCKED
 """
 _HEADS = """
-SELECT d.id FROM unnest($1::text[]) AS given (lane) CROSS JOIN LATERAL (
-    SELECT id FROM redrive.deliveries
-    WHERE destination = $2 AND lane = given.lane AND status <> 2 AND resolution IS NULL
-    ORDER BY id LIMIT 1
-) AS head JOIN redrive.deliveries d ON d.id = head.id
-ORDER BY d.id FOR NO KEY UPDATE OF d
-"""
-_IN_LANES = """
-SELECT {what} FROM unnest($1::text[]) AS given (lane) JOIN redrive.deliveries d
+SELECT min(d.id), given.lane FROM unnest($1::text[]) AS given (lane)
+JOIN redrive.deliveries d
 ON d.destination = $2 AND d.lane = given.lane AND d.status <> 2 AND d.resolution IS NULL
+GROUP BY given.lane
 """
-_BUSY_LANES = _IN_LANES.format(what="DISTINCT d.lane") + "WHERE d.status = 1"
-_LATEST = _IN_LANES.format(what="d.lane, max(d.position)") + "GROUP BY d.lane"
+_LOCK_HEADS = """
+SELECT id FROM redrive.deliveries WHERE id = ANY ($1::bigint[]) AND status <> 1
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+_LATEST = """
+SELECT d.lane, max(d.position) FROM unnest($1::text[]) AS given (lane) JOIN redrive.deliveries d
+ON d.destination = $2 AND d.lane = given.lane AND d.status <> 2 AND d.resolution IS NULL
+GROUP BY d.lane
+"""
 _MOVE = """
 UPDATE redrive.deliveries d SET destination = $2, is_behind = false, lane = CASE WHEN $3 THEN (
     SELECT key FROM redrive.events e WHERE e.position = d.position
@@ -135,41 +138,43 @@ async def waiting_for(
 async def move(
     link: Link, ids: Sequence[DeliveryId], *, target: str, actor: Actor, now: datetime
 ) -> Moved:
-    """Carry out `Rerouting.move`.
+    """Carry out `Rerouting.move`, which waits for nobody.
 
-    A key that somebody is just publishing to is busy: waiting for them would stop everybody who
-    publishes to the other keys.
+    What somebody is just claiming or changing is busy, and so is a key they are publishing to.
     """
     number, destination = await _find(link, target)
     is_ordered = destination.order is not Order.NONE
-    wanted = list(dict.fromkeys(ids))
-    lanes = {row[0] for row in await link.fetch(_LANES_OF, wanted, is_ordered)}
-    held = await hold(link, lanes) if lanes else set[str]()
-    heads: list[int] = []
-    movable = await link.fetch(_MOVABLE, wanted)
+    candidates = await link.fetch(_CANDIDATES, list(dict.fromkeys(ids)), is_ordered)
+    held = await hold(link, {key for _, key in candidates if key is not None})
+    heads = await _lock_heads(link, number, held) if is_ordered else {}
+    quiet = {lane for lane in held if heads.get(lane, 0) is not None}
+    movable = await link.fetch(_MOVABLE, [one for one, _ in candidates])
     free = _not_given(movable, target)
-    quiet = held
-    if is_ordered and held:
-        # Locked, so that none of them begins to run before something is put in front of it.
-        heads = [row[0] for row in await link.fetch(_HEADS, sorted(held), number)]
-        quiet = held - {row[0] for row in await link.fetch(_BUSY_LANES, sorted(held), number)}
     chosen = [
         (delivery, status, position, source)
         for delivery, status, is_in_lane, position, key, _, source in free
-        if key is None or not (is_in_lane or is_ordered) or key in (quiet if is_ordered else held)
+        if key is None or key in quiet or not (is_in_lane or is_ordered)
     ]
     changed = [DeliveryId(delivery) for delivery, _, _, _ in chosen]
     if changed:
         left = await lanes_of(link, changed)
         await link.fetch(_MOVE, changed, number, is_ordered)
         await give_instead(link, [(position, source, target) for _, _, position, source in chosen])
-        await link.fetch(_ALIGN, [*changed, *heads])
+        await link.fetch(_ALIGN, [*changed, *(one for one in heads.values() if one is not None)])
         await free_lanes(link, left)
         await pass_by(link, [delivery for delivery, status, _, _ in chosen if status != 0])
         await record(link, "move", changed, actor, now=now, detail=target)
+    skipped = len(movable) - len(free)
     return Moved(
-        moved=tuple(changed), skipped=len(movable) - len(free), busy=len(free) - len(chosen)
+        moved=tuple(changed), skipped=skipped, busy=len(candidates) - skipped - len(changed)
     )
+
+
+async def _lock_heads(link: Link, destination: int, lanes: set[str]) -> dict[str, int | None]:
+    """Keep the heads of these lanes from running; `None` is one that runs, or is being changed."""
+    found = await link.fetch(_HEADS, sorted(lanes), destination) if lanes else []
+    still = {row[0] for row in await link.fetch(_LOCK_HEADS, [head for head, _ in found])}
+    return {lane: head if head in still else None for head, lane in found}
 
 
 def _not_given(movable: Sequence[Sequence[Any]], target: str) -> list[Sequence[Any]]:
