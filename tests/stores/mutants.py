@@ -37,6 +37,7 @@ from redrive.store import (
     DueWork,
     Entry,
     Group,
+    Moved,
     NewReplay,
     Overdue,
     Page,
@@ -1183,6 +1184,23 @@ class MovesWhatWasGivenAlready(Mutant):
             and row.status is not Status.PENDING
             for row in self._rows.values()
         )
+
+
+class MovesAnEventTwiceAtOnce(Mutant):
+    _had_it: frozenset[str] | None = None
+
+    async def move(self, ids: Sequence[DeliveryId], *, target: str, actor: Actor) -> Moved:
+        log = self._log.values()
+        self._had_it = frozenset(one.event.id for one in log if target in one.destinations)
+        try:
+            return await super().move(ids, target=target, actor=actor)
+        finally:
+            self._had_it = None
+
+    def _was_given(self, entry: Entry, destination: str) -> bool:
+        if self._had_it is None:
+            return super()._was_given(entry, destination)
+        return entry.event.id in self._had_it
 
 
 class MovesAndForgetsWhereTo(Mutant):

@@ -42,6 +42,11 @@ _BLOCKED = """
 SELECT 1 FROM redrive.deliveries
 WHERE destination = $1 AND lane IS NOT NULL AND status = 3 AND resolution IS NULL LIMIT 1
 """
+_LISTED = """
+SELECT name FROM redrive.destinations t WHERE removed_at IS NULL
+   OR EXISTS (SELECT FROM redrive.deliveries d WHERE d.destination = t.id)
+ORDER BY name COLLATE "C"
+"""
 _WRITE = """
 UPDATE redrive.gates g SET document = given.document
 FROM unnest($1::integer[], $2::text[]) AS given (destination, document)
@@ -138,7 +143,9 @@ async def begin_check(
 async def figures(link: Link, *, now: datetime) -> Sequence[GateFigures]:
     """Carry out `Gates.gates`."""
     keeper = await Gatekeeper.read(link, now=now, locks=False)
-    return [keeper.figures(name, await keeper.passage(name)) for name in sorted(keeper.numbers)]
+    return [
+        keeper.figures(name, await keeper.passage(name)) for (name,) in await link.fetch(_LISTED)
+    ]
 
 
 async def pause(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:

@@ -1,25 +1,15 @@
-"""Looking into the PostgreSQL store: lists, one delivery, and the figures."""
+"""Looking into the PostgreSQL store: lists, one delivery, groups and lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
-from redrive.store import (
-    DestinationFigures,
-    Figures,
-    Group,
-    LaneFigures,
-    Page,
-    Query,
-    Serving,
-    WorkerFigures,
-)
+from redrive.store import Group, LaneFigures, Page, Query
 from redrive.stores.codec import (
     attempts_from,
     cycles_from,
@@ -34,17 +24,14 @@ from redrive.stores.codec import (
 )
 from redrive.stores.postgres.codec import KINDS, STATUSES, is_uuid
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.log import count, read_routes
 
 __all__ = [
     "conditions_of",
-    "figures",
     "find",
     "find_deliveries",
     "find_delivery",
     "groups",
     "lanes",
-    "workers",
 ]
 
 _HEAD_OF_LANE = """(
@@ -142,20 +129,6 @@ JOIN redrive.destinations t ON t.id = d.destination
 LEFT JOIN top ON top.group_id = g.group_id
 ORDER BY g.letters DESC, g.last_seen DESC, g.group_id COLLATE "C"
 """
-_COUNT = """
-SELECT destination,
-       count(*) FILTER (WHERE status = 0),
-       count(*) FILTER (WHERE status = 0 AND due > $1),
-       count(*) FILTER (WHERE status = 0 AND due > $1 AND kind = 1),
-       count(*) FILTER (WHERE status = 0 AND is_behind),
-       count(*) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1),
-       count(*) FILTER (WHERE status = 1),
-       count(*) FILTER (WHERE status = 2),
-       count(*) FILTER (WHERE status = 3 AND resolution IS NULL),
-       count(*) FILTER (WHERE status = 3 AND resolution IS NOT NULL),
-       min(due) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1)
-FROM redrive.deliveries GROUP BY destination
-"""
 _STOPPED_LANES = """
 SELECT t.name, d.lane, d.id, d.settled_at, d.reason, (
     SELECT count(*) FROM redrive.deliveries AS next
@@ -170,14 +143,7 @@ WHERE d.status = 3 AND d.resolution IS NULL AND d.lane IS NOT NULL AND NOT EXIST
 )
 ORDER BY d.settled_at, d.id LIMIT $1
 """
-_WORKERS = """
-SELECT w.id, w.seen_at, (
-    SELECT count(*) FROM redrive.deliveries d WHERE d.status = 1 AND d.worker = w.id
-), w.serving
-FROM redrive.workers w ORDER BY w.id COLLATE "C"
-"""
 
-_servings = msgspec.json.Decoder(Serving)
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
 
 
@@ -296,58 +262,6 @@ async def lanes(link: Link, *, limit: int) -> Sequence[LaneFigures]:
             _STOPPED_LANES, limit
         )
     ]
-
-
-async def figures(link: Link, *, now: datetime) -> Figures:
-    """Carry out `Inspection.figures`."""
-    counts = {row[0]: tuple(row)[1:] for row in await link.fetch(_COUNT, now)}
-    numbers = {
-        row[0]: row[1] for row in await link.fetch("SELECT name, id FROM redrive.destinations")
-    }
-    destinations = []
-    for one in (await read_routes(link)).destinations:
-        counted = counts.get(numbers[one.name], (0, 0, 0, 0, 0, 0, 0, 0, 0, None))
-        pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved, oldest = (
-            counted
-        )
-        destinations.append(
-            DestinationFigures(
-                name=one.name,
-                patterns=one.patterns,
-                pending=pending,
-                waiting=waiting,
-                retrying=retrying,
-                behind=behind,
-                due=due,
-                in_flight=in_flight,
-                delivered=delivered,
-                failed=failed,
-                resolved=resolved,
-                oldest_due=oldest,
-            )
-        )
-    return Figures(
-        now=now,
-        events=await link.value("SELECT count(*) FROM redrive.events"),
-        unrouted=await link.value("SELECT count(*) FROM redrive.events WHERE destinations = '{}'"),
-        refused_settlements=await count(link, "refused_settlements"),
-        deleted=await count(link, "deleted"),
-        destinations=tuple(destinations),
-        workers=await workers(link),
-    )
-
-
-async def workers(link: Link) -> tuple[WorkerFigures, ...]:
-    """Carry out `Inspection.workers`."""
-    return tuple(
-        WorkerFigures(
-            id=worker,
-            seen_at=seen_at,
-            in_flight=in_flight,
-            serving=None if serving is None else _servings.decode(serving),
-        )
-        for worker, seen_at, in_flight, serving in await link.fetch(_WORKERS)
-    )
 
 
 def _bound(name: str, value: str) -> str | None:

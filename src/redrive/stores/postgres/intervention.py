@@ -15,6 +15,7 @@ from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.inspection import find_deliveries
 from redrive.stores.postgres.lanes import free_lanes, lanes_of, pass_by
 from redrive.stores.postgres.log import grow
+from redrive.stores.postgres.removing import remove
 
 __all__ = [
     "cancel",
@@ -79,7 +80,7 @@ async def delete(
     changed = await _in_status(link, ids, "status = 3")
     if changed:
         lanes = await lanes_of(link, changed)
-        await link.fetch(f"DELETE FROM redrive.deliveries WHERE {_OF}", changed)
+        await remove(link, changed, now=now)
         await grow(link, "deleted", len(changed))
         await free_lanes(link, lanes)
         await record(link, "delete", changed, actor, now=now)
@@ -93,9 +94,10 @@ async def resolve(
     changed = await _in_status(link, ids, "status = 3 AND resolution IS NULL")
     if changed:
         await link.fetch(
-            f"UPDATE redrive.deliveries SET resolution = $2::jsonb WHERE {_OF}",
+            f"UPDATE redrive.deliveries SET resolution = $2::jsonb, resolved_at = $3 WHERE {_OF}",
             changed,
             jsonb(Resolution(by=actor.by, at=now, why=actor.why)),
+            now,
         )
         await free_lanes(link, await lanes_of(link, changed))
         await record(link, "resolve", changed, actor, now=now)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from redrive.stores.postgres.connection import Link
 
-__all__ = ["Lane", "free_lanes", "free_late_lanes", "lanes_of", "pass_by"]
+__all__ = ["Lane", "free_lanes", "free_late_lanes", "hold", "lanes_of", "pass_by"]
 
 Lane = tuple[int, str]
 """A destination's number, and the key."""
@@ -55,6 +55,11 @@ async def lanes_of(link: Link, ids: Sequence[int]) -> list[Lane]:
     return [(row[0], row[1]) for row in await link.fetch(_LANES, list(ids))]
 
 
+async def hold(link: Link, keys: Collection[str]) -> set[str]:
+    """Keep publishers from these keys until the transaction ends, but for those who are there."""
+    return {row[0] for row in await link.fetch(_HOLD, sorted(keys))}
+
+
 async def free_lanes(link: Link, lanes: Sequence[Lane]) -> None:
     """Let the next delivery go in each of the lanes, if nothing stands in front of it.
 
@@ -64,7 +69,7 @@ async def free_lanes(link: Link, lanes: Sequence[Lane]) -> None:
     """
     if not lanes:
         return
-    held = {row[0] for row in await link.fetch(_HOLD, sorted({key for _, key in lanes}))}
+    held = await hold(link, {key for _, key in lanes})
     now = [lane for lane in lanes if lane[1] in held]
     later = [lane for lane in lanes if lane[1] not in held]
     if now:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 import msgspec
@@ -13,11 +14,22 @@ from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
 from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text
-from redrive.stores.postgres.codec import is_uuid
+from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.connection import Link
-from redrive.stores.sifting import sift
+from redrive.stores.postgres.receipts import give_back_keys, take_keys
+from redrive.stores.sifting import Remains, sift
 
-__all__ = ["append", "count", "find_event", "grow", "read_events", "read_routes", "register"]
+__all__ = [
+    "append",
+    "count",
+    "destination_ids",
+    "find_event",
+    "grow",
+    "read_events",
+    "read_routes",
+    "register",
+    "take_turns",
+]
 
 _destinations = msgspec.json.Decoder(Destination)
 
@@ -26,24 +38,6 @@ SELECT c.value, e.destinations, e.document
 FROM redrive.counters c LEFT JOIN redrive.events e ON e.id = ANY ($1::uuid[])
 WHERE c.name = 'routes_version'
 """
-_TAKE_KEYS = """
-WITH taken AS (
-    INSERT INTO redrive.idempotency (source, key, event)
-    SELECT source, key, event FROM unnest($1::text[], $2::text[], $3::uuid[])
-        AS given (source, key, event)
-    ORDER BY source, key
-    ON CONFLICT (source, key) DO NOTHING
-    RETURNING event
-)
-SELECT event::text FROM taken
-"""
-_KEYED = """
-SELECT i.source, i.key, e.destinations, e.document
-FROM unnest($1::text[], $2::text[]) AS given (source, key)
-JOIN redrive.idempotency i ON i.source = given.source AND i.key = given.key
-JOIN redrive.events e ON e.id = i.event
-"""
-_GIVE_BACK_KEYS = "DELETE FROM redrive.idempotency WHERE event = ANY ($1::uuid[])"
 _TAKE_TURNS = """
 INSERT INTO redrive.keys AS known (key, version, xid)
 SELECT key, events, redrive.log_time()
@@ -61,7 +55,10 @@ WITH stored AS (
                 $7::text[])
         WITH ORDINALITY AS given (id, type, key, version, xid, destinations, document, place)
     ORDER BY place
-    RETURNING id, position
+    RETURNING id, position, destinations
+), idle AS (
+    INSERT INTO redrive.idle (position, since)
+    SELECT position, $8::timestamptz FROM stored WHERE destinations = '{}'
 )
 INSERT INTO redrive.deliveries
     (position, destination, is_ready, priority, generation, tenant, lane, is_behind, due,
@@ -82,6 +79,8 @@ FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13
 JOIN stored ON stored.id = given.id
 ORDER BY given.place
 """
+# Of an event that has gone since, the one before it tells.
+_TIME_OF = "SELECT xid FROM redrive.events WHERE position <= $1 ORDER BY position DESC LIMIT 1"
 _READ = """
 SELECT position, document FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
@@ -98,7 +97,7 @@ async def append(
     now: datetime,
 ) -> Append:
     """Carry out `EventLog.append` within the open transaction."""
-    known: dict[object, Entry] = {}
+    known: dict[object, Entry | Remains] = {}
     current = routes_version
     for version, destinations, document in await link.fetch(
         _KNOWN, [entry.event.id for entry in entries]
@@ -109,45 +108,20 @@ async def append(
             known[event.id] = Entry(event, tuple(destinations))
     if current != routes_version:
         return RoutesChanged(await read_routes(link))
-    taken = await _take_keys(link, entries, known)
+    taken = await take_keys(link, entries, known)
     results, fresh = sift(entries, known)
     if all_or_nothing and any(isinstance(result, Conflict) for result in results):
-        if taken:
-            await link.fetch(_GIVE_BACK_KEYS, taken)
+        await give_back_keys(link, taken)
         return Appended(tuple(results))
     if fresh:
         await _insert(link, fresh, now=now)
     return Appended(tuple(results))
 
 
-async def _take_keys(
-    link: Link, entries: Sequence[Entry], known: dict[object, Entry]
-) -> list[EventId]:
-    """Take the idempotency keys that are free, and note who had the others.
-
-    Somebody who takes the same key at the same moment waits here until this transaction ends.
-    """
-    first: dict[tuple[str, str], EventId] = {}
-    for entry in entries:
-        event = entry.event
-        if event.idempotency_key is not None and event.id not in known:
-            first.setdefault((event.source, event.idempotency_key), event.id)
-    if not first:
-        return []
-    sources, keys = [source for source, _ in first], [key for _, key in first]
-    taken = [
-        EventId(row[0]) for row in await link.fetch(_TAKE_KEYS, sources, keys, list(first.values()))
-    ]
-    if len(taken) < len(first):
-        for source, key, destinations, document in await link.fetch(_KEYED, sources, keys):
-            known[(source, key)] = Entry(event_from(document), tuple(destinations))
-    return taken
-
-
 async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> None:
     wanted = {name for entry in entries for name in entry.destinations}
-    destinations = await _destination_ids(link, wanted) if wanted else {}
-    versions = await _take_turns(link, entries)
+    destinations = await destination_ids(link, wanted) if wanted else {}
+    versions = await take_turns(link, [entry.event.key for entry in entries])
     events = [
         (
             entry.event.id,
@@ -164,29 +138,27 @@ async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> Non
         for entry in entries
         for name in entry.destinations
     ]
-    await link.fetch(_INSERT, *_columns(events, 7), now, *_columns(deliveries, 8))
+    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8))
 
 
-def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[list[object]]:
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
-
-
-async def _take_turns(link: Link, entries: Sequence[Entry]) -> list[tuple[int | None, int | None]]:
-    """Return each entry's version within its key, and its time in the log.
+async def take_turns(
+    link: Link, keys: Sequence[str | None], *, also: Collection[str] = ()
+) -> list[tuple[int | None, int | None]]:
+    """Return each event's version within its key, and its time in the log.
 
     Whoever publishes to the same key meanwhile waits until this transaction ends, so that the
-    order of a key is the order of commits.
+    order of a key is the order of commits. `also` are keys to keep others from meanwhile.
     """
-    counts = Counter(entry.event.key for entry in entries if entry.event.key is not None)
+    counts = Counter(dict.fromkeys(also, 0))
+    counts.update(key for key in keys if key is not None)
     if not counts:
-        return [(None, None)] * len(entries)
+        return [(None, None)] * len(keys)
     taken = {
         key: (version - counts[key], xid)
         for key, version, xid in await link.fetch(_TAKE_TURNS, list(counts), list(counts.values()))
     }
     turns: list[tuple[int | None, int | None]] = []
-    for entry in entries:
-        key = entry.event.key
+    for key in keys:
         if key is None:
             turns.append((None, None))
         else:
@@ -210,13 +182,17 @@ def _delivery_row(event: Event[msgspec.Raw], destination: tuple[int, bool]) -> t
     )
 
 
-async def _destination_ids(link: Link, names: set[str]) -> dict[str, tuple[int, bool]]:
+async def destination_ids(
+    link: Link, names: AbstractSet[str], *, with_removed: bool = False
+) -> dict[str, tuple[int, bool]]:
     """Return each destination's id and whether it keeps order."""
     found = {
         name: (number, _destinations.decode(document).order is not Order.NONE)
         for number, name, document in await link.fetch(
-            "SELECT id, name, document FROM redrive.destinations WHERE name = ANY ($1::text[])",
+            "SELECT id, name, document FROM redrive.destinations "
+            "WHERE name = ANY ($1::text[]) AND (removed_at IS NULL OR $2)",
             sorted(names),
+            with_removed,
         )
     }
     if missing := sorted(names - found.keys()):
@@ -229,7 +205,7 @@ async def _destination_ids(link: Link, names: set[str]) -> dict[str, tuple[int, 
 
 async def read_events(link: Link, *, after: int, limit: int) -> Sequence[LoggedEvent]:
     """Carry out `EventLog.read_events`."""
-    xid = await link.value("SELECT xid FROM redrive.events WHERE position = $1", after) or 0
+    xid = await link.value(_TIME_OF, after) or 0
     return tuple(
         LoggedEvent(position, event_from(document))
         for position, document in await link.fetch(_READ, xid, after, limit)
@@ -254,7 +230,8 @@ async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
             """
             WITH kept AS (
                 INSERT INTO redrive.destinations (name, document) VALUES ($1, $2)
-                ON CONFLICT (name) DO UPDATE SET document = excluded.document
+                ON CONFLICT (name) DO UPDATE
+                SET document = excluded.document, removed_at = NULL
                 RETURNING id
             )
             INSERT INTO redrive.gates (destination, document) SELECT id, '{}' FROM kept
@@ -273,7 +250,8 @@ async def read_routes(link: Link) -> Routes:
     """Carry out `Registry.routes`."""
     rows = await link.fetch(
         "SELECT c.value, t.document FROM redrive.counters c "
-        "LEFT JOIN redrive.destinations t ON true WHERE c.name = 'routes_version'"
+        "LEFT JOIN redrive.destinations t ON t.removed_at IS NULL "
+        "WHERE c.name = 'routes_version'"
     )
     return Routes(
         rows[0][0],

@@ -16,7 +16,7 @@ from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import Lane, free_lanes, pass_by
 from redrive.stores.postgres.log import grow
 
-__all__ = ["announce", "heartbeat", "overdue", "release", "rescue", "see_worker", "settle"]
+__all__ = ["heartbeat", "overdue", "release", "rescue", "retire", "see_worker", "settle"]
 
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status = 1
   AND d.lease_until > $1"""
@@ -115,9 +115,10 @@ _SEE_WORKER = """
 INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 """
-_ANNOUNCE = """
-INSERT INTO redrive.workers (id, seen_at, serving) VALUES ($1, $2, $3)
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, serving = excluded.serving
+_HEAR_OF_WORKER = """
+INSERT INTO redrive.workers AS known (id, seen_at, serving) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE
+SET seen_at = excluded.seen_at, serving = coalesce(excluded.serving, known.serving)
 """
 
 
@@ -216,10 +217,17 @@ async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequ
 
 
 async def heartbeat(
-    link: Link, worker: str, leases: Sequence[Lease], *, now: datetime, lease: timedelta
+    link: Link,
+    worker: str,
+    leases: Sequence[Lease],
+    *,
+    now: datetime,
+    lease: timedelta,
+    serving: Serving | None,
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.heartbeat`."""
-    await see_worker(link, worker, now)
+    told = None if serving is None else json_text(serving)
+    await link.fetch(_HEAR_OF_WORKER, worker, now, told)
     await link.fetch("DELETE FROM redrive.workers WHERE seen_at < $1", now - FORGOTTEN_AFTER)
     if not leases:
         return ()
@@ -227,9 +235,10 @@ async def heartbeat(
     return [one for one in leases if one not in kept]
 
 
-async def announce(link: Link, worker: str, serving: Serving, *, now: datetime) -> None:
-    """Carry out `DeliveryQueue.announce`."""
-    await link.fetch(_ANNOUNCE, worker, now, json_text(serving))
+async def retire(link: Link, worker: str) -> None:
+    """Carry out `DeliveryQueue.retire`."""
+    await link.fetch("DELETE FROM redrive.workers WHERE id = $1", worker)
+    await link.fetch("DELETE FROM redrive.watches WHERE worker = $1", worker)
 
 
 async def see_worker(link: Link, worker: str, now: datetime) -> None:

@@ -12,6 +12,7 @@ from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
 from redrive.stores.postgres.connection import read_address, translated
 from redrive.stores.postgres.roles.gates import GatesRole
+from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import PeopleRole
 from redrive.stores.postgres.roles.queue import QueueRole
@@ -23,7 +24,7 @@ __all__ = ["PostgresStore", "is_there"]
 _SECONDS = 10.0
 
 
-class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole):
+class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole, KeepingRole):
     """A store in the database at `url`; `history` bounds what is kept of past tries.
 
     The observer hears when new work is no longer heard of at once, and when it is again.

@@ -47,7 +47,8 @@ _LETTERS = "SELECT d.id, d.lane IS NOT NULL {found} ORDER BY d.id"
 _SCHEDULES = """
 SELECT t.id, t.name, t.document, s.since
 FROM redrive.destinations t LEFT JOIN redrive.schedules s ON s.destination = t.id
-WHERE t.document::json ->> 'auto_replay' IS NOT NULL ORDER BY t.name COLLATE "C"
+WHERE t.document::json ->> 'auto_replay' IS NOT NULL AND t.removed_at IS NULL
+ORDER BY t.name COLLATE "C"
 """
 _FIRST_SEEN = "INSERT INTO redrive.schedules VALUES ($1, $2) ON CONFLICT DO NOTHING"
 # Of those who find the same due time, one still finds the instant it counted from.

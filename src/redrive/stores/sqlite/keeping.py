@@ -16,7 +16,6 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import Hoard, Pruned
 from redrive.stores.codec import (
-    body_digest,
     event_from,
     from_micros,
     json_text,
@@ -24,10 +23,11 @@ from redrive.stores.codec import (
     maybe_micros,
     micros,
 )
+from redrive.stores.sifting import Remains
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.letters import letters_of
-from redrive.stores.sqlite.log import Remains, grow
+from redrive.stores.sqlite.log import grow
 from redrive.stores.sqlite.removing import remove
 from redrive.stores.sqlite.settling import free_lanes, lanes_of
 
@@ -192,12 +192,7 @@ def _remains(connection: apsw.Connection, position: int) -> str:
     destinations, document = connection.execute(
         "SELECT destinations, document FROM redrive_events WHERE position = ?", (position,)
     ).get
-    event = event_from(document)
-    return json_text(
-        Remains(
-            event_id=event.id, destinations=_names.decode(destinations), digest=body_digest(event)
-        )
-    )
+    return json_text(Remains.of(event_from(document), _names.decode(destinations)))
 
 
 def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime) -> Pruned:

@@ -11,20 +11,13 @@ import msgspec
 
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order, Routes
-from redrive.model.event import Event, EventId, Receipt
+from redrive.model.event import Event, EventId
 from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
-from redrive.stores.codec import (
-    body_digest,
-    event_from,
-    is_same_body,
-    json_text,
-    maybe_micros,
-    micros,
-)
+from redrive.stores.codec import event_from, json_text, maybe_micros, micros
+from redrive.stores.sifting import Remains, remains_from, sift
 from redrive.stores.sqlite.connection import rows
 
 __all__ = [
-    "Remains",
     "add_events",
     "append",
     "count",
@@ -85,17 +78,6 @@ WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
 """
 
 
-class Remains(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of an event whose idempotency key is remembered longer than itself."""
-
-    event_id: EventId
-    destinations: tuple[str, ...]
-    digest: str
-
-
-_remains = msgspec.json.Decoder(Remains)
-
-
 def append(
     connection: apsw.Connection,
     entries: Sequence[Entry],
@@ -108,51 +90,12 @@ def append(
     current = count(connection, "routes_version")
     if current != routes_version:
         return RoutesChanged(read_routes(connection))
-    results, fresh = _sift(connection, entries)
+    results, fresh = sift(entries, _known_events(connection, entries))
     if all_or_nothing and any(isinstance(result, Conflict) for result in results):
         return Appended(tuple(results))
     if fresh:
         _insert(connection, fresh, now=now)
     return Appended(tuple(results))
-
-
-def _sift(
-    connection: apsw.Connection, entries: Sequence[Entry]
-) -> tuple[list[Receipt | Conflict], list[Entry]]:
-    """Decide each entry's result, and which entries are new."""
-    results: list[Receipt | Conflict] = []
-    fresh: list[Entry] = []
-    known = _known_events(connection, entries)
-    for entry in entries:
-        event = entry.event
-        keyed = (event.source, event.idempotency_key)
-        earlier = known.get(event.id)
-        if earlier is None and event.idempotency_key is not None:
-            earlier = known.get(keyed)
-        if earlier is None:
-            fresh.append(entry)
-            known[event.id] = entry
-            known[keyed] = entry
-            results.append(Receipt(event_id=event.id, destinations=entry.destinations))
-        elif isinstance(earlier, Remains):
-            results.append(_from_remains(earlier, event))
-        elif earlier.event.id == event.id or is_same_body(earlier.event, event):
-            results.append(
-                Receipt(
-                    event_id=earlier.event.id,
-                    destinations=earlier.destinations,
-                    is_duplicate=earlier.event.id != event.id,
-                )
-            )
-        else:
-            results.append(Conflict(earlier.event.id))
-    return results, fresh
-
-
-def _from_remains(remains: Remains, event: Event[msgspec.Raw]) -> Receipt | Conflict:
-    if remains.digest != body_digest(event):
-        return Conflict(remains.event_id)
-    return Receipt(event_id=remains.event_id, destinations=remains.destinations, is_duplicate=True)
 
 
 def _known_events(
@@ -183,7 +126,7 @@ def _known_events(
             (json_text(keyed),),
         ):
             known[(source, key)] = (
-                _remains.decode(remains)
+                remains_from(remains)
                 if document is None
                 else Entry(event_from(document), _names.decode(destinations))
             )

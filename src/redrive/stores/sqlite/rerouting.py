@@ -126,7 +126,8 @@ def move(
     number, destination = _find(connection, target)
     is_ordered = destination.order is not Order.NONE
     movable: list[Any] = rows(connection, _MOVABLE, (json_text(list(dict.fromkeys(ids))),))
-    free = [one for one in movable if target not in _names.decode(one[3])]
+    unknown = [one for one in movable if target not in _names.decode(one[3])]
+    free = list({one[1]: one for one in reversed(unknown)}.values())[::-1]  # an event goes once
     keys = json_text(sorted({key for _, _, key, _, _ in free if key is not None}))
     busy = frozenset[str]()
     if is_ordered:

@@ -126,7 +126,7 @@ class KeepingConformance:
 
         assert pruned == Pruned()
         for event in (pending, running, dead):
-            again = msgspec.structs.replace(event, id=EventId(f"again {event.id}"))
+            again = msgspec.structs.replace(event, id=an_event().id)
             result = only((await world.append(entries(again))).results)
             assert isinstance(result, Receipt)
             assert result.is_duplicate

@@ -8,7 +8,7 @@ import msgspec
 
 from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination, Order
-from redrive.model.event import EventId, Receipt
+from redrive.model.event import Receipt
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
@@ -122,7 +122,7 @@ class LetterConformance:
         assert back.event == letter.event
         assert _but_for_id(back.delivery) == _but_for_id(letter.delivery)
         assert (await world.store.figures()).unrouted == 0
-        again = msgspec.structs.replace(letter.event, id=EventId("another"))
+        again = msgspec.structs.replace(letter.event, id=an_event().id)
         result = only((await world.append(entries(again))).results)
         assert isinstance(result, Receipt)
         assert (result.event_id, result.is_duplicate) == (letter.event.id, True)
@@ -209,7 +209,7 @@ class LetterConformance:
 
         await world.store.restore([letter], actor=OPERATOR)
 
-        again = msgspec.structs.replace(new, id=EventId("another"))
+        again = msgspec.structs.replace(new, id=an_event().id)
         result = only((await world.append(entries(again))).results)
         assert isinstance(result, Receipt)
         assert result.event_id == new.id
@@ -225,7 +225,7 @@ class LetterConformance:
         world.clock.advance("100d")
         await world.store.prune(_REMEMBERING)
 
-        again = msgspec.structs.replace(letter.event, id=EventId("another"))
+        again = msgspec.structs.replace(letter.event, id=an_event().id)
         result = only((await world.append(entries(again))).results)
         assert isinstance(result, Receipt)
         assert (result.event_id, result.is_duplicate) == (letter.event.id, True)

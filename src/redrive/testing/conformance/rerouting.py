@@ -200,6 +200,17 @@ class MoveConformance:
         assert (await world.figures_of("mailing")).pending == 2
         assert (await world.find_one(event, "billing")).status is Status.PENDING
 
+    async def test_of_two_deliveries_of_an_event_one_is_moved(self, world: World) -> None:
+        """A destination never gets an event twice, whoever hands it over."""
+        await world.append(entries(an_event(), to=["billing", "ledger"]))
+        [one] = await world.store.waiting_for("billing")
+        [other] = await world.store.waiting_for("ledger")
+
+        moved = await world.store.move([one, other], target="mailing", actor=OPERATOR)
+
+        assert (len(moved.moved), moved.skipped) == (1, 1)
+        assert (await world.figures_of("mailing")).pending == 1
+
     async def test_what_arrived_there_and_was_pruned_is_skipped_too(self, world: World) -> None:
         await world.append(entries(an_event(), to=["billing", "mailing"]))
         await world.settle(await world.claim_one("mailing"), Delivered())

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId
-from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query, WorkerFigures
-from redrive.stores.postgres import auditing, inspection, intervention
+from redrive.store import Blame, Figures, Group, LaneFigures, Page, Query, Workload
+from redrive.stores.postgres import auditing, counting, inspection, intervention
 from redrive.stores.postgres.core import Core
 
 __all__ = ["PeopleRole"]
@@ -32,10 +32,10 @@ class PeopleRole(Core):
         return await self._read(lambda link, _: inspection.groups(link, query, limit=limit))
 
     async def figures(self) -> Figures:
-        return await self._read(lambda link, now: inspection.figures(link, now=now))
+        return await self._read(lambda link, now: counting.figures(link, now=now))
 
-    async def workers(self) -> Sequence[WorkerFigures]:
-        return await self._read(lambda link, _: inspection.workers(link))
+    async def workload(self) -> Workload:
+        return await self._read(lambda link, now: counting.workload(link, now=now))
 
     async def replay(
         self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None

@@ -44,22 +44,24 @@ class QueueRole(Core):
             lambda link, now: settling.release(link, leases, now=now), rings=True
         )
 
-    async def announce(self, worker: str, serving: Serving) -> None:
-        await self._write(lambda link, now: settling.announce(link, worker, serving, now=now))
-
     async def heartbeat(
-        self, worker: str, leases: Sequence[Lease], *, lease: timedelta
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        lease: timedelta,
+        serving: Serving | None = None,
     ) -> Sequence[Lease]:
         return await self._write(
-            lambda link, now: settling.heartbeat(link, worker, leases, now=now, lease=lease),
+            lambda link, now: settling.heartbeat(
+                link, worker, leases, now=now, lease=lease, serving=serving
+            ),
             # So that there is time for another, on a connection that answers.
             within=lease.total_seconds() / 3,
         )
 
     async def retire(self, worker: str) -> None:
-        await self._write(
-            lambda link, _: link.fetch("DELETE FROM redrive.workers WHERE id = $1", worker)
-        )
+        await self._write(lambda link, _: settling.retire(link, worker))
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         return await self._read(lambda link, now: settling.overdue(link, now=now, limit=limit))

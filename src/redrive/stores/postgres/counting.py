@@ -1,0 +1,189 @@
+"""The PostgreSQL store in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from redrive.model.destination import Destination
+from redrive.model.settlement import FailureReason
+from redrive.store import (
+    DestinationFigures,
+    DueWork,
+    Figures,
+    LetterFigures,
+    Serving,
+    WorkerFigures,
+    Workload,
+)
+from redrive.stores.codec import destination_from
+from redrive.stores.postgres.connection import Link
+
+__all__ = ["figures", "workload"]
+
+_MOST_TENANTS = 10
+_NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)
+
+_COUNT = """
+SELECT destination,
+       count(*) FILTER (WHERE status = 0),
+       count(*) FILTER (WHERE status = 0 AND due > $1),
+       count(*) FILTER (WHERE status = 0 AND due > $1 AND kind = 1),
+       count(*) FILTER (WHERE status = 0 AND is_behind),
+       count(*) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1),
+       count(*) FILTER (WHERE status = 1),
+       count(*) FILTER (WHERE status = 2),
+       count(*) FILTER (WHERE status = 3 AND resolution IS NULL),
+       count(*) FILTER (WHERE status = 3 AND resolution IS NOT NULL),
+       min(due) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1),
+       min(settled_at) FILTER (WHERE status = 3 AND resolution IS NULL)
+FROM redrive.deliveries GROUP BY destination
+"""
+_DESTINATIONS = """
+SELECT id, document, pruned, removed_at IS NOT NULL FROM redrive.destinations
+ORDER BY name COLLATE "C"
+"""
+_WORKERS = """
+SELECT w.id, w.seen_at, (
+    SELECT count(*) FROM redrive.deliveries d WHERE d.status = 1 AND d.worker = w.id
+), w.serving
+FROM redrive.workers w ORDER BY w.id COLLATE "C"
+"""
+# Each part reads a small index, so that it costs little however long the history.
+_DUE = """
+SELECT t.name, due.generation, sum(due.number)::bigint FROM (
+    SELECT destination, generation, count(*) AS number FROM redrive.deliveries
+    WHERE status = 0 AND is_ready AND NOT is_behind AND crashes < 2
+    GROUP BY destination, generation
+    UNION ALL
+    SELECT destination, generation, count(*) FROM redrive.deliveries
+    WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
+    GROUP BY destination, generation
+    UNION ALL
+    SELECT destination, generation, count(*) FROM redrive.deliveries
+    WHERE status = 0 AND NOT is_ready AND due <= $1 AND NOT is_behind
+    GROUP BY destination, generation
+) AS due JOIN redrive.destinations t ON t.id = due.destination
+GROUP BY t.name, due.generation ORDER BY t.name COLLATE "C", due.generation COLLATE "C"
+"""
+_LETTERS = """
+SELECT reason, tenant, count(*), min(settled_at) FROM redrive.deliveries
+WHERE status = 3 AND resolution IS NULL GROUP BY reason, tenant
+"""
+_LATELY = """
+SELECT count(*) FROM redrive.deliveries
+WHERE status = 3 AND settled_at > $1 AND resolution IS NULL
+"""
+
+_servings = msgspec.json.Decoder(Serving)
+
+
+async def figures(link: Link, *, now: datetime) -> Figures:
+    """Carry out `Inspection.figures`."""
+    counts = {row[0]: tuple(row)[1:] for row in await link.fetch(_COUNT, now)}
+    known = await link.fetch(_DESTINATIONS)
+    counters = {
+        row[0]: row[1] for row in await link.fetch("SELECT name, value FROM redrive.counters")
+    }
+    return Figures(
+        now=now,
+        events=await link.value("SELECT count(*) FROM redrive.events"),
+        unrouted=await link.value("SELECT count(*) FROM redrive.events WHERE destinations = '{}'"),
+        refused_settlements=counters["refused_settlements"],
+        deleted=counters["deleted"],
+        destinations=tuple(
+            _figures_of(
+                destination_from(document),
+                counts.get(number, _NOTHING),
+                pruned=pruned,
+                is_removed=is_removed,
+            )
+            for number, document, pruned, is_removed in known
+            if number in counts or not is_removed
+        ),
+        workers=await _workers(link),
+        pruned=sum(pruned for _, _, pruned, _ in known),
+        pruned_resolved=counters["pruned_resolved"],
+        pruned_events=counters["pruned_events"],
+        exported=counters["exported"],
+        due=await _due(link, now=now),
+        letters=await _letters(link, now=now),
+    )
+
+
+async def workload(link: Link, *, now: datetime) -> Workload:
+    """Carry out `Inspection.workload`."""
+    return Workload(now=now, due=await _due(link, now=now), workers=await _workers(link))
+
+
+def _figures_of(
+    destination: Destination, counted: Sequence[Any], *, pruned: int, is_removed: bool
+) -> DestinationFigures:
+    pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved = counted[:9]
+    oldest_due, oldest_failed = counted[9:]
+    return DestinationFigures(
+        name=destination.name,
+        patterns=destination.patterns,
+        pending=pending,
+        waiting=waiting,
+        retrying=retrying,
+        behind=behind,
+        due=due,
+        in_flight=in_flight,
+        delivered=delivered,
+        failed=failed,
+        resolved=resolved,
+        oldest_due=oldest_due,
+        pruned=pruned,
+        oldest_failed=oldest_failed,
+        keep=destination.dead_letters,
+        is_removed=is_removed,
+    )
+
+
+async def _workers(link: Link) -> tuple[WorkerFigures, ...]:
+    return tuple(
+        WorkerFigures(
+            id=worker,
+            seen_at=seen_at,
+            in_flight=in_flight,
+            serving=None if serving is None else _servings.decode(serving),
+        )
+        for worker, seen_at, in_flight, serving in await link.fetch(_WORKERS)
+    )
+
+
+async def _due(link: Link, *, now: datetime) -> tuple[DueWork, ...]:
+    return tuple(
+        DueWork(destination=destination, generation=generation, count=number)
+        for destination, generation, number in await link.fetch(_DUE, now)
+    )
+
+
+async def _letters(link: Link, *, now: datetime) -> LetterFigures:
+    reasons: Counter[FailureReason] = Counter()
+    tenants: Counter[str] = Counter()
+    oldest: datetime | None = None
+    for reason, tenant, number, first in await link.fetch(_LETTERS):
+        reasons[FailureReason(reason)] += number
+        oldest = first if oldest is None else min(oldest, first)
+        if tenant is not None:
+            tenants[tenant] += number
+    span = LetterFigures().span
+    return LetterFigures(
+        count=reasons.total(),
+        oldest=oldest,
+        lately=await link.value(_LATELY, now - span),
+        span=span,
+        by_reason=tuple(sorted(reasons.items(), key=_most_first)),
+        by_tenant=tuple(sorted(tenants.items(), key=_most_first)[:_MOST_TENANTS]),
+    )
+
+
+def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
+    name, number = counted
+    return -number, name

@@ -1,0 +1,260 @@
+"""What has been kept long enough goes, in SQL: small batches that wait for nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import DeliveryId
+from redrive.model.event import EventId
+from redrive.model.letter import Letter
+from redrive.model.retention import Retention
+from redrive.store import Entry, Hoard, Pruned
+from redrive.stores.codec import destination_from, event_from
+from redrive.stores.postgres.auditing import record
+from redrive.stores.postgres.codec import columns, jsonb
+from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.lanes import free_lanes, lanes_of
+from redrive.stores.postgres.letters import letters_of
+from redrive.stores.postgres.log import grow
+from redrive.stores.postgres.receipts import forget_keys, forget_remains, outlive
+from redrive.stores.postgres.removing import leave_idle, remove
+
+__all__ = [
+    "discard",
+    "has_prunable",
+    "has_watch",
+    "hoards",
+    "oldest_letters",
+    "prunable",
+    "prune",
+    "take_watch",
+]
+
+_HAS_PRUNABLE = """
+SELECT EXISTS (SELECT FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1)
+    OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= $2)
+    OR EXISTS (SELECT FROM redrive.idle WHERE since <= $2)
+    OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= $3)
+"""
+_DELIVERED = """
+WITH chosen AS MATERIALIZED (
+    SELECT id FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1
+    ORDER BY settled_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM redrive.deliveries d USING chosen WHERE d.id = chosen.id
+RETURNING d.position, d.settled_at, d.destination
+"""
+_RESOLVED = """
+WITH chosen AS MATERIALIZED (
+    SELECT id FROM redrive.deliveries WHERE resolved_at <= $1
+    ORDER BY resolved_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM redrive.deliveries d USING chosen WHERE d.id = chosen.id
+RETURNING d.position, d.resolved_at
+"""
+_IDLE = """
+SELECT position, since FROM redrive.idle WHERE since <= $1
+ORDER BY since, position LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+_LOCK_EVENTS = """
+SELECT position FROM redrive.events WHERE position = ANY ($1::bigint[])
+ORDER BY position FOR UPDATE SKIP LOCKED
+"""
+_FORGET_IDLE = "DELETE FROM redrive.idle WHERE position = ANY ($1::bigint[])"
+# A statement after the lock: what was given to an event until then is seen. The document is read
+# only of those whose key outlives them.
+_DELETE_EVENTS = """
+DELETE FROM redrive.events e
+USING unnest($1::bigint[], $2::timestamptz[]) AS given (position, since)
+WHERE e.position = given.position
+  AND NOT EXISTS (SELECT FROM redrive.deliveries d WHERE d.position = e.position)
+RETURNING e.id::text, e.key, e.destinations, given.since, CASE WHEN given.since > $3 AND EXISTS (
+    SELECT FROM redrive.idempotency i WHERE i.event = e.id
+) THEN e.document END
+"""
+_LOCK_KEYS = """
+SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key FOR UPDATE SKIP LOCKED
+"""
+_DELETE_KEYS = """
+DELETE FROM redrive.keys k WHERE k.key = ANY ($1::text[])
+  AND NOT EXISTS (SELECT FROM redrive.events e WHERE e.key = k.key)
+  AND NOT EXISTS (SELECT FROM redrive.late_lanes l WHERE l.lane = k.key)
+"""
+_LOCK_DESTINATIONS = """
+SELECT id FROM redrive.destinations WHERE id = ANY ($1::integer[]) ORDER BY id
+FOR NO KEY UPDATE
+"""
+_COUNT_PRUNED = """
+UPDATE redrive.destinations t SET pruned = t.pruned + given.number
+FROM unnest($1::integer[], $2::bigint[]) AS given (id, number) WHERE t.id = given.id
+"""
+_PRUNABLE_EVENTS = """
+SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3) FROM (
+    SELECT EXISTS (SELECT FROM redrive.idempotency i WHERE i.event = e.id) AS has_key, greatest(
+        (SELECT i.since FROM redrive.idle i WHERE i.position = e.position),
+        (SELECT max(coalesce(d.resolved_at, d.settled_at)) FROM redrive.deliveries d
+         WHERE d.position = e.position)
+    ) AS since
+    FROM redrive.events e WHERE NOT EXISTS (
+        SELECT FROM redrive.deliveries d WHERE d.position = e.position
+          AND (d.status = 2 AND d.settled_at <= $1) IS NOT TRUE
+          AND (d.resolved_at <= $2) IS NOT TRUE
+    )
+) AS finished WHERE since <= $2
+"""
+_PRUNABLE = """
+SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1),
+       (SELECT count(*) FROM redrive.deliveries WHERE resolved_at <= $2),
+       (SELECT count(*) FROM redrive.idempotency WHERE since <= $3)
+"""
+_HOARDS = """
+SELECT t.name, t.document, (
+    SELECT count(*) FROM redrive.deliveries d
+    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+), (
+    SELECT min(d.settled_at) FROM redrive.deliveries d
+    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+)
+FROM redrive.destinations t
+WHERE t.document::json ->> 'dead_letters' IS NOT NULL ORDER BY t.name COLLATE "C"
+"""
+_UNCHANGED = """
+SELECT d.id FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS given (id, at, edits)
+JOIN redrive.deliveries d ON d.id = given.id
+WHERE d.status = 3 AND d.resolution IS NULL AND d.settled_at = given.at
+  AND d.edits IS NOT DISTINCT FROM given.edits::jsonb
+ORDER BY d.id FOR UPDATE OF d
+"""
+_TAKE_TURN = """
+INSERT INTO redrive.watches AS known (duty, worker, until) VALUES ($1, $2, $3)
+ON CONFLICT (duty) DO UPDATE SET worker = excluded.worker, until = excluded.until
+WHERE known.worker = excluded.worker OR known.until <= $4
+RETURNING true
+"""
+
+
+async def has_prunable(link: Link, retention: Retention, *, now: datetime) -> bool:
+    """Tell whether anything has been kept long enough."""
+    return bool(await link.value(_HAS_PRUNABLE, *_cuts(retention, now)))
+
+
+async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) -> Pruned:
+    """Carry out `Keeping.prune`; what somebody else has in hand is left for the next time."""
+    delivered_by, events_by, keys_by = _cuts(retention, now)
+    delivered = await link.fetch(_DELIVERED, delivered_by, limit)
+    resolved = await link.fetch(_RESOLVED, events_by, limit)
+    await leave_idle(link, [(row[0], row[1]) for row in (*delivered, *resolved)])
+    events, keys = await _prune_events(link, events_by, keys_by, limit=limit)
+    keys += await forget_remains(link, keys_by=keys_by, limit=limit)
+    if resolved:
+        await grow(link, "pruned_resolved", len(resolved))
+    if events:
+        await grow(link, "pruned_events", events)
+    numbers = sorted(Counter(row[2] for row in delivered).items())
+    if numbers:
+        await link.fetch(_LOCK_DESTINATIONS, [number for number, _ in numbers])
+        await link.fetch(_COUNT_PRUNED, *columns(numbers, 2))
+    return Pruned(delivered=len(delivered), resolved=len(resolved), events=events, keys=keys)
+
+
+async def _prune_events(
+    link: Link, events_by: datetime, keys_by: datetime, *, limit: int
+) -> tuple[int, int]:
+    idle = {row[0]: row[1] for row in await link.fetch(_IDLE, events_by, limit)}
+    if not idle:
+        return 0, 0
+    # Whoever gives an event one more delivery has it locked: its turn comes again.
+    locked = [row[0] for row in await link.fetch(_LOCK_EVENTS, list(idle))]
+    since = [idle[position] for position in locked]
+    gone = await link.fetch(_DELETE_EVENTS, locked, since, keys_by)
+    # One that has a delivery left will be idle once more, when that one goes.
+    await link.fetch(_FORGET_IDLE, locked)
+    await outlive(
+        link,
+        [
+            (Entry(event_from(document), tuple(destinations)), at)
+            for _, _, destinations, at, document in gone
+            if document is not None
+        ],
+    )
+    passing = [EventId(event_id) for event_id, _, _, at, _ in gone if at <= keys_by]
+    await _forget_lanes(link, sorted({key for _, key, _, _, _ in gone if key is not None}))
+    return len(gone), await forget_keys(link, passing)
+
+
+async def _forget_lanes(link: Link, keys: Sequence[str]) -> None:
+    """Forget how far keys are that no event has any more, unless one is just published to them."""
+    free = [row[0] for row in await link.fetch(_LOCK_KEYS, list(keys))] if keys else []
+    if free:
+        await link.fetch(_DELETE_KEYS, free)
+
+
+async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned:
+    """Carry out `Keeping.prunable`."""
+    cuts = _cuts(retention, now)
+    [(events, keys)] = await link.fetch(_PRUNABLE_EVENTS, *cuts)
+    [(delivered, resolved, outlived)] = await link.fetch(_PRUNABLE, *cuts)
+    return Pruned(delivered=delivered, resolved=resolved, events=events, keys=keys + outlived)
+
+
+async def hoards(link: Link, *, now: datetime) -> Sequence[Hoard]:
+    """Carry out `Keeping.hoards`."""
+    return [
+        Hoard(destination=name, keep=keep, count=count, oldest=oldest, now=now)
+        for name, document, count, oldest in await link.fetch(_HOARDS)
+        if (keep := destination_from(document).dead_letters) is not None
+    ]
+
+
+async def oldest_letters(link: Link, destination: str, *, limit: int) -> Sequence[Letter]:
+    """Carry out `Keeping.oldest_letters`."""
+    return await letters_of(
+        link,
+        "WHERE d.destination = (SELECT id FROM redrive.destinations WHERE name = $1) "
+        "AND d.status = 3 AND d.resolution IS NULL ORDER BY d.settled_at, d.id LIMIT $2",
+        (destination, limit),
+    )
+
+
+async def discard(
+    link: Link, letters: Sequence[Letter], *, actor: Actor, detail: str, now: datetime
+) -> Sequence[DeliveryId]:
+    """Carry out `Keeping.discard`."""
+    read = [
+        (one.id, one.settled_at, jsonb(one.edits) if one.edits else None)
+        for one in (letter.delivery for letter in letters)
+    ]
+    ids = [DeliveryId(row[0]) for row in await link.fetch(_UNCHANGED, *columns(read, 3))]
+    if ids:
+        lanes = await lanes_of(link, ids)
+        await remove(link, ids, now=now)
+        await free_lanes(link, lanes)
+        await grow(link, "exported", len(ids))
+        await record(link, "export", ids, actor, now=now, detail=detail)
+    return ids
+
+
+async def has_watch(
+    link: Link, duty: str, worker: str, *, span: timedelta, now: datetime
+) -> bool | None:
+    """Tell whose turn it is, if nothing has to be written for that; `None` if it has to."""
+    for holder, until in await link.fetch(
+        "SELECT worker, until FROM redrive.watches WHERE duty = $1", duty
+    ):
+        if holder != worker and until > now:
+            return False
+        return True if holder == worker and until > now + span / 2 else None
+    return None
+
+
+async def take_watch(link: Link, duty: str, worker: str, *, span: timedelta, now: datetime) -> bool:
+    """Carry out `Keeping.take_watch`."""
+    return await link.value(_TAKE_TURN, duty, worker, now + span, now) is not None
+
+
+def _cuts(retention: Retention, now: datetime) -> tuple[datetime, datetime, datetime]:
+    """Return up to which instants delivered rows, events and keys were settled that may go."""
+    return now - retention.delivered, now - retention.events, now - retention.idempotency

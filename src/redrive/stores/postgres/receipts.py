@@ -1,0 +1,144 @@
+"""Idempotency keys in SQL: who takes one, and what it answers when its event has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+
+from redrive.model.event import Event, EventId
+from redrive.store import Entry
+from redrive.stores.codec import event_from, json_text
+from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.connection import Link
+from redrive.stores.sifting import Remains, remains_from
+
+__all__ = [
+    "forget_keys",
+    "forget_remains",
+    "give_back_keys",
+    "outlive",
+    "restore_keys",
+    "take_keys",
+]
+
+_TAKE = """
+WITH taken AS (
+    INSERT INTO redrive.idempotency (source, key, event)
+    SELECT source, key, event FROM unnest($1::text[], $2::text[], $3::uuid[])
+        AS given (source, key, event)
+    ORDER BY source, key
+    ON CONFLICT (source, key) DO NOTHING
+    RETURNING source, key
+)
+SELECT source, key FROM taken
+"""
+_HOLDERS = """
+SELECT i.source, i.key, i.remains, e.destinations, e.document
+FROM unnest($1::text[], $2::text[]) AS given (source, key)
+JOIN redrive.idempotency i ON i.source = given.source AND i.key = given.key
+LEFT JOIN redrive.events e ON e.id = i.event
+"""
+_GIVE_BACK = """
+DELETE FROM redrive.idempotency
+WHERE (source, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+"""
+_REVIVE = """
+UPDATE redrive.idempotency i SET since = NULL, remains = NULL
+FROM unnest($1::text[], $2::text[], $3::uuid[]) AS given (source, key, event)
+WHERE i.source = given.source AND i.key = given.key AND i.event = given.event
+  AND i.remains IS NOT NULL
+"""
+_OUTLIVE = """
+UPDATE redrive.idempotency i SET since = given.since, remains = given.remains
+FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) AS given (event, since, remains)
+WHERE i.event = given.event
+"""
+_FORGET = """
+WITH gone AS (
+    DELETE FROM redrive.idempotency WHERE event = ANY ($1::uuid[]) RETURNING 1
+)
+SELECT count(*) FROM gone
+"""
+_FORGET_REMAINS = """
+WITH chosen AS MATERIALIZED (
+    SELECT source, key FROM redrive.idempotency WHERE since <= $1 ORDER BY since LIMIT $2
+    FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM redrive.idempotency i USING chosen
+    WHERE i.source = chosen.source AND i.key = chosen.key RETURNING 1
+)
+SELECT count(*) FROM gone
+"""
+
+
+async def take_keys(
+    link: Link, entries: Sequence[Entry], known: dict[object, Entry | Remains]
+) -> list[tuple[str, str]]:
+    """Take the idempotency keys that are free, and note in `known` who had the others.
+
+    Somebody who takes the same key at the same moment waits here until this transaction ends.
+    """
+    wanted: dict[tuple[str, str], EventId] = {}
+    for entry in entries:
+        event = entry.event
+        if event.idempotency_key is not None and event.id not in known:
+            wanted.setdefault((event.source, event.idempotency_key), event.id)
+    taken: list[tuple[str, str]] = []
+    while wanted:
+        rows = [(*pair, event_id) for pair, event_id in wanted.items()]
+        for source, key in await link.fetch(_TAKE, *columns(rows, 3)):
+            taken.append((source, key))
+            del wanted[(source, key)]
+        if not wanted:
+            break
+        for source, key, remains, destinations, document in await link.fetch(
+            _HOLDERS, *columns(list(wanted), 2)
+        ):
+            known[(source, key)] = (
+                remains_from(remains)
+                if document is None
+                else Entry(event_from(document), tuple(destinations))
+            )
+            del wanted[(source, key)]
+        # What is left was there, and has been kept long enough since: it is free now.
+    return taken
+
+
+async def give_back_keys(link: Link, taken: Sequence[tuple[str, str]]) -> None:
+    """Free keys that this transaction has taken."""
+    if taken:
+        await link.fetch(_GIVE_BACK, *columns(taken, 2))
+
+
+async def restore_keys(link: Link, events: Collection[Event[msgspec.Raw]]) -> None:
+    """Take the keys of events that come back; one that somebody else has stays as it is."""
+    rows = sorted(
+        (one.source, one.idempotency_key, one.id)
+        for one in events
+        if one.idempotency_key is not None
+    )
+    if rows:
+        await link.fetch(_REVIVE, *columns(rows, 3))
+        await link.fetch(_TAKE, *columns(rows, 3))
+
+
+async def outlive(link: Link, gone: Sequence[tuple[Entry, datetime]]) -> None:
+    """Keep the keys of events that go, each with the instant since which it was idle."""
+    rows = [
+        (entry.event.id, since, json_text(Remains.of(entry.event, entry.destinations)))
+        for entry, since in gone
+    ]
+    if rows:
+        await link.fetch(_OUTLIVE, *columns(rows, 3))
+
+
+async def forget_keys(link: Link, gone: Sequence[EventId]) -> int:
+    """Let the keys of events go with them, and count them."""
+    return int(await link.value(_FORGET, list(gone))) if gone else 0
+
+
+async def forget_remains(link: Link, *, keys_by: datetime, limit: int) -> int:
+    """Forget the keys that have outlived their events long enough, and count them."""
+    return int(await link.value(_FORGET_REMAINS, keys_by, limit))

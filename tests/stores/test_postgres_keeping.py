@@ -1,0 +1,347 @@
+"""Keeping on PostgreSQL: what goes and moves while others publish, prune and claim."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import asyncpg
+import msgspec
+import pytest
+
+from redrive.errors import ConfigurationError
+from redrive.model.event import EventId, Receipt
+from redrive.model.letter import Letter
+from redrive.model.retention import Retention
+from redrive.model.settlement import Delivered
+from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
+from redrive.stores.postgres import PostgresStore, counting, keeping, log, receipts, rerouting
+from redrive.stores.postgres.connection import Link, named
+from redrive.testing.clock import FakeClock
+from redrive.testing.conformance import World, an_event, entries
+from redrive.testing.conformance.world import OPERATOR, only
+
+_numbers = itertools.count(1)
+URL = "postgresql://redrive@127.0.0.1:54329/postgres"
+MANY = 600
+_WAITS = """
+SELECT EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND query LIKE '%' || $1 || '%'
+)
+"""
+
+
+@pytest.fixture
+def schema() -> Iterator[str]:
+    schema = f"redrive_keeping_{os.getpid()}_{next(_numbers)}"
+    yield schema
+
+    async def drop() -> None:
+        connection = await asyncpg.connect(URL)
+        await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+        await connection.close()
+
+    asyncio.run(drop())
+
+
+@pytest.fixture
+async def world(schema: str) -> AsyncIterator[World]:
+    def make_store(clock: FakeClock) -> PostgresStore:
+        return PostgresStore(f"{URL}?schema={schema}", clock=clock, history=20)
+
+    async with World.opened(make_store, history=20) as world:
+        yield world
+
+
+@asynccontextmanager
+async def a_link(schema: str) -> AsyncIterator[Link]:
+    """Open a transaction of somebody else's; it is committed at the end."""
+    connection = await asyncpg.connect(URL)
+    try:
+        async with connection.transaction():
+            yield Link(connection, schema)
+    finally:
+        await connection.close()
+
+
+async def publish_within(world: World, link: Link, *batch: Entry) -> Appended:
+    appended = await log.append(
+        link, batch, routes_version=await world.version(), all_or_nothing=False, now=world.now
+    )
+    assert isinstance(appended, Appended)
+    return appended
+
+
+async def deliver_all(world: World, *, limit: int = MANY, destination: str = "billing") -> None:
+    claimed = (await world.claim(destination, total=limit)).deliveries
+    await world.store.settle([Settled(lease=one.lease, settlement=Delivered()) for one in claimed])
+
+
+async def prune(world: World, *, limit: int = 500) -> Pruned:
+    """Prune, and fail if that waits for anybody."""
+    async with asyncio.timeout(5):
+        return await world.store.prune(Retention(), limit=limit)
+
+
+async def test_two_pruners_at_once_remove_everything_once(world: World) -> None:
+    await world.append(
+        entries(*[an_event(n, idempotency_key=str(n), key=str(n % 7)) for n in range(MANY)])
+    )
+    await world.append(entries(*[an_event(n) for n in range(10)], to=[]))
+    await deliver_all(world)
+    world.clock.advance("31d")
+
+    async def until_nothing_is_left(one: World) -> list[Pruned]:
+        rounds = [await prune(one, limit=50)]
+        while rounds[-1].most:
+            rounds.append(await prune(one, limit=50))
+        return rounds
+
+    async with world.another() as other:
+        done = await asyncio.gather(until_nothing_is_left(world), until_nothing_is_left(other))
+    rest = await until_nothing_is_left(world)
+
+    rounds = [*itertools.chain(*done), *rest]
+    figures = await world.store.figures()
+    assert sum(one.delivered for one in rounds) == MANY == figures.pruned
+    assert sum(one.events for one in rounds) == MANY + 10 == figures.pruned_events
+    assert sum(one.keys for one in rounds) == MANY
+    assert (figures.events, figures.unrouted) == (0, 0)
+
+
+async def test_a_prune_does_not_wait_for_who_publishes(world: World, schema: str) -> None:
+    first = an_event({"n": 1}, key="k", idempotency_key="once")
+    await world.publish(first, to="ledger")
+    await deliver_all(world, destination="ledger")
+    world.clock.advance("31d")
+    again = msgspec.structs.replace(first, id=an_event().id)
+    later = an_event({"n": 2}, key="k", idempotency_key="twice")
+
+    async with a_link(schema) as link:
+        appended = await publish_within(
+            world, link, *entries(again, later, to=["ledger"]), *entries(an_event(), to=[])
+        )
+        pruned = await prune(world)
+
+    claimed = await world.claim("ledger")
+    figures = await world.store.figures()
+    known = await world.append(entries(msgspec.structs.replace(later, id=an_event().id)))
+    assert pruned == Pruned(delivered=1, events=1, keys=1)
+    assert appended.results[0] == Receipt(
+        event_id=first.id, destinations=("ledger",), is_duplicate=True
+    )
+    assert [one.event.id for one in claimed.deliveries] == [later.id]
+    assert (figures.events, figures.unrouted) == (2, 1)
+    assert known.results[0] == Receipt(
+        event_id=later.id, destinations=("ledger",), is_duplicate=True
+    )
+
+
+async def test_a_key_that_goes_while_it_is_wanted_is_taken(
+    world: World, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds a key taken and then nobody who holds it takes it himself."""
+    first = an_event({"n": 1}, idempotency_key="once")
+    await world.publish(first)
+    await deliver_all(world)
+    world.clock.advance("31d")
+    fetch = Link.fetch
+    pruned: list[Pruned] = []
+
+    async def prune_before_looking(self: Link, statement: str, *values: object) -> list[object]:
+        if statement == receipts._HOLDERS and not pruned:
+            pruned.append(await prune(world))
+        return await fetch(self, statement, *values)
+
+    monkeypatch.setattr(Link, "fetch", prune_before_looking)
+    second = an_event({"n": 2}, idempotency_key="once")
+    async with a_link(schema) as link:
+        appended = await publish_within(world, link, *entries(second))
+    third = await world.append(entries(an_event({"n": 2}, idempotency_key="once")))
+
+    assert pruned == [Pruned(delivered=1, events=1, keys=1)]
+    assert appended.results == (Receipt(event_id=second.id, destinations=("billing",)),)
+    assert third.results == (
+        Receipt(event_id=second.id, destinations=("billing",), is_duplicate=True),
+    )
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_an_event_that_is_being_given_to_somebody_stays(
+    world: World, schema: str, *, is_committed: bool
+) -> None:
+    await world.append(entries(an_event(), to=[]))
+    position = only((await world.store.read_log("mailing")).missing)[0]
+    world.clock.advance("31d")
+
+    connection = await asyncpg.connect(URL)
+    transaction = connection.transaction()
+    await transaction.start()
+    added = await rerouting.backfill(
+        Link(connection, schema),
+        "mailing",
+        [position],
+        actor=OPERATOR,
+        generation=None,
+        now=world.now,
+    )
+    during = await prune(world)
+    await (transaction.commit() if is_committed else transaction.rollback())
+    await connection.close()
+    after = await prune(world)
+
+    assert added.added == 1
+    assert during == Pruned()
+    assert after == (Pruned() if is_committed else Pruned(events=1))
+    if is_committed:
+        await deliver_all(world, destination="mailing")
+        world.clock.advance("31d")
+        assert await prune(world) == Pruned(delivered=1, events=1)
+
+
+async def test_a_key_is_forgotten_with_its_last_event(world: World, schema: str) -> None:
+    await world.publish(an_event(key="k"), an_event(key="l"), to="ledger")
+    await deliver_all(world, limit=1, destination="ledger")
+    world.clock.advance("31d")
+
+    await prune(world)
+
+    async with a_link(schema) as link:
+        assert [row[0] for row in await link.fetch("SELECT key FROM redrive.keys")] == ["l"]
+    await world.publish(an_event({"n": 2}, key="k"), to="ledger")
+    assert len((await world.claim("ledger")).deliveries) == 2
+
+
+async def test_a_key_that_is_published_to_is_busy_for_a_move(world: World, schema: str) -> None:
+    free, taken = await world.publish(an_event(key="free"), an_event(key="taken"))
+    later = an_event({"n": 2}, key="taken")
+
+    async with a_link(schema) as link:
+        await publish_within(world, link, *entries(later, to=["ledger"]))
+        async with asyncio.timeout(5):
+            during = await world.store.move([free, taken], target="ledger", actor=OPERATOR)
+    after = await world.store.move([taken], target="ledger", actor=OPERATOR)
+
+    assert during == Moved(moved=(free,), busy=1)
+    assert after == Moved(moved=(taken,))
+    claimed = [one.lease.delivery_id for one in (await world.claim("ledger")).deliveries]
+    assert claimed == [free, taken]
+
+
+async def test_a_dropped_head_frees_a_lane_that_is_published_to(world: World, schema: str) -> None:
+    (head,) = await world.publish(an_event(key="k"), to="ledger")
+    later = an_event({"n": 2}, key="k")
+
+    async with a_link(schema) as link:
+        await publish_within(world, link, *entries(later, to=["ledger"]))
+        async with asyncio.timeout(5):
+            await world.store.drop([head], actor=OPERATOR)
+
+    await world.claim("ledger")  # finds the lane that was put off
+    figures = await world.store.figures()
+    ledger = only([one for one in figures.destinations if one.name == "ledger"])
+    assert ledger.in_flight + ledger.due == 1
+
+
+async def test_two_imports_of_the_same_letters_restore_them_once(world: World) -> None:
+    for number in range(20):
+        await world.dead_letter(an_event(number, key=str(number % 3), idempotency_key=str(number)))
+    letters = (await world.store.letters(Query())).letters
+    await world.store.discard(letters, actor=OPERATOR, detail="")
+    world.clock.advance("31d")
+    await prune(world)
+
+    async with world.another() as other:
+        one, two = await asyncio.gather(
+            world.store.restore(letters, actor=OPERATOR),
+            other.store.restore(letters[::-1], actor=OPERATOR),
+        )
+
+    assert len(one.deliveries) + len(two.deliveries) == one.known + two.known == 20
+    assert (await world.store.figures()).letters.count == 20
+
+
+async def test_an_import_waits_for_the_prune_of_its_event(world: World, schema: str) -> None:
+    await world.dead_letter(an_event({"n": 1}, idempotency_key="once"))
+    letters = (await world.store.letters(Query())).letters
+    await world.store.discard(letters, actor=OPERATOR, detail="")
+    world.clock.advance("31d")
+
+    async with a_link(schema) as link:
+        await keeping.prune(link, Retention(), limit=10, now=world.now)
+        restoring = asyncio.ensure_future(world.store.restore(letters, actor=OPERATOR))
+        async with asyncio.timeout(5):
+            while not await link.value(_WAITS, schema):
+                pass
+    restored = await restoring
+
+    again = await world.append(entries(an_event({"n": 1}, idempotency_key="once")))
+    assert len(restored.deliveries) == 1
+    assert isinstance(again.results[0], Receipt)
+    assert again.results[0].is_duplicate
+
+
+async def test_an_id_that_is_no_uuid_is_refused(world: World) -> None:
+    await world.dead_letter(an_event())
+    (letter,) = (await world.store.letters(Query())).letters
+    strange = Letter(
+        event=msgspec.structs.replace(letter.event, id=EventId("one")),
+        delivery=msgspec.structs.replace(letter.delivery, event_id=EventId("one")),
+    )
+
+    with pytest.raises(ConfigurationError, match="'one' is not a UUID"):
+        await world.store.restore([strange], actor=OPERATOR)
+
+
+async def test_the_log_is_read_on_from_an_event_that_has_gone(world: World) -> None:
+    await world.publish(an_event(1), an_event(2), an_event(3))
+    seen = await positions(world, count=3)
+    await deliver_all(world, limit=2)
+    world.clock.advance("31d")
+    await prune(world)
+
+    rest = await positions(world, after=seen[1], count=1)
+    new = await positions(world, after=seen[2], count=0)
+
+    assert rest == [seen[2]]
+    assert new == []
+
+
+async def positions(world: World, *, after: int = 0, count: int) -> list[int]:
+    """Read the log, once no transaction on the server is older than its last event."""
+    async with asyncio.timeout(20):
+        while len(found := await world.store.read_events(after=after)) < count:
+            pass
+    return [one.position for one in found]
+
+
+async def test_looking_for_what_may_go_reads_indexes(world: World, schema: str) -> None:
+    now, day = world.now, timedelta(days=1)
+    statements: dict[str, tuple[object, ...]] = {
+        keeping._HAS_PRUNABLE: (now, now - day, now - day),
+        keeping._DELIVERED: (now, 1),
+        keeping._RESOLVED: (now, 1),
+        keeping._IDLE: (now, 1),
+        keeping._LOCK_EVENTS: ([1],),
+        keeping._DELETE_EVENTS: ([1], [now], now),
+        keeping._DELETE_KEYS: (["k"],),
+        keeping._UNCHANGED: ([1], [now], [None]),
+        receipts._FORGET: ([an_event().id],),
+        receipts._FORGET_REMAINS: (now, 1),
+        rerouting._HEADS: (["k"], 1),
+        rerouting._LATEST: (["k"], 1),
+        counting._DUE: (now,),
+    }
+    tables = ("deliveries", "events", "idle", "idempotency", "keys")
+
+    async with a_link(schema) as link:
+        await link.fetch("SET LOCAL enable_seqscan = off")
+        for statement, values in statements.items():
+            plan = [
+                row[0] for row in await link.fetch(named(f"EXPLAIN {statement}", schema), *values)
+            ]
+            scans = [line for line in plan for table in tables if f"Seq Scan on {table}" in line]
+            assert scans == [], statement
