@@ -19,12 +19,23 @@ from redrive.policies.gate import Turnstile
 from redrive.stores.codec import micros
 from redrive.stores.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantState
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "all_sorts", "open_sorts"]
 
 _FIRST = KINDS.index(Kind.FIRST)
 _MOST_PASSED_OVER = 1_000
 _MOST_READ = 500
 _SOON = timedelta(milliseconds=100)
+
+
+def all_sorts(generations: Sequence[str]) -> list[Sort]:
+    """Return all sorts of work that there may be of some generations."""
+    return [(one, kind) for kind in range(len(KINDS)) for one in generations]
+
+
+def open_sorts(sorts: Iterable[Sort], turnstile: Turnstile) -> list[Sort]:
+    """Return those of the sorts that there are tokens for."""
+    is_open = [not turnstile.is_shut_for(kind) for kind in KINDS]
+    return [sort for sort in sorts if is_open[sort[1]]]
 
 
 class _Queue:
@@ -88,8 +99,8 @@ class Turns:
         self.turnstile = turnstile
         self._room = self.turnstile.left
         self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
-        self._filled = [(one, kind) for kind in range(len(KINDS)) for one in generations]
-        self._sorts = self._open_sorts()
+        self._filled = all_sorts(generations)
+        self._sorts = open_sorts(self._filled, turnstile)
         self._rotation = self.turnstile.gate.rotation
         self._roster = _Roster(self._rotation)
         self._queues: dict[str, _Queue] = {}
@@ -213,7 +224,7 @@ class Turns:
                 ),
                 is_everybody=self._roster.is_complete,
             )
-        self._sorts = self._open_sorts()
+        self._sorts = open_sorts(self._filled, turnstile)
         return serving
 
     def _is_plain(self, lines: Sequence[Line[Candidate]], held_until: int) -> bool:
@@ -221,11 +232,6 @@ class Turns:
         return self.turnstile.fresh >= self._room and all(
             one.kind == _FIRST and one.due > held_until for line in lines for one in line.work
         )
-
-    def _open_sorts(self) -> list[Sort]:
-        """Return what there is work of, and tokens for."""
-        is_open = [not self.turnstile.is_shut_for(kind) for kind in KINDS]
-        return [sort for sort in self._filled if is_open[sort[1]]]
 
     def _break_off(self, serving: Share[Candidate]) -> Share[Candidate]:
         """Go on with the next claim: there are too many tenants who may not have anything now."""

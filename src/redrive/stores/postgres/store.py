@@ -12,11 +12,12 @@ from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import PeopleRole
 from redrive.stores.postgres.roles.queue import QueueRole
 from redrive.stores.postgres.roles.replays import ReplaysRole
+from redrive.stores.postgres.roles.tenants import TenantsRole
 
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole):
+class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole, TenantsRole):
     """A store in the database at `url`; `history` bounds what is kept of past tries."""
 
     capabilities = Capabilities(
