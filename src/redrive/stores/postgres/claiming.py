@@ -66,14 +66,15 @@ WITH seen AS (
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 ), charged AS (
     UPDATE redrive.gates g SET document = given.document
-    FROM unnest($7::integer[], $8::text[]) AS given (destination, document)
+    FROM unnest((SELECT $7::integer[]), (SELECT $8::text[])) AS given (destination, document)
     WHERE g.destination = given.destination
 ), served AS (
     INSERT INTO redrive.tenants AS past
         (destination, tenant, round, processed, consecutive, tokens, refilled_at, served_at)
     SELECT *, $2 FROM unnest(
-        $9::integer[], $10::text[], $11::bigint[], $12::bigint[], $13::integer[],
-        $14::double precision[], $15::timestamptz[]
+        (SELECT $9::integer[]), (SELECT $10::text[]), (SELECT $11::bigint[]),
+        (SELECT $12::bigint[]), (SELECT $13::integer[]), (SELECT $14::double precision[]),
+        (SELECT $15::timestamptz[])
     )
     ON CONFLICT (destination, tenant) DO UPDATE SET
         served_at = excluded.served_at, round = excluded.round,
@@ -83,7 +84,8 @@ WITH seen AS (
 UPDATE redrive.deliveries d
 SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_until = $3,
     is_alone = $4, breaker_generation = given.breaker_generation
-FROM unnest($5::bigint[], $6::integer[]) WITH ORDINALITY AS given (id, breaker_generation, place)
+FROM unnest((SELECT $5::bigint[]), (SELECT $6::integer[]))
+    WITH ORDINALITY AS given (id, breaker_generation, place)
 JOIN redrive.events e ON true
 WHERE d.id = given.id AND e.position = d.position
   AND d.status = 0 AND d.is_ready AND NOT d.is_behind

@@ -19,6 +19,8 @@ from redrive.stores.ready import NOBODY, Candidate, Sort, TenantState
 
 __all__ = ["Look", "Outlook", "PostgresReady", "look", "states_of"]
 
+# Arrays are given as `(SELECT $1::text[])`: of a bare one the planner sees the length and plans the
+# statement anew each time, which takes longer than to carry it out.
 _TENANT = """coalesce(d.tenant, '') COLLATE "C" """
 _READY = """
     d.generation = s.generation AND d.kind = s.kind
@@ -33,6 +35,10 @@ _LINE = f"""
         WHERE {{which}} AND {_READY} AND (d.deadline IS NULL OR d.deadline > {{now}})
         ORDER BY {_TENANT}, d.priority DESC, d.id LIMIT {{limit}}
     ) first
+"""
+_PAST = """
+    SELECT p.tokens, p.refilled_at FROM redrive.tenants p
+    WHERE p.destination = {destination} AND p.tenant = {tenant} LIMIT 1
 """
 _IS_PAUSED = """EXISTS (
     SELECT FROM redrive.tenant_pauses p
@@ -50,7 +56,10 @@ WITH sorts AS MATERIALIZED (
     SELECT s.*,
            {_ANY.format(condition="> s.tenant")} OR {_ANY.format(condition="< s.tenant")}
                AS has_others
-    FROM unnest($4::integer[], $5::text[], $6::smallint[], $7::text[], $8::integer[])
+    FROM unnest(
+        (SELECT $4::integer[]), (SELECT $5::text[]), (SELECT $6::smallint[]),
+        (SELECT $7::text[]), (SELECT $8::integer[])
+    )
         WITH ORDINALITY AS s (destination, generation, kind, tenant, most, place)
 ), outlook AS MATERIALIZED (
     SELECT coalesce((
@@ -66,7 +75,8 @@ WITH sorts AS MATERIALIZED (
            (
                SELECT due FROM redrive.deliveries
                WHERE status = 0 AND NOT is_ready AND NOT is_behind
-                 AND destination = ANY ($2::integer[]) AND generation = ANY ($3::text[])
+                 AND destination = ANY ((SELECT $2::integer[])::integer[])
+                 AND generation = ANY ((SELECT $3::text[])::text[])
                ORDER BY due LIMIT 1
            ) AS next_due
 )
@@ -76,7 +86,7 @@ SELECT o.is_time, o.is_late, o.is_suspected, o.next_due, s.has_others,
        {_IS_PAUSED.format(tenant="s.tenant", destination="s.destination")} AS is_paused,
        line.precedences, line.ids, line.dues
 FROM outlook o LEFT JOIN sorts s ON true
-LEFT JOIN redrive.tenants past ON past.destination = s.destination AND past.tenant = s.tenant
+LEFT JOIN LATERAL ({_PAST.format(tenant="s.tenant", destination="s.destination")}) past ON true
 LEFT JOIN LATERAL ({
     _LINE.format(
         which=f"NOT s.has_others AND d.destination = s.destination AND {_TENANT} = s.tenant",
@@ -97,16 +107,17 @@ _NEXT = f"""(
 # fewer they are, the more each of them may get.
 _TENANTS = f"""
 WITH RECURSIVE sorts AS MATERIALIZED (
-    SELECT * FROM unnest($2::text[], $3::smallint[]) WITH ORDINALITY AS s (generation, kind, place)
+    SELECT * FROM unnest((SELECT $2::text[]), (SELECT $3::smallint[]))
+        WITH ORDINALITY AS s (generation, kind, place)
 ), turns (tenant, place, lap) AS (
-    SELECT {_NEXT.format(condition=">= $4")}, 1, 1
+    SELECT {_NEXT.format(condition=">= (SELECT $4::text)")}, 1, 1
     UNION ALL
     SELECT CASE
                WHEN turns.tenant IS NULL
-               THEN {_NEXT.format(condition="<= $4")}
+               THEN {_NEXT.format(condition="<= (SELECT $4::text)")}
                WHEN turns.lap = 1
                THEN {_NEXT.format(condition="> turns.tenant")}
-               ELSE {_NEXT.format(condition=f"> turns.tenant AND {_TENANT} <= $4")}
+               ELSE {_NEXT.format(condition=f"> turns.tenant AND {_TENANT} <= (SELECT $4::text)")}
            END,
            place + (tenant IS NOT NULL)::integer,
            lap + (tenant IS NULL)::integer
@@ -123,7 +134,7 @@ SELECT t.tenant, t.lap, past.tokens, past.refilled_at,
        {_IS_PAUSED.format(tenant="t.tenant", destination="$1")} AS is_paused,
        t.most, s.place, line.precedences, line.ids, line.dues
 FROM found t CROSS JOIN sorts s
-LEFT JOIN redrive.tenants past ON past.destination = $1 AND past.tenant = t.tenant
+LEFT JOIN LATERAL ({_PAST.format(tenant="t.tenant", destination="$1")}) past ON true
 LEFT JOIN LATERAL ({
     _LINE.format(
         which=f"d.destination = $1 AND {_TENANT} = t.tenant",
@@ -135,7 +146,9 @@ ORDER BY t.lap, t.place, s.place
 """
 _LINES = f"""
 SELECT line.precedences, line.ids, line.dues
-FROM unnest($2::text[], $3::smallint[], $4::text[], $5::integer[])
+FROM unnest(
+    (SELECT $2::text[]), (SELECT $3::smallint[]), (SELECT $4::text[]), (SELECT $5::integer[])
+)
     WITH ORDINALITY AS s (generation, kind, tenant, most, place)
 LEFT JOIN LATERAL ({
     _LINE.format(which=f"d.destination = $1 AND {_TENANT} = s.tenant", now="$6", limit="s.most")
@@ -164,8 +177,8 @@ UPDATE redrive.deliveries SET is_ready = true WHERE id IN (
 _STATES = f"""
 SELECT s.destination, s.tenant, past.tokens, past.refilled_at,
        {_IS_PAUSED.format(tenant="s.tenant", destination="s.destination")}
-FROM unnest($1::integer[], $2::text[]) AS s (destination, tenant)
-LEFT JOIN redrive.tenants past ON past.destination = s.destination AND past.tenant = s.tenant
+FROM unnest((SELECT $1::integer[]), (SELECT $2::text[])) AS s (destination, tenant)
+LEFT JOIN LATERAL ({_PAST.format(tenant="s.tenant", destination="s.destination")}) past ON true
 """
 
 Line = tuple[list[Candidate], int]
