@@ -7,7 +7,7 @@ a person changes meanwhile is noticed when the leases are written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -28,6 +28,7 @@ from redrive.stores.turns import Turns, all_sorts, open_sorts
 __all__ = ["claim"]
 
 _MOST_PROMOTED = 2_000
+_SOON = timedelta(milliseconds=100)
 
 _PROMOTE = """
 WITH promoted AS (
@@ -80,16 +81,20 @@ WITH seen AS (
         served_at = excluded.served_at, round = excluded.round,
         processed = past.processed + excluded.processed, consecutive = excluded.consecutive,
         tokens = excluded.tokens, refilled_at = excluded.refilled_at
+), free AS MATERIALIZED (
+    SELECT d.id, given.breaker_generation, given.place
+    FROM unnest((SELECT $5::bigint[]), (SELECT $6::integer[]))
+        WITH ORDINALITY AS given (id, breaker_generation, place)
+    JOIN redrive.deliveries d ON d.id = given.id
+    WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
+    FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE redrive.deliveries d
 SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_until = $3,
-    is_alone = $4, breaker_generation = given.breaker_generation
-FROM unnest((SELECT $5::bigint[]), (SELECT $6::integer[]))
-    WITH ORDINALITY AS given (id, breaker_generation, place)
-JOIN redrive.events e ON true
-WHERE d.id = given.id AND e.position = d.position
-  AND d.status = 0 AND d.is_ready AND NOT d.is_behind
-RETURNING given.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
+    is_alone = $4, breaker_generation = free.breaker_generation
+FROM free JOIN redrive.events e ON true
+WHERE d.id = free.id AND e.position = d.position
+RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
           d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation, d.payload
 """
 _ACCOUNT = 7
@@ -290,7 +295,11 @@ class _Turn:
         return self._states[one.destination, one.tenant].affordable(fairness, now=self._now)
 
     async def lease(self) -> tuple[Leased, ...]:
-        """Lease what was chosen, unless a person was quicker, and write down what it has cost."""
+        """Lease what was chosen, and write down what it has cost.
+
+        What a person is just changing is left out, without waiting for it; there may be other work
+        in its place, so the worker is to ask again soon.
+        """
         if not self._chosen:
             await self._keeper.write()
             return ()
@@ -304,6 +313,8 @@ class _Turn:
             *columns(self._keeper.changed(), 2),
             *columns(self._accounts, _ACCOUNT),
         )
+        if len(rows) < len(self._chosen):
+            self._openings.append(self._now + _SOON)
         return tuple(
             Leased(
                 lease=Lease(number, token),
