@@ -1,12 +1,14 @@
-"""Both stores deal out turns alike, whatever happens: the plain one in memory is the oracle."""
+"""All stores deal out turns alike, whatever happens: the plain one in memory is the oracle."""
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import asyncpg
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,10 +19,12 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.settlement import Delivered, Failed, FailureReason, RetryAt, Settlement
 from redrive.store import Claim, Settled, Store
 from redrive.stores.memory import MemoryStore
+from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing.conformance import MakeStore, World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, a_fault
 
+POSTGRES = "postgresql://redrive@127.0.0.1:54329/postgres"
 TENANTS = [None, "a", "b", "c", "d", "e"]
 FAIRNESS = st.builds(
     Fairness,
@@ -125,30 +129,56 @@ class Twins:
         ]
 
 
+async def live_alike(
+    other: MakeStore, fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]
+) -> None:
+    """Let a store live through the same as the one in memory, and compare after each step."""
+    async with AsyncExitStack() as stack:
+        worlds = [
+            await stack.enter_async_context(World.opened(make, history=20))
+            for make in (MemoryStore, other)
+        ]
+        fair = Destination(name="fair", patterns=("*",), fairness=fairness, limits=limits)
+        for world in worlds:
+            await world.store.register([fair])
+        twins = Twins(worlds)
+        for step in steps:
+            await twins.step(*step)
+            memory, found = await twins.stories()
+            assert msgspec.to_builtins(memory) == msgspec.to_builtins(found)
+
+
 @settings(deadline=None, max_examples=150)
 @given(FAIRNESS, LIMITS, STEPS)
 def test_sqlite_deals_out_turns_as_the_memory_store_does(
     fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]
 ) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "redrive.db"
+        asyncio.run(
+            live_alike(lambda clock: SqliteStore(path, clock=clock), fairness, limits, steps)
+        )
+
+
+@settings(deadline=None, max_examples=15)
+@given(FAIRNESS, LIMITS, STEPS)
+def test_postgres_deals_out_turns_as_the_memory_store_does(
+    fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]
+) -> None:
+    schema = f"redrive_turns_{os.getpid()}"
+
     async def live() -> None:
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "redrive.db"
-            async with AsyncExitStack() as stack:
-                makers: list[MakeStore] = [
-                    MemoryStore,
-                    lambda clock: SqliteStore(path, clock=clock),
-                ]
-                worlds = [
-                    await stack.enter_async_context(World.opened(make, history=20))
-                    for make in makers
-                ]
-                fair = Destination(name="fair", patterns=("*",), fairness=fairness, limits=limits)
-                for world in worlds:
-                    await world.store.register([fair])
-                twins = Twins(worlds)
-                for step in steps:
-                    await twins.step(*step)
-                    memory, sqlite = await twins.stories()
-                    assert msgspec.to_builtins(memory) == msgspec.to_builtins(sqlite)
+        connection = await asyncpg.connect(POSTGRES)
+        try:
+            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+            await live_alike(
+                lambda clock: PostgresStore(f"{POSTGRES}?schema={schema}", clock=clock),
+                fairness,
+                limits,
+                steps,
+            )
+        finally:
+            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+            await connection.close()
 
     asyncio.run(live())

@@ -1,109 +1,123 @@
-"""Claiming in SQL: which deliveries may start now, and the leases on them."""
+"""Claiming in SQL: which deliveries may start now, and the leases on them.
+
+Whoever claims holds the locks on the gates, so nobody else claims from the same destinations. What
+a person changes meanwhile is noticed when the leases are written.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import NamedTuple
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.model.delivery import SUSPECT_AFTER, Kind, Lease, Leased
+from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.event import Event
-from redrive.policies.gate import Turnstile
-from redrive.store import Allowance, Claim, ClaimRequest
-from redrive.stores.codec import event_from
-from redrive.stores.postgres.codec import KINDS
+from redrive.policies.fairness import Line, Share, serve
+from redrive.policies.gate import Passage, Turnstile
+from redrive.store import Claim, ClaimRequest
+from redrive.stores.codec import event_from, maybe_from_micros, micros
+from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.lanes import free_late_lanes
-from redrive.stores.postgres.settling import see_worker
+from redrive.stores.postgres.ready import Look, Outlook, PostgresReady, look, states_of
+from redrive.stores.ready import KINDS, Candidate, TenantState, accounts
+from redrive.stores.turns import Turns, all_sorts, open_sorts
 
 __all__ = ["claim"]
 
 _MOST_PROMOTED = 2_000
+_SOON = timedelta(milliseconds=100)
 
-_OUTLOOK = """
-SELECT EXISTS (
-           SELECT FROM redrive.deliveries WHERE status = 0 AND NOT is_ready AND due <= $1
-       ) AS is_time,
-       EXISTS (SELECT FROM redrive.late_lanes) AS is_late,
-       EXISTS (
-           SELECT FROM redrive.deliveries
-           WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
-       ) AS is_suspected
-"""
 _PROMOTE = """
-UPDATE redrive.deliveries SET is_ready = true WHERE id IN (
-    SELECT id FROM redrive.deliveries WHERE status = 0 AND NOT is_ready AND due <= $1
-    ORDER BY due LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+WITH promoted AS (
+    UPDATE redrive.deliveries SET is_ready = true WHERE id IN (
+        SELECT id FROM redrive.deliveries WHERE status = 0 AND NOT is_ready AND due <= $1
+        ORDER BY due LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+    )
+    RETURNING id
 )
-"""
-_CANDIDATES = """
-SELECT -priority, id, kind, due, destination FROM redrive.deliveries
-WHERE destination = $1 AND generation = $2 AND kind = $3
-  AND status = 0 AND is_ready AND NOT is_behind AND crashes < 2
-  AND (deadline IS NULL OR deadline > $4)
-ORDER BY coalesce(tenant, '') COLLATE "C", priority DESC, id LIMIT $5
-FOR NO KEY UPDATE SKIP LOCKED
+SELECT count(*) FROM promoted
 """
 _SUSPECTS = """
-SELECT -priority, id, kind, due, destination FROM redrive.deliveries
+SELECT -priority, id, kind, due, destination, coalesce(tenant, '') FROM redrive.deliveries
 WHERE destination = ANY ($1::integer[]) AND generation = ANY ($2::text[])
   AND status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
   AND (deadline IS NULL OR deadline > $3)
 ORDER BY priority DESC, id LIMIT 100
-FOR NO KEY UPDATE SKIP LOCKED
 """
-_NEXT_DUE = """
-SELECT due FROM redrive.deliveries
-WHERE status = 0 AND NOT is_ready AND NOT is_behind
-  AND destination = ANY ($1::integer[]) AND generation = ANY ($2::text[])
-ORDER BY due LIMIT 1
+# In the order of the index and with a limit, so that it is a look at the first of each.
+_MORE = """
+SELECT DISTINCT given.destination
+FROM unnest($1::integer[]) AS given (destination)
+CROSS JOIN unnest($2::text[]) AS g (generation)
+CROSS JOIN generate_series(0, 2) AS k (kind)
+CROSS JOIN LATERAL (
+    SELECT FROM redrive.deliveries d
+    WHERE d.destination = given.destination AND d.generation = g.generation AND d.kind = k.kind
+      AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
+      AND (d.deadline IS NULL OR d.deadline > $3)
+    ORDER BY coalesce(d.tenant, '') COLLATE "C", d.priority DESC, d.id LIMIT 1
+) first
 """
 _LEASE = """
+WITH seen AS (
+    INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
+    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+), charged AS (
+    UPDATE redrive.gates g SET document = given.document
+    FROM unnest((SELECT $7::integer[]), (SELECT $8::text[])) AS given (destination, document)
+    WHERE g.destination = given.destination
+), served AS (
+    INSERT INTO redrive.tenants AS past
+        (destination, tenant, round, processed, consecutive, tokens, refilled_at, served_at)
+    SELECT *, $2 FROM unnest(
+        (SELECT $9::integer[]), (SELECT $10::text[]), (SELECT $11::bigint[]),
+        (SELECT $12::bigint[]), (SELECT $13::integer[]), (SELECT $14::double precision[]),
+        (SELECT $15::timestamptz[])
+    )
+    ON CONFLICT (destination, tenant) DO UPDATE SET
+        served_at = excluded.served_at, round = excluded.round,
+        processed = past.processed + excluded.processed, consecutive = excluded.consecutive,
+        tokens = excluded.tokens, refilled_at = excluded.refilled_at
+), free AS MATERIALIZED (
+    SELECT d.id, given.breaker_generation, given.place
+    FROM unnest((SELECT $5::bigint[]), (SELECT $6::integer[]))
+        WITH ORDINALITY AS given (id, breaker_generation, place)
+    JOIN redrive.deliveries d ON d.id = given.id
+    WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
+    FOR NO KEY UPDATE OF d SKIP LOCKED
+)
 UPDATE redrive.deliveries d
-SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_until = $2,
-    is_alone = $3, breaker_generation = given.breaker_generation
-FROM unnest($4::bigint[], $5::integer[]) WITH ORDINALITY AS given (id, breaker_generation, place)
-JOIN redrive.events e ON true
-WHERE d.id = given.id AND e.position = d.position
-RETURNING given.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
+SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_until = $3,
+    is_alone = $4, breaker_generation = free.breaker_generation
+FROM free JOIN redrive.events e ON true
+WHERE d.id = free.id AND e.position = d.position
+RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
           d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation, d.payload
 """
-
-
-class _Candidate(NamedTuple):
-    """A delivery that may be claimed; they sort by priority, then in publish order."""
-
-    precedence: int
-    id: int
-    kind: int
-    due: datetime
-    destination: int
+_ACCOUNT = 7
 
 
 async def claim(link: Link, request: ClaimRequest, *, now: datetime) -> Claim:
     """Carry out `DeliveryQueue.claim`."""
-    [(is_time, is_late, is_suspected)] = await link.fetch(_OUTLOOK, now)
-    if is_time:
-        await link.fetch(_PROMOTE, now, _MOST_PROMOTED)
-    if is_late:
-        await free_late_lanes(link)
     asked = {one.destination for one in request.allowances}
     keeper = await Gatekeeper.read(link, now=now, only=asked)
     turn = _Turn(link, keeper, request, now=now)
-    suspects = await turn.suspects() if is_suspected or is_time else []
+    outlook = await turn.look()
+    suspects = await turn.suspects() if outlook.is_suspected else []
     if request.alone:
-        chosen = await turn.choose_suspect(suspects)
+        await turn.choose_suspect(suspects)
     else:
-        chosen = await turn.choose()
-    deliveries = await _lease(link, chosen, keeper, request, now=now)
+        await turn.choose(outlook)
+    deliveries = await turn.lease()
     return Claim(
         now=now,
         deliveries=deliveries,
-        next_due=await turn.next_due(),
+        next_due=await turn.next_due(outlook),
         suspects=len(suspects) - (len(deliveries) if request.alone else 0),
-        changes=await keeper.write(),
+        changes=keeper.changes(),
     )
 
 
@@ -121,143 +135,222 @@ class _Turn:
             one.destination: one for one in request.allowances if one.destination in keeper.numbers
         }
         self._names = {number: name for name, number in keeper.numbers.items()}
-        self._opening: list[datetime] = []
+        self._passages: dict[str, Passage] = {}
+        self._is_flooded = False
+        self._looks: dict[str, Look] = {}
+        self._chosen: list[tuple[int, int]] = []
+        self._accounts: list[tuple[object, ...]] = []
+        self._states: dict[tuple[int, str], TenantState] = {}
+        self._openings: list[datetime] = []
+        self._shut: dict[int, datetime] = {}
 
-    async def suspects(self) -> list[_Candidate]:
+    async def look(self) -> Outlook:
+        """Make ready what has come due, and look at what there is."""
+        if not self._request.alone:
+            await self._aim()
+        outlook = await self._look()
+        if not outlook.is_time and not outlook.is_late:
+            return outlook
+        if outlook.is_time:
+            promoted = await self._link.value(_PROMOTE, self._now, _MOST_PROMOTED)
+            self._is_flooded = promoted == _MOST_PROMOTED
+        if outlook.is_late:
+            await free_late_lanes(self._link)
+        return await self._look()
+
+    async def _look(self) -> Outlook:
+        return await look(
+            self._link,
+            self._looks.values(),
+            asked=[self._keeper.numbers[name] for name in self._allowances],
+            generations=self._request.generations,
+            now=self._now,
+        )
+
+    async def _aim(self) -> None:
+        """Say what to look at: of each destination, as much as the gate may let through."""
+        sorts, limit = all_sorts(self._request.generations), self._request.limit
+        for name, allowance in self._allowances.items():
+            total = allowance.total if limit is None else min(allowance.total, limit)
+            turnstile = await self._turnstile(name, total=total)
+            is_open = turnstile.left > 0
+            self._looks[name] = Look(
+                destination=self._keeper.numbers[name],
+                sorts=open_sorts(sorts, turnstile) if is_open else [],
+                tenant=turnstile.gate.rotation.tenant or "",
+                most=turnstile.left + 1,
+            )
+
+    async def suspects(self) -> list[Candidate]:
         """Return the deliveries that may only run alone, if their gate lets them through now."""
         startable = [
             self._keeper.numbers[name] for name, one in self._allowances.items() if one.total > 0
         ]
         generations = list(self._request.generations)
-        found = await self._link.fetch(_SUSPECTS, startable, generations, self._now)
-        passing = []
-        for row in found:
-            one = _Candidate(*row)
-            turnstile = await self._turnstile(self._names[one.destination], total=1)
-            if _passing(turnstile, [one]):
-                passing.append(one)
-        return passing
+        rows = await self._link.fetch(_SUSPECTS, startable, generations, self._now)
+        found = [
+            Candidate(precedence, number, kind, micros(due), destination, tenant)
+            for precedence, number, kind, due, destination, tenant in rows
+        ]
+        self._states = await states_of(self._link, [(one.destination, one.tenant) for one in found])
+        return [one for one in found if await self._may_start_alone(one)]
 
-    async def choose_suspect(self, suspects: list[_Candidate]) -> dict[str, list[int]]:
-        """Return the first suspect, and charge its gate."""
-        for one in suspects[:1]:
-            name = self._names[one.destination]
-            return {name: self._charge(name, await self._turnstile(name, total=1), [one])}
-        return {}
+    async def choose_suspect(self, suspects: list[Candidate]) -> None:
+        """Choose the first suspect, and charge its gate and its tenant."""
+        if not suspects:
+            return
+        one = suspects[0]
+        name = self._names[one.destination]
+        turnstile = await self._turnstile(name, total=1)
+        line = Line(
+            tenant=one.tenant,
+            turn=self._keeper.fairness(name).turn_of(one.tenant),
+            work=[one],
+            tokens=self._tokens(one),
+        )
+        serving = serve(
+            [line],
+            turnstile.gate.rotation,
+            room=1,
+            lets=lambda one: turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile)),
+        )
+        state = self._states[one.destination, one.tenant]
+        self._charge(name, turnstile, serving, {one.tenant: state})
 
-    async def choose(self) -> dict[str, list[int]]:
-        """Return what may start, by destination: higher priority first, then publish order."""
-        chosen: dict[str, list[int]] = {}
+    async def choose(self, outlook: Outlook) -> None:
+        """Choose what may start: tenants in turn, each by priority and age."""
         left = self._request.limit
         for name, allowance in self._allowances.items():
             total = allowance.total if left is None else min(allowance.total, left)
             if total <= 0:
                 continue
-            turnstile = await self._turnstile(name, total=total)
-            found = await self._candidates(name, allowance, most=max(1, turnstile.left))
-            chosen[name] = self._charge(name, turnstile, found)
+            number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
+            turns = Turns(
+                PostgresReady(
+                    self._link,
+                    self._looks[name],
+                    outlook.seen.get(number),
+                    turn=fairness.turn,
+                    now=self._now,
+                ),
+                fairness,
+                generations=self._request.generations,
+                turnstile=await self._turnstile(name, total=total),
+                is_flooded=self._is_flooded,
+                now=self._now,
+            )
+            serving = await turns.serve()
+            if turns.again_at is not None:
+                self._openings.append(turns.again_at)
+            self._charge(name, turns.turnstile, serving, turns.states())
             if left is not None:
-                left -= len(chosen[name])
-        return chosen
+                left -= len(serving.chosen)
 
-    async def next_due(self) -> datetime | None:
-        """Return when something more may be claimed."""
-        numbers = [self._keeper.numbers[name] for name in self._allowances]
-        due = await self._link.value(_NEXT_DUE, numbers, list(self._request.generations))
-        return min([*self._opening, *([] if due is None else [due])], default=None)
+    async def next_due(self, outlook: Outlook) -> datetime | None:
+        """Return when something more may be claimed, after what was chosen is leased."""
+        if self._shut:
+            rows = await self._link.fetch(
+                _MORE, list(self._shut), list(self._request.generations), self._now
+            )
+            self._openings += [self._shut[number] for (number,) in rows]
+        if outlook.next_due is not None:
+            self._openings.append(outlook.next_due)
+        return min(self._openings, default=None)
 
     async def _turnstile(self, name: str, *, total: int) -> Turnstile:
-        passage = await self._keeper.passage(name)
+        if name not in self._passages:
+            self._passages[name] = await self._keeper.passage(name)
         of_kind = self._allowances[name].of
-        return Turnstile(self._keeper.gate(name), passage, total=total, of_kind=of_kind)
+        gate = self._keeper.gate(name)
+        return Turnstile(gate, self._passages[name], total=total, of_kind=of_kind)
 
-    def _charge(self, name: str, turnstile: Turnstile, found: list[_Candidate]) -> list[int]:
-        """Return the ids of those that pass the gate, and charge it for them."""
-        chosen = _passing(turnstile, found)
-        if turnstile.again_at is not None and len(chosen) < len(found):
-            self._opening.append(turnstile.again_at)
-        self._keeper.put(name, turnstile.charged(self._keeper.limits(name), now=self._now))
-        return [one.id for one in chosen]
+    def _charge(
+        self,
+        name: str,
+        turnstile: Turnstile,
+        serving: Share[Candidate],
+        states: Mapping[str, TenantState],
+    ) -> None:
+        """Choose those who were served, and charge gate and tenants for them."""
+        number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
+        if turnstile.again_at is not None:
+            self._shut[number] = turnstile.again_at
+        gate = turnstile.charged(self._keeper.limits(name), now=self._now)
+        if serving.rotation != gate.rotation:
+            gate = msgspec.structs.replace(gate, rotation=serving.rotation)
+        self._keeper.put(name, gate)
+        self._chosen += [(one.id, gate.breaker.generation) for one in serving.chosen]
+        self._accounts += [
+            (number, *account, maybe_from_micros(refilled_at))
+            for *account, refilled_at in accounts(fairness, serving.served, states, now=self._now)
+        ]
 
-    async def _candidates(self, name: str, allowance: Allowance, *, most: int) -> list[_Candidate]:
-        found: list[_Candidate] = []
-        for number, kind in enumerate(KINDS):
-            limit = min(allowance.of(kind), most)
-            if limit <= 0:
-                continue
-            for generation in self._request.generations:
-                rows = await self._link.fetch(
-                    _CANDIDATES, self._keeper.numbers[name], generation, number, self._now, limit
-                )
-                found += [_Candidate(*row) for row in rows]
-        found.sort()
-        return found
+    async def _may_start_alone(self, one: Candidate) -> bool:
+        turnstile = await self._turnstile(self._names[one.destination], total=1)
+        is_let = turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile))
+        return is_let and self._tokens(one) > 0
+
+    def _tokens(self, one: Candidate) -> int:
+        fairness = self._keeper.fairness(self._names[one.destination])
+        return self._states[one.destination, one.tenant].affordable(fairness, now=self._now)
+
+    async def lease(self) -> tuple[Leased, ...]:
+        """Lease what was chosen, and write down what it has cost.
+
+        What a person is just changing is left out, without waiting for it; there may be other work
+        in its place, so the worker is to ask again soon.
+        """
+        if not self._chosen:
+            await self._keeper.write()
+            return ()
+        rows = await self._link.fetch(
+            _LEASE,
+            self._request.worker,
+            self._now,
+            self._now + self._request.lease,
+            self._request.alone,
+            *columns(self._chosen, 2),
+            *columns(self._keeper.changed(), 2),
+            *columns(self._accounts, _ACCOUNT),
+        )
+        if len(rows) < len(self._chosen):
+            self._openings.append(self._now + _SOON)
+        return tuple(
+            Leased(
+                lease=Lease(number, token),
+                destination=self._names[destination],
+                event=_carrying(event_from(document), payload),
+                attempt=attempts,
+                kind=KINDS[kind],
+                claimed_at=self._now,
+                enqueued_at=enqueued_at,
+                snoozes=snoozes,
+                crashes=crashes,
+                last_crash_at=last_crash_at,
+                is_alone=self._request.alone,
+                breaker_generation=breaker_generation,
+            )
+            for (
+                _,
+                number,
+                token,
+                destination,
+                document,
+                attempts,
+                kind,
+                enqueued_at,
+                snoozes,
+                crashes,
+                last_crash_at,
+                breaker_generation,
+                payload,
+            ) in sorted(rows)
+        )
 
 
-def _passing(turnstile: Turnstile, found: list[_Candidate]) -> list[_Candidate]:
+def _was_held(one: Candidate, turnstile: Turnstile) -> bool:
     reopened_at = turnstile.gate.reopened_at
-    if reopened_at is None and all(KINDS[one.kind] is Kind.FIRST for one in found):
-        return found[: turnstile.lets_first(len(found))]
-    return [
-        one
-        for one in found
-        if turnstile.lets(
-            KINDS[one.kind], was_held=reopened_at is not None and one.due <= reopened_at
-        )
-    ]
-
-
-async def _lease(
-    link: Link,
-    chosen: dict[str, list[int]],
-    keeper: Gatekeeper,
-    request: ClaimRequest,
-    *,
-    now: datetime,
-) -> tuple[Leased, ...]:
-    ids: list[int] = []
-    generations: list[int] = []
-    for name, numbers in chosen.items():
-        ids += numbers
-        generations += [keeper.gate(name).breaker.generation] * len(numbers)
-    if not ids:
-        return ()
-    await see_worker(link, request.worker, now)
-    rows = await link.fetch(
-        _LEASE, request.worker, now + request.lease, request.alone, ids, generations
-    )
-    names = {number: name for name, number in keeper.numbers.items()}
-    return tuple(
-        Leased(
-            lease=Lease(number, token),
-            destination=names[destination],
-            event=_carrying(event_from(document), payload),
-            attempt=attempts,
-            kind=KINDS[kind],
-            claimed_at=now,
-            enqueued_at=enqueued_at,
-            snoozes=snoozes,
-            crashes=crashes,
-            last_crash_at=last_crash_at,
-            is_alone=request.alone,
-            breaker_generation=breaker_generation,
-        )
-        for (
-            _,
-            number,
-            token,
-            destination,
-            document,
-            attempts,
-            kind,
-            enqueued_at,
-            snoozes,
-            crashes,
-            last_crash_at,
-            breaker_generation,
-            payload,
-        ) in sorted(rows)
-    )
+    return reopened_at is not None and one.due <= micros(reopened_at)
 
 
 def _carrying(event: Event[msgspec.Raw], payload: str | None) -> Event[msgspec.Raw]:

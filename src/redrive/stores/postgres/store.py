@@ -17,6 +17,7 @@ from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import PeopleRole
 from redrive.stores.postgres.roles.queue import QueueRole
 from redrive.stores.postgres.roles.replays import ReplaysRole
+from redrive.stores.postgres.roles.tenants import TenantsRole
 from redrive.stores.postgres.schema import has_schema
 
 __all__ = ["PostgresStore", "is_there"]
@@ -24,7 +25,9 @@ __all__ = ["PostgresStore", "is_there"]
 _SECONDS = 10.0
 
 
-class PostgresStore(LogRole, QueueRole, GatesRole, PeopleRole, ReplaysRole, KeepingRole):
+class PostgresStore(
+    LogRole, QueueRole, GatesRole, TenantsRole, PeopleRole, ReplaysRole, KeepingRole
+):
     """A store in the database at `url`; `history` bounds what is kept of past tries.
 
     The observer hears when new work is no longer heard of at once, and when it is again.

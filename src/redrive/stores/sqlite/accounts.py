@@ -9,11 +9,11 @@ import apsw
 import msgspec
 
 from redrive.model.fairness import Fairness
-from redrive.model.gate import Bucket
-from redrive.policies.fairness import Served, affordable, spent
-from redrive.stores.codec import from_micros, json_text, maybe_micros, micros
+from redrive.policies.fairness import Served
+from redrive.stores.codec import json_text, micros
+from redrive.stores.ready import TenantState, accounts
 
-__all__ = ["NOBODY", "STATE", "TenantState", "keep_account", "read_states", "tenant_states"]
+__all__ = ["STATE", "keep_account", "read_states", "tenant_states"]
 
 STATE = """json_array(
     turns.tenant, past.tokens, past.refilled_at,
@@ -41,30 +41,6 @@ ON CONFLICT (destination, tenant) DO UPDATE SET
     tokens = excluded.tokens, refilled_at = excluded.refilled_at
 """
 
-
-class TenantState(msgspec.Struct, array_like=True, frozen=True):
-    """What is kept of one tenant."""
-
-    tenant: str
-    tokens: float | None
-    refilled_at: int | None
-    is_paused: int
-
-    @property
-    def bucket(self) -> Bucket:
-        if self.tokens is None or self.refilled_at is None:
-            return Bucket()
-        return Bucket(self.tokens, from_micros(self.refilled_at))
-
-    def affordable(self, fairness: Fairness, *, now: datetime) -> int:
-        """Return how many attempts it may have now."""
-        if self.is_paused:
-            return 0
-        return affordable(self.bucket, fairness.rate_of(self.tenant), now=now)
-
-
-NOBODY = TenantState("", None, None, 0)
-"""The events without a tenant, of which nothing is kept."""
 
 _states = msgspec.json.Decoder(list[TenantState])
 
@@ -94,14 +70,7 @@ def keep_account(
     now: datetime,
 ) -> None:
     """Write down what the tenants got, and take it from their buckets."""
-    rows = []
-    for one in served:
-        rate = fairness.rate_of(one.tenant)
-        bucket = spent(states[one.tenant].bucket, rate, one.count, now=now)
-        tokens = None if bucket.at is None else bucket.tokens
-        rows.append(
-            (one.tenant, one.round, one.count, one.in_a_row, tokens, maybe_micros(bucket.at))
-        )
+    rows = accounts(fairness, served, states, now=now)
     if rows:
         connection.execute(
             _KEEP, {"destination": destination, "now": micros(now), "served": json_text(rows)}

@@ -7,8 +7,9 @@ to win the interpreter's lock from the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -18,13 +19,15 @@ from redrive.policies.fairness import Line, Share, serve
 from redrive.policies.gate import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import from_micros, json_text, micros
-from redrive.stores.sqlite.accounts import TenantState, keep_account, tenant_states
+from redrive.stores.ready import KINDS, Candidate, TenantState
+from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.gating import Gatekeeper
-from redrive.stores.sqlite.ready import KINDS, Candidate
-from redrive.stores.sqlite.turns import Turns
+from redrive.stores.sqlite.ready import SqliteReady
+from redrive.stores.turns import Turns
 
 __all__ = ["claim", "see_worker"]
 
+T = TypeVar("T")
 _MOST_PROMOTED = 2_000
 
 _EARLIEST_WAITING = """
@@ -178,15 +181,14 @@ class _Turn:
             if total <= 0:
                 continue
             turns = Turns(
-                self._connection,
-                self._keeper.numbers[name],
+                SqliteReady(self._connection, self._keeper.numbers[name], now=self._now),
                 self._keeper.fairness(name),
                 generations=self._request.generations,
                 turnstile=self._turnstile(name, total=total),
                 is_flooded=self._is_flooded,
                 now=self._now,
             )
-            serving = turns.serve()
+            serving = _at_once(turns.serve())
             if turns.again_at is not None:
                 self._opening.append(turns.again_at)
             chosen[name] = self._charge(name, turns.turnstile, serving, turns.states())
@@ -249,6 +251,16 @@ class _Turn:
 
     def _states(self, one: Candidate) -> dict[str, TenantState]:
         return tenant_states(self._connection, one.destination, [one.tenant])
+
+
+def _at_once(turns: Coroutine[Any, Any, T]) -> T:
+    """Return what comes of turns that never wait."""
+    try:
+        turns.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("nothing in SQLite waits")
 
 
 def _was_held(one: Candidate, turnstile: Turnstile) -> bool:

@@ -25,8 +25,8 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
+from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.ready import KINDS
 
 __all__ = [
     "STATUSES",

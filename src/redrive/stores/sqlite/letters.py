@@ -15,11 +15,11 @@ from redrive.model.destination import Destination
 from redrive.model.letter import Letter
 from redrive.store import LetterPage, Query, Restored
 from redrive.stores.codec import event_from, json_text, maybe_micros, micros
+from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find, find_deliveries
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
-from redrive.stores.sqlite.ready import KINDS
 from redrive.stores.sqlite.settling import pass_by
 from redrive.stores.sqlite.surveying import check_fit
 

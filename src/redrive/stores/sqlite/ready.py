@@ -13,13 +13,12 @@ from typing import Any
 import apsw
 import msgspec
 
-from redrive.model.delivery import Kind
 from redrive.stores.codec import json_text, micros
-from redrive.stores.sqlite.accounts import STATE, TenantState, read_states, tenant_states
+from redrive.stores.ready import Candidate, Sort, TenantState
+from redrive.stores.sqlite.accounts import STATE, read_states, tenant_states
 
-__all__ = ["KINDS", "Candidate", "Ready", "Sort"]
+__all__ = ["SqliteReady"]
 
-KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
 _FEW = 3
 _OTHERS = 2
 
@@ -103,59 +102,38 @@ SELECT '[' || group_concat(({_LINE.format(ready=_READY, tenant="value ->> 2")}))
 FROM json_each(:lines)
 """
 
-
-class Candidate(msgspec.Struct, array_like=True, frozen=True, order=True):
-    """A delivery that may be claimed; they sort by priority, then in publish order."""
-
-    precedence: int
-    id: int
-    kind: int
-    due: int
-    destination: int
-    tenant: str = ""
-
-
-Sort = tuple[str, int]
-"""A generation and the number of a kind: within it, the index is sorted by tenant."""
-
 _survey = msgspec.json.Decoder(list[int])
 _line = msgspec.json.Decoder(list[Candidate])
 _lines = msgspec.json.Decoder(list[list[Candidate]])
 
 
-class Ready:
-    """What one destination has ready at an instant."""
+class SqliteReady:
+    """`Ready`; nothing here ever waits."""
 
     def __init__(self, connection: apsw.Connection, destination: int, *, now: datetime) -> None:
         self._connection = connection
         self._destination = destination
         self._moment = micros(now)
 
-    def promote(self, *, start: str, most: int, turn: int) -> None:
-        """Make ready what the next tenants need for a turn, of what is due and waits to be."""
+    async def promote(self, *, start: str, most: int, turn: int) -> None:
         for first in (start, ""):
             self._ask(_PROMOTE, start=first, most=most, turn=turn, now=self._moment)
 
-    def survey(self, sorts: Sequence[Sort], *, tenant: str) -> tuple[list[Sort], bool]:
-        """Return the sorts there is work of, and whether some is of other tenants than this."""
+    async def survey(self, sorts: Sequence[Sort], *, tenant: str) -> tuple[list[Sort], bool]:
         found = _survey.decode(self._ask(_SURVEY, sorts=json_text(sorts), tenant=tenant))
         kept = [sort for sort, whose in zip(sorts, found, strict=True) if whose]
         return kept, _OTHERS in found
 
-    def state_of(self, tenant: str) -> TenantState:
-        """Return what is kept of one tenant."""
+    async def state_of(self, tenant: str) -> TenantState:
         return tenant_states(self._connection, self._destination, [tenant])[tenant]
 
-    def tenants(self, sorts: Sequence[Sort], *, start: str, most: int) -> list[TenantState]:
-        """Return the next tenants with work, in the order of their names, from `start` on."""
+    async def tenants(self, sorts: Sequence[Sort], *, start: str, most: int) -> list[TenantState]:
         found = self._ask(_TENANTS, sorts=json_text(sorts), start=start, most=most)
         return sorted(read_states(found), key=lambda one: one.tenant)
 
-    def lines(self, asked: Sequence[tuple[str, Sort]], *, limit: int) -> list[list[Candidate]]:
-        """Return the first deliveries of each tenant and sort."""
+    async def lines(self, asked: Sequence[tuple[str, Sort, int]]) -> list[list[Candidate]]:
         if len(asked) > _FEW:
-            lines = json_text([(*sort, tenant) for tenant, sort in asked])
-            return _lines.decode(self._ask(_LINES, lines=lines, now=self._moment, limit=limit))
+            return self._many_lines(asked)
         return [
             _line.decode(
                 self._ask(
@@ -167,8 +145,19 @@ class Ready:
                     limit=limit,
                 )
             )
-            for tenant, (generation, kind) in asked
+            for tenant, (generation, kind), limit in asked
         ]
+
+    def _many_lines(self, asked: Sequence[tuple[str, Sort, int]]) -> list[list[Candidate]]:
+        """Read many lines with one statement for each limit: SQLite has no limit for each row."""
+        found: list[list[Candidate]] = [[]] * len(asked)
+        for limit in {limit for *_, limit in asked}:
+            places = [place for place, one in enumerate(asked) if one[2] == limit]
+            lines = json_text([(*asked[place][1], asked[place][0]) for place in places])
+            rows = self._ask(_LINES, lines=lines, now=self._moment, limit=limit)
+            for place, line in zip(places, _lines.decode(rows), strict=True):
+                found[place] = line
+        return found
 
     def _ask(self, statement: str, **values: str | int) -> Any:  # noqa: ANN401 - what was selected
         values["destination"] = self._destination

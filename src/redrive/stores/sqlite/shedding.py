@@ -12,11 +12,11 @@ from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
 from redrive.stores.codec import json_text, micros
+from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.intervention import fail_pending
-from redrive.stores.sqlite.ready import KINDS
 
 __all__ = ["has_to_shed", "shed"]
 

@@ -136,6 +136,9 @@ CREATE INDEX deliveries_suspects ON redrive.deliveries (destination, generation,
     WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2;
 CREATE INDEX deliveries_waiting ON redrive.deliveries (due)
     WHERE status = 0 AND NOT is_ready;
+CREATE INDEX deliveries_waiting_tenants ON redrive.deliveries
+    (destination, (coalesce(tenant, '')) COLLATE "C", due)
+    WHERE status = 0 AND NOT is_ready;
 CREATE INDEX deliveries_deadlines ON redrive.deliveries (deadline)
     WHERE status = 0 AND deadline IS NOT NULL;
 CREATE INDEX deliveries_leases ON redrive.deliveries (lease_until)
@@ -228,6 +231,30 @@ CREATE TRIGGER deliveries_gone AFTER DELETE ON redrive.deliveries
 CREATE TABLE redrive.schedules (
     destination integer PRIMARY KEY REFERENCES redrive.destinations (id),
     since       timestamptz NOT NULL
+);
+
+-- What is remembered of each tenant at a destination; '' are the events without one. Nothing is
+-- written for destinations that have no tenants.
+CREATE TABLE redrive.tenants (
+    destination integer NOT NULL,
+    tenant      text COLLATE "C" NOT NULL,
+    served_at   timestamptz NOT NULL,
+    round       bigint NOT NULL,
+    processed   bigint NOT NULL,
+    consecutive integer NOT NULL,
+    tokens      double precision,
+    refilled_at timestamptz,
+    PRIMARY KEY (destination, tenant)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.1);
+
+-- Tenants that a person stopped; destination 0 means all of them.
+CREATE TABLE redrive.tenant_pauses (
+    tenant      text COLLATE "C" NOT NULL,
+    destination integer NOT NULL,
+    by          text NOT NULL,
+    why         text NOT NULL,
+    at          timestamptz NOT NULL,
+    PRIMARY KEY (tenant, destination)
 );
 
 -- Lanes whose head is gone, but to which somebody was just publishing.

@@ -6,11 +6,9 @@ The policy deals out the turns; here is decided how much it has to know for that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
 
-import apsw
 import msgspec
 
 from redrive.model.delivery import Kind
@@ -19,15 +17,25 @@ from redrive.model.gate import Rotation
 from redrive.policies.fairness import PLENTY, Line, Share, begin, next_token, serve, spent
 from redrive.policies.gate import Turnstile
 from redrive.stores.codec import micros
-from redrive.stores.sqlite.accounts import NOBODY, TenantState
-from redrive.stores.sqlite.ready import KINDS, Candidate, Ready, Sort
+from redrive.stores.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantState
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "all_sorts", "open_sorts"]
 
 _FIRST = KINDS.index(Kind.FIRST)
 _MOST_PASSED_OVER = 1_000
 _MOST_READ = 500
 _SOON = timedelta(milliseconds=100)
+
+
+def all_sorts(generations: Sequence[str]) -> list[Sort]:
+    """Return all sorts of work that there may be of some generations."""
+    return [(one, kind) for kind in range(len(KINDS)) for one in generations]
+
+
+def open_sorts(sorts: Iterable[Sort], turnstile: Turnstile) -> list[Sort]:
+    """Return those of the sorts that there are tokens for."""
+    is_open = [not turnstile.is_shut_for(kind) for kind in KINDS]
+    return [sort for sort in sorts if is_open[sort[1]]]
 
 
 class _Queue:
@@ -76,8 +84,7 @@ class Turns:
 
     def __init__(
         self,
-        connection: apsw.Connection,
-        destination: int,
+        ready: Ready,
         fairness: Fairness,
         *,
         generations: Sequence[str],
@@ -85,43 +92,43 @@ class Turns:
         is_flooded: bool,
         now: datetime,
     ) -> None:
-        self._ready = Ready(connection, destination, now=now)
+        self._ready = ready
         self._fairness = fairness
         self._is_flooded = is_flooded
         self._now = now
         self.turnstile = turnstile
         self._room = self.turnstile.left
         self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
-        self._filled = [(one, kind) for kind in range(len(KINDS)) for one in generations]
-        self._sorts = self._open_sorts()
+        self._filled = all_sorts(generations)
+        self._sorts = open_sorts(self._filled, turnstile)
         self._rotation = self.turnstile.gate.rotation
         self._roster = _Roster(self._rotation)
         self._queues: dict[str, _Queue] = {}
         self._read = 0
         self.again_at: datetime | None = None
 
-    def serve(self) -> Share[Candidate]:
+    async def serve(self) -> Share[Candidate]:
         """Deal out what the gate lets through, and leave the turnstile as that has left it."""
         goal = min(self._room, sum(self._most.values()))
         page = -(-goal // self._fairness.turn) + 1
-        if goal <= 0 or not self._begin(page):
+        if goal <= 0 or not await self._begin(page):
             return Share(chosen=(), served=(), rotation=self._rotation)
         while True:
-            self._read_unread(goal)
+            await self._read_unread(goal)
             serving = self._deal()
             missing = goal - len(serving.chosen)
             if serving.longing and self._read < _MOST_READ + 4 * goal:
-                self._extend(serving.longing, missing)
+                await self._extend(serving.longing, missing)
             elif missing > 0 and not self._roster.is_complete and self._sorts:
                 if len(self._queues) - len(serving.served) >= _MOST_PASSED_OVER:
                     return self._break_off(serving)
                 page *= 2
-                self._look_on(page)
+                await self._look_on(page)
             else:
                 self._note_openings(serving)
                 return serving
 
-    def _begin(self, page: int) -> bool:
+    async def _begin(self, page: int) -> bool:
         """Get to know the first tenants, and tell whether there is any work.
 
         Whether there is but the one who was served last is quickly found out.
@@ -129,35 +136,35 @@ class Turns:
         tenant = self._rotation.tenant or ""
         if self._is_flooded:
             start, _ = begin(self._rotation)
-            self._ready.promote(start=start, most=page, turn=self._fairness.turn)
-        self._filled, has_others = self._ready.survey(self._sorts, tenant=tenant)
+            await self._ready.promote(start=start, most=page, turn=self._fairness.turn)
+        self._filled, has_others = await self._ready.survey(self._sorts, tenant=tenant)
         self._sorts = self._filled
         if has_others:
-            self._look_on(page)
+            await self._look_on(page)
         else:
             self._roster.is_complete = True
-            self._admit(self._state_of(tenant))
+            self._admit(await self._state_of(tenant))
         return bool(self._filled)
 
-    def _state_of(self, tenant: str) -> TenantState:
+    async def _state_of(self, tenant: str) -> TenantState:
         if not tenant and self._fairness.rate_of("") is None:
             return NOBODY
-        return self._ready.state_of(tenant)
+        return await self._ready.state_of(tenant)
 
     def _admit(self, state: TenantState) -> None:
         tokens = state.affordable(self._fairness, now=self._now)
         turn = self._fairness.turn_of(state.tenant)
         self._queues[state.tenant] = _Queue(state, turn=turn, tokens=tokens)
 
-    def _look_on(self, page: int) -> None:
+    async def _look_on(self, page: int) -> None:
         """Get to know the tenants whose turn comes next."""
-        for state in self._roster.more(page, self._list):
+        for state in await self._roster.more(page, self._list):
             self._admit(state)
 
-    def _list(self, start: str, most: int) -> list[TenantState]:
-        return self._ready.tenants(self._sorts, start=start, most=most)
+    async def _list(self, start: str, most: int) -> list[TenantState]:
+        return await self._ready.tenants(self._sorts, start=start, most=most)
 
-    def _read_unread(self, goal: int) -> None:
+    async def _read_unread(self, goal: int) -> None:
         """Read for each new tenant as much as it could get if all the others had enough."""
         able = [one for one in self._queues.values() if one.tokens > 0]
         rounds = 1
@@ -166,28 +173,25 @@ class Turns:
         unread = [one for one in able if not one.limit]
         for queue in unread:
             queue.aim(min(self._room, rounds * queue.turn))
-        self._read_work(unread)
+        await self._read_work(unread)
 
-    def _extend(self, tenants: Sequence[str], missing: int) -> None:
+    async def _extend(self, tenants: Sequence[str], missing: int) -> None:
         """Read more of those who could have had more."""
         longing = [self._queues[tenant] for tenant in tenants]
         rounds = -(-missing // sum(one.turn for one in longing))
         for queue in longing:
             queue.aim(max(2 * queue.limit, queue.limit + rounds * queue.turn))
-        self._read_work(longing)
+        await self._read_work(longing)
 
-    def _read_work(self, queues: Iterable[_Queue]) -> None:
+    async def _read_work(self, queues: Iterable[_Queue]) -> None:
         """Read the first deliveries of each of the tenants, up to its limit."""
         wanted = [(queue, sort) for queue in queues for sort in queue.cut or self._sorts]
-        wanted.sort(key=lambda one: one[0].limit)
-        for limit, group in groupby(wanted, key=lambda one: one[0].limit):
-            asked = list(group)
-            lines = [(queue.state.tenant, sort) for queue, sort in asked]
-            found = self._ready.lines(lines, limit=limit)
-            for (queue, sort), rows in zip(asked, found, strict=True):
-                self._read += len(rows)
-                is_all = len(rows) < limit or limit >= self._most_of(queue, sort)
-                queue.learn(sort, rows, is_all=is_all)
+        lines = [(queue.state.tenant, sort, queue.limit) for queue, sort in wanted]
+        found = await self._ready.lines(lines)
+        for (queue, sort), rows in zip(wanted, found, strict=True):
+            self._read += len(rows)
+            is_all = len(rows) < queue.limit or queue.limit >= self._most_of(queue, sort)
+            queue.learn(sort, rows, is_all=is_all)
 
     def _most_of(self, queue: _Queue, sort: Sort) -> int:
         """Return how many may matter: one more than may pass, to see that some are turned away.
@@ -220,7 +224,7 @@ class Turns:
                 ),
                 is_everybody=self._roster.is_complete,
             )
-        self._sorts = self._open_sorts()
+        self._sorts = open_sorts(self._filled, turnstile)
         return serving
 
     def _is_plain(self, lines: Sequence[Line[Candidate]], held_until: int) -> bool:
@@ -228,11 +232,6 @@ class Turns:
         return self.turnstile.fresh >= self._room and all(
             one.kind == _FIRST and one.due > held_until for line in lines for one in line.work
         )
-
-    def _open_sorts(self) -> list[Sort]:
-        """Return what there is work of, and tokens for."""
-        is_open = [not self.turnstile.is_shut_for(kind) for kind in KINDS]
-        return [sort for sort in self._filled if is_open[sort[1]]]
 
     def _break_off(self, serving: Share[Candidate]) -> Share[Candidate]:
         """Go on with the next claim: there are too many tenants who may not have anything now."""
@@ -269,12 +268,14 @@ class _Roster:
         self._is_first_the_front = self._is_included and not self._begin
         self.is_complete = False
 
-    def more(self, count: int, ask: Callable[[str, int], list[TenantState]]) -> list[TenantState]:
+    async def more(
+        self, count: int, ask: Callable[[str, int], Awaitable[list[TenantState]]]
+    ) -> list[TenantState]:
         """Return the next tenants; with fewer than asked for these were the last."""
         found: list[TenantState] = []
         while len(found) < count and not self.is_complete:
             asked = count - len(found) + self._skips_start
-            page = ask(self._start, asked)
+            page = await ask(self._start, asked)
             is_end = len(page) < asked
             if self._skips_start and page and page[0].tenant == self._start:
                 del page[0]

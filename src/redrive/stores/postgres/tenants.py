@@ -1,0 +1,179 @@
+"""The tenants of destinations in SQL: their figures, and their pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from redrive.errors import not_found
+from redrive.model.audit import Actor
+from redrive.model.fairness import Fairness
+from redrive.model.gate import Bucket, Hold, Pause, Rotation
+from redrive.policies.fairness import affordable, next_token, rounds_waited, urgency
+from redrive.store import TenantFigures
+from redrive.stores.postgres.auditing import record
+from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.gating import Gatekeeper
+
+__all__ = ["pause_tenant", "resume_tenant", "tenants"]
+
+_EVERYWHERE = 0
+# Counted first and cut to the limit: what is looked up for each is then looked up for few.
+_TENANTS = """
+WITH busy AS (
+    SELECT destination, coalesce(tenant, '') COLLATE "C" AS tenant,
+           count(*) FILTER (WHERE status = 0) AS pending,
+           count(*) FILTER (WHERE status = 1) AS in_flight
+    FROM redrive.deliveries WHERE status IN (0, 1) GROUP BY 1, 2
+), known AS (
+    SELECT destination, tenant, pending, in_flight FROM busy
+    UNION ALL SELECT destination, tenant, 0, 0 FROM redrive.tenants
+    UNION ALL SELECT destination, tenant, 0, 0 FROM redrive.tenant_pauses WHERE destination <> 0
+    UNION ALL SELECT 0, tenant, 0, 0 FROM redrive.tenant_pauses AS everywhere
+        WHERE destination = 0
+          AND NOT EXISTS (SELECT 1 FROM busy WHERE busy.tenant = everywhere.tenant)
+          AND NOT EXISTS (SELECT 1 FROM redrive.tenants t WHERE t.tenant = everywhere.tenant)
+          AND NOT EXISTS (
+              SELECT 1 FROM redrive.tenant_pauses p
+              WHERE p.tenant = everywhere.tenant AND p.destination <> 0
+          )
+), counted AS (
+    SELECT k.destination, k.tenant, sum(k.pending)::integer AS pending,
+           sum(k.in_flight)::integer AS in_flight
+    FROM known k
+    WHERE ($1::integer IS NULL OR k.destination = $1)
+      AND ($2::text IS NULL OR k.tenant = $2)
+    GROUP BY 1, 2
+)
+SELECT c.destination, c.tenant, c.pending, c.in_flight, past.served_at, past.round,
+       past.processed, past.consecutive, past.tokens, past.refilled_at,
+       own.by, own.why, own.at, wide.by, wide.why, wide.at
+FROM counted c
+LEFT JOIN redrive.destinations d ON d.id = c.destination
+LEFT JOIN redrive.tenants past ON past.destination = c.destination AND past.tenant = c.tenant
+LEFT JOIN redrive.tenant_pauses own
+    ON own.tenant = c.tenant AND own.destination = c.destination AND c.destination <> 0
+LEFT JOIN redrive.tenant_pauses wide ON wide.tenant = c.tenant AND wide.destination = 0
+ORDER BY c.pending DESC, coalesce(d.name, '') COLLATE "C", c.tenant LIMIT $3
+"""
+_PAUSE = """
+INSERT INTO redrive.tenant_pauses VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
+RETURNING tenant
+"""
+_RESUME = """
+DELETE FROM redrive.tenant_pauses WHERE tenant = $1 AND destination = $2 RETURNING tenant
+"""
+
+
+async def tenants(
+    link: Link,
+    *,
+    destination: str | None,
+    tenant: str | None,
+    limit: int,
+    now: datetime,
+) -> Sequence[TenantFigures]:
+    """Carry out `Tenants.tenants`."""
+    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    names = {number: name for name, number in keeper.numbers.items()}
+    number = None if destination is None else _extent(keeper, destination)
+    found = await link.fetch(_TENANTS, number, tenant, limit)
+    return [_figures(row, names.get(row[0]), keeper, now=now) for row in found]
+
+
+async def pause_tenant(
+    link: Link,
+    tenant: str,
+    *,
+    destination: str | None,
+    actor: Actor,
+    now: datetime,
+) -> bool:
+    """Carry out `Tenants.pause_tenant`."""
+    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    number = _extent(keeper, destination)
+    if not await link.fetch(_PAUSE, tenant, number, actor.by, actor.why, now):
+        return False
+    await _record(link, "pause_tenant", tenant, destination, actor, now=now)
+    return True
+
+
+async def resume_tenant(
+    link: Link,
+    tenant: str,
+    *,
+    destination: str | None,
+    actor: Actor,
+    now: datetime,
+) -> bool:
+    """Carry out `Tenants.resume_tenant`."""
+    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    number = _extent(keeper, destination)
+    if not await link.fetch(_RESUME, tenant, number):
+        return False
+    await _record(link, "resume_tenant", tenant, destination, actor, now=now)
+    return True
+
+
+def _figures(
+    row: Sequence[Any], destination: str | None, keeper: Gatekeeper, *, now: datetime
+) -> TenantFigures:
+    _, tenant, pending, in_flight, served_at, last_round, processed, consecutive = row[:8]
+    fairness = Fairness() if destination is None else keeper.fairness(destination)
+    rotation = Rotation() if destination is None else keeper.gate(destination).rotation
+    waited = rounds_waited(rotation, last_round, pending=pending)
+    own, wide = _pause(row[10:13]), _pause(row[13:16])
+    hold, until = (Hold.PAUSED, None) if own or wide else _rate_hold(row, fairness, now=now)
+    return TenantFigures(
+        tenant=tenant or None,
+        destination=destination,
+        pending=pending,
+        in_flight=in_flight,
+        processed=processed or 0,
+        consecutive=consecutive or 0,
+        last_served_at=served_at,
+        rounds_waited=waited,
+        urgency=urgency(waited),
+        turn=0 if destination is None else fairness.turn_of(tenant),
+        hold=hold,
+        until=until,
+        pause=own or wide,
+        is_paused_everywhere=wide is not None,
+    )
+
+
+def _rate_hold(
+    row: Sequence[Any], fairness: Fairness, *, now: datetime
+) -> tuple[Hold | None, datetime | None]:
+    rate = fairness.rate_of(row[1])
+    bucket = Bucket() if row[9] is None else Bucket(row[8], row[9])
+    if rate is None or affordable(bucket, rate, now=now) > 0:
+        return None, None
+    return Hold.RATE, next_token(bucket, rate, now=now)
+
+
+def _pause(columns: Sequence[Any]) -> Pause | None:
+    by, why, at = columns
+    return None if at is None else Pause(by=by, why=why, at=at)
+
+
+def _extent(keeper: Gatekeeper, destination: str | None) -> int:
+    if destination is None:
+        return _EVERYWHERE
+    if destination not in keeper.numbers:
+        raise not_found(destination, sorted(keeper.numbers), what="destination")
+    return keeper.numbers[destination]
+
+
+async def _record(
+    link: Link,
+    action: str,
+    tenant: str,
+    destination: str | None,
+    actor: Actor,
+    *,
+    now: datetime,
+) -> None:
+    detail = tenant if destination is None else f"{tenant} at {destination}"
+    await record(link, action, (), actor, now=now, count=1, detail=detail)
