@@ -22,6 +22,7 @@ from redrive.stores.codec import (
     micros,
 )
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.lanes import relane
 
 __all__ = [
     "Remains",
@@ -94,6 +95,9 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _remains = msgspec.json.Decoder(Remains)
+
+
+_ALL_DESTINATIONS = "SELECT id, name, document FROM redrive_destinations"
 
 
 def append(
@@ -333,7 +337,14 @@ def register(connection: apsw.Connection, destinations: Sequence[Destination]) -
     """Carry out `Registry.register`."""
     known = {one.name: one for one in read_routes(connection).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
+    earlier = {
+        name: (number, _destinations.decode(document).order)
+        for number, name, document in rows(connection, _ALL_DESTINATIONS)
+    }
     for one in changed:
+        number, order = earlier.get(one.name, (0, one.order))
+        if order is not one.order:
+            relane(connection, number, before=order, after=one.order)
         connection.execute(
             "INSERT INTO redrive_destinations (name, document) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL",
