@@ -136,8 +136,9 @@ class Database:
         connection = await self._connected()
         tables = [f"{name}.{table}" for (table,) in await connection.fetch(_TABLES, name)]
         # In one statement, so that it is no matter which table refers to which.
-        deletes = (f"d{n} AS (DELETE FROM {table})" for n, table in enumerate(tables))
-        empty = [f"WITH {', '.join(deletes)} SELECT;"]
+        deletes = [f"d{n} AS (DELETE FROM {table})" for n, table in enumerate(tables)]
+        # Twice, because triggers write down what is deleted.
+        empty = [f"WITH {', '.join(deletes)} SELECT;"] * 2
         for table in tables:
             rows = await connection.fetchval(f"SELECT json_agg(t)::text FROM {table} t")
             if rows is not None:

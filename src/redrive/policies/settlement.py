@@ -67,7 +67,8 @@ def _retry(
     wait = retry.delay(leased.attempt, rng)
     if outcome.retry_after is not None:
         wait = max(wait, bounded_retry_after(outcome.retry_after))
-    when = _after(now, wait)
+    # The worker's `now` may be a moment ahead of the store's: what is not to wait must not.
+    when = _after(now, wait) if wait else leased.claimed_at
     if _is_late(when, leased):
         return Failed(reason=FailureReason.EXPIRED, fault=outcome.fault)
     return RetryAt(when=when, fault=outcome.fault)

@@ -75,6 +75,23 @@ def status_after(settlement: Settlement) -> Status:
             return Status.PENDING
 
 
+def test_a_retry_without_a_wait_is_due_by_whatever_clock_the_store_has() -> None:
+    at_once = Terms(retry=Retry(max_attempts=3, base="0s"))
+    delivery = leased(attempt=1)
+    ahead = NOON + timedelta(milliseconds=5)
+
+    settlement = settle(
+        faulted(Nature.TRANSIENT),
+        delivery,
+        at_once,
+        now=ahead,
+        rng=random.Random(1),  # noqa: S311 - jitter
+    )
+
+    assert isinstance(settlement, RetryAt)
+    assert settlement.when == delivery.claimed_at
+
+
 def in_seconds(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 

@@ -210,6 +210,7 @@ class Row:
         self, generation: str | None, *, now: datetime, sender: Record | None = None
     ) -> None:
         self.status = Status.PENDING
+        self.was_passed_by = False
         self.sender = sender
         self.auto_replays += sender is not None and sender.replay.is_automatic
         self.kind = Kind.REPLAY

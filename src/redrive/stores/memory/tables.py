@@ -109,13 +109,16 @@ class Tables:
                 row.was_passed_by = True
 
     def _heads(self) -> Heads:
-        """Return the earliest delivery of each lane that is not out of the way yet."""
+        """Return who goes first in each lane: what is in flight, else the earliest of it."""
         heads: Heads = {}
+        flying: Heads = {}
         for row in self._rows.values():
             lane = self._lane(row)
             if lane is not None and row.blocks_its_lane:
                 heads.setdefault(lane, row.id)
-        return heads
+                if row.status is Status.IN_FLIGHT:
+                    flying[lane] = row.id
+        return heads | flying
 
     def _behind(self, row: Row, heads: Heads) -> DeliveryId | None:
         lane = self._lane(row)

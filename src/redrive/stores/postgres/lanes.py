@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from redrive.model.delivery import Status
+from redrive.model.destination import Order
+from redrive.stores.postgres.codec import STATUSES
 from redrive.stores.postgres.connection import Link
 
-__all__ = ["Lane", "free_lanes", "free_late_lanes", "hold", "lanes_of", "pass_by"]
+__all__ = [
+    "Lane",
+    "free_lanes",
+    "free_late_lanes",
+    "hold",
+    "lanes_of",
+    "line_up",
+    "pass_by",
+    "relane",
+]
 
 Lane = tuple[int, str]
 """A destination's number, and the key."""
@@ -16,7 +28,7 @@ SELECT DISTINCT destination, lane FROM redrive.deliveries
 WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL
 """
 _LEAVE_LANES = """
-UPDATE redrive.deliveries SET lane = NULL
+UPDATE redrive.deliveries SET lane = NULL, is_behind = false
 WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL AND destination IN (
     SELECT id FROM redrive.destinations WHERE document::json ->> 'order' = 'skip'
 )
@@ -25,16 +37,39 @@ _HOLD = """
 SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
 FOR NO KEY UPDATE SKIP LOCKED
 """
+# What is in flight goes first, else the earliest; whoever else was about to go waits behind it.
 _FREE = """
-UPDATE redrive.deliveries SET is_behind = false WHERE is_behind AND id IN (
-    SELECT (
+WITH busy AS MATERIALIZED (
+    SELECT destination, lane FROM redrive.deliveries WHERE status = 1 AND lane IS NOT NULL
+), heads AS MATERIALIZED (
+    SELECT given.destination, given.lane, (
         SELECT next.id FROM redrive.deliveries AS next
         WHERE next.destination = given.destination AND next.lane = given.lane
           AND next.status <> 2 AND next.resolution IS NULL
         ORDER BY next.id LIMIT 1
-    )
+    ) AS head, (given.destination, given.lane) IN (SELECT destination, lane FROM busy) AS is_busy
     FROM unnest($1::integer[], $2::text[]) AS given (destination, lane)
+), stopped AS (
+    UPDATE redrive.deliveries d SET is_behind = true FROM heads
+    WHERE d.destination = heads.destination AND d.lane = heads.lane AND d.status = 0
+      AND NOT d.is_behind AND (d.id <> heads.head OR heads.is_busy)
 )
+UPDATE redrive.deliveries d SET is_behind = false FROM heads
+WHERE d.id = heads.head AND d.is_behind AND NOT heads.is_busy
+"""
+_OUT_OF_LANES = """
+UPDATE redrive.deliveries SET lane = NULL, is_behind = false
+WHERE destination = $1 AND lane IS NOT NULL AND ($2::smallint IS NULL OR status = $2)
+"""
+_INTO_LANES = """
+UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0
+FROM redrive.events e
+WHERE e.position = d.position AND e.key IS NOT NULL AND d.destination = $1 AND d.lane IS NULL
+  AND d.status <> 2 AND d.resolution IS NULL AND (d.status < 3 OR $2)
+"""
+_ALL_LANES = """
+SELECT DISTINCT destination, lane FROM redrive.deliveries
+WHERE destination = $1 AND lane IS NOT NULL AND status <> 2 AND resolution IS NULL
 """
 _PUT_OFF = """
 INSERT INTO redrive.late_lanes (destination, lane)
@@ -91,6 +126,29 @@ async def pass_by(link: Link, ids: Sequence[int]) -> None:
     if lanes:
         await link.fetch(_LEAVE_LANES, list(ids))
         await free_lanes(link, lanes)
+
+
+async def line_up(link: Link, ids: Sequence[int]) -> bool:
+    """Find out who goes next in the lanes of deliveries that are pending again; tell if any."""
+    lanes = await lanes_of(link, ids)
+    await free_lanes(link, lanes)
+    return bool(lanes)
+
+
+async def relane(link: Link, destination: int, *, before: Order, after: Order) -> None:
+    """Put what waits for a destination into lanes, or out of them, when its order has changed.
+
+    Dead letters that were passed by stay out of the way.
+    """
+    if after is Order.NONE:
+        await link.fetch(_OUT_OF_LANES, destination, None)
+        return
+    if after is Order.SKIP:
+        await link.fetch(_OUT_OF_LANES, destination, STATUSES.index(Status.FAILED))
+    stops = after is not Order.SKIP and before is not Order.SKIP
+    await link.fetch(_INTO_LANES, destination, stops)
+    lanes = await link.fetch(_ALL_LANES, destination)
+    await free_lanes(link, [(row[0], row[1]) for row in lanes])
 
 
 def _columns(lanes: Sequence[Lane]) -> tuple[list[int], list[str]]:

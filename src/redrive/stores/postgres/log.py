@@ -16,6 +16,7 @@ from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, Routes
 from redrive.stores.codec import event_from, json_text
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.lanes import relane
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
 from redrive.stores.sifting import Remains, sift
 
@@ -225,7 +226,17 @@ async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
     await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
     known = {one.name: one for one in (await read_routes(link)).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
+    earlier = {
+        name: (number, _destinations.decode(document).order)
+        for number, name, document in await link.fetch(
+            "SELECT id, name, document FROM redrive.destinations WHERE name = ANY ($1::text[])",
+            [one.name for one in changed],
+        )
+    }
     for one in changed:
+        number, order = earlier.get(one.name, (0, one.order))
+        if order is not one.order:
+            await relane(link, number, before=order, after=one.order)
         await link.fetch(
             """
             WITH kept AS (

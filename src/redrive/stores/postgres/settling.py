@@ -13,7 +13,7 @@ from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import columns, jsonb
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.lanes import Lane, free_lanes, pass_by
+from redrive.stores.postgres.lanes import Lane, free_lanes, line_up, pass_by
 from redrive.stores.postgres.log import grow
 
 __all__ = ["heartbeat", "overdue", "release", "rescue", "retire", "see_worker", "settle"]
@@ -145,39 +145,49 @@ async def settle(
     return refused, frees
 
 
+class _Sorted:
+    """A batch by what is to be done, as rows for the statement that does it."""
+
+    def __init__(self, batch: Sequence[Settled]) -> None:
+        self.delivered: list[Lease] = []
+        self.retried: list[tuple[object, ...]] = []
+        self.snoozed: list[tuple[object, ...]] = []
+        self.failed: list[tuple[object, ...]] = []
+        for one in batch:
+            attempt = one.attempt and jsonb(one.attempt)
+            place = (one.lease.delivery_id, one.lease.token, attempt)
+            match one.settlement:
+                case Delivered():
+                    self.delivered.append(one.lease)
+                case RetryAt(when=when, fault=fault):
+                    self.retried.append((*place, when, jsonb(fault)))
+                case Snoozed(until=until):
+                    self.snoozed.append((*place, until))
+                case Failed(reason=reason, fault=fault):
+                    self.failed.append((*place, str(reason), jsonb(fault)))
+                case never:
+                    assert_never(never)
+
+
 async def _settle_once(
     link: Link, batch: Sequence[Settled], *, now: datetime, history: int
 ) -> tuple[set[Lease], bool]:
-    delivered: list[Lease] = []
-    retried: list[tuple[object, ...]] = []
-    snoozed: list[tuple[object, ...]] = []
-    failed: list[tuple[object, ...]] = []
-    for one in batch:
-        lease, attempt = one.lease, one.attempt and jsonb(one.attempt)
-        place = (lease.delivery_id, lease.token, attempt)
-        match one.settlement:
-            case Delivered():
-                delivered.append(lease)
-            case RetryAt(when=when, fault=fault):
-                retried.append((*place, when, jsonb(fault)))
-            case Snoozed(until=until):
-                snoozed.append((*place, until))
-            case Failed(reason=reason, fault=fault):
-                failed.append((*place, str(reason), jsonb(fault)))
-            case never:
-                assert_never(never)
+    todo = _Sorted(batch)
     rows: list[Sequence[Any]] = []
     lanes: list[Lane] = []
-    if retried:
-        rows += await link.fetch(_RETRY, now, history, *columns(retried, 5))
-    if snoozed:
-        rows += await link.fetch(_SNOOZE, now, history, *columns(snoozed, 4))
-    if failed:
-        dead = await link.fetch(_FAIL, now, history, *columns(failed, 5))
+    frees = bool(todo.failed)
+    if todo.retried:
+        rows += await link.fetch(_RETRY, now, history, *columns(todo.retried, 5))
+    if todo.snoozed:
+        rows += await link.fetch(_SNOOZE, now, history, *columns(todo.snoozed, 4))
+    if rows:
+        frees = await line_up(link, [row[0] for row in rows]) or frees
+    if todo.failed:
+        dead = await link.fetch(_FAIL, now, history, *columns(todo.failed, 5))
         rows += dead
         await pass_by(link, sorted(row[0] for row in dead))
-    if delivered:
-        done = await link.fetch(_DELIVER, now, *_columns(delivered))
+    if todo.delivered:
+        done = await link.fetch(_DELIVER, now, *_columns(todo.delivered))
         rows += done
         lanes = [(row[3], row[4]) for row in done if row[4] is not None]
         await free_lanes(link, lanes)
@@ -187,7 +197,7 @@ async def _settle_once(
         [one for one in batch if one.lease in settled],
         earlier={row[0] for row in rows if row[2]},
     )
-    return settled, bool(lanes or failed)
+    return settled, frees or bool(lanes)
 
 
 async def _keep_exchanges(
@@ -213,6 +223,7 @@ async def _keep_exchanges(
 async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.release`."""
     done = _leases(await link.fetch(_RELEASE, now, *_columns(leases)))
+    await line_up(link, sorted(one.delivery_id for one in done))
     return [one for one in leases if one not in done]
 
 
@@ -292,6 +303,7 @@ async def rescue(link: Link, batch: Sequence[Rescue], *, now: datetime) -> Seque
     done: set[Lease] = set()
     if requeued:
         done |= _leases(await link.fetch(_REQUEUE, now, *columns(requeued, 5)))
+        await line_up(link, sorted(one.delivery_id for one in done))
     if condemned:
         dead = _leases(await link.fetch(_CONDEMN, now, *columns(condemned, 4)))
         done |= dead

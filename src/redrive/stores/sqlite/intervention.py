@@ -16,9 +16,10 @@ from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find_deliveries
+from redrive.stores.sqlite.lanes import free_lanes, lanes_of, pass_by, rejoin
 from redrive.stores.sqlite.log import grow
 from redrive.stores.sqlite.removing import remove
-from redrive.stores.sqlite.settling import forget_exchanges, free_lanes, lanes_of, pass_by
+from redrive.stores.sqlite.settling import forget_exchanges
 
 __all__ = [
     "begin_cycles",
@@ -106,6 +107,7 @@ def begin_cycles(
     )
     changed = [delivery.id for delivery in dead]
     forget_exchanges(connection, changed)
+    rejoin(connection, changed)
     return changed
 
 

@@ -26,10 +26,10 @@ from redrive.stores.codec import (
 from redrive.stores.sifting import Remains
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.lanes import free_lanes, lanes_of
 from redrive.stores.sqlite.letters import letters_of
 from redrive.stores.sqlite.log import grow
 from redrive.stores.sqlite.removing import remove
-from redrive.stores.sqlite.settling import free_lanes, lanes_of
 
 __all__ = [
     "discard",

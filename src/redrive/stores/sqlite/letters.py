@@ -19,8 +19,8 @@ from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.inspection import find, find_deliveries
+from redrive.stores.sqlite.lanes import pass_by
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
-from redrive.stores.sqlite.settling import pass_by
 from redrive.stores.sqlite.surveying import check_fit
 
 __all__ = ["letters", "letters_of", "restore"]

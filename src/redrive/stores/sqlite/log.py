@@ -16,6 +16,7 @@ from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, Routes
 from redrive.stores.codec import event_from, json_text, maybe_micros, micros
 from redrive.stores.sifting import Remains, remains_from, sift
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.lanes import relane
 
 __all__ = [
     "add_events",
@@ -76,6 +77,9 @@ WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
       AND head.status <> 2 AND head.resolution IS NULL
 )
 """
+
+
+_ALL_DESTINATIONS = "SELECT id, name, document FROM redrive_destinations"
 
 
 def append(
@@ -276,7 +280,14 @@ def register(connection: apsw.Connection, destinations: Sequence[Destination]) -
     """Carry out `Registry.register`."""
     known = {one.name: one for one in read_routes(connection).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
+    earlier = {
+        name: (number, _destinations.decode(document).order)
+        for number, name, document in rows(connection, _ALL_DESTINATIONS)
+    }
     for one in changed:
+        number, order = earlier.get(one.name, (0, one.order))
+        if order is not one.order:
+            relane(connection, number, before=order, after=one.order)
         connection.execute(
             "INSERT INTO redrive_destinations (name, document) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL",

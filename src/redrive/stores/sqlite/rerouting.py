@@ -19,9 +19,9 @@ from redrive.stores.codec import event_from, json_text, maybe_micros, micros
 from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.lanes import free_lanes, lanes_of, pass_by
 from redrive.stores.sqlite.log import fall_in_behind, give, grow
 from redrive.stores.sqlite.removing import remove
-from redrive.stores.sqlite.settling import free_lanes, lanes_of, pass_by
 
 __all__ = ["backfill", "drop", "move", "read_log", "unregister", "waiting_for"]
 

@@ -15,15 +15,13 @@ from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.lanes import free_lanes, lanes_of, line_up, pass_by
 from redrive.stores.sqlite.log import grow
 
 __all__ = [
     "forget_exchanges",
-    "free_lanes",
     "heartbeat",
-    "lanes_of",
     "overdue",
-    "pass_by",
     "release",
     "rescue",
     "retire",
@@ -44,26 +42,6 @@ JOIN redrive_events e ON e.position = d.position
 LEFT JOIN redrive_workers w ON w.id = d.worker
 WHERE d.status = 1 AND d.lease_until <= ?
 ORDER BY d.lease_until LIMIT ?
-"""
-_LANES = """
-SELECT DISTINCT d.destination, d.lane
-FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
-WHERE d.lane IS NOT NULL
-"""
-_LEAVE_LANES = """
-UPDATE redrive_deliveries SET lane = NULL WHERE id IN (SELECT value FROM json_each(?))
-  AND lane IS NOT NULL
-  AND destination IN (SELECT id FROM redrive_destinations WHERE document ->> 'order' = 'skip')
-"""
-_FREE_LANES = """
-UPDATE redrive_deliveries SET is_behind = 0 WHERE id IN (
-    SELECT (
-        SELECT min(next.id) FROM redrive_deliveries AS next
-        WHERE next.destination = value ->> 0 AND next.lane = value ->> 1
-          AND next.status <> 2 AND next.resolution IS NULL
-    )
-    FROM json_each(?)
-)
 """
 _LOG = """CASE WHEN ?1 IS NULL THEN log
     WHEN log IS NULL THEN json_array(json(?1))
@@ -126,6 +104,7 @@ def settle(
     accepted: list[Settled] = []
     delivered: list[int] = []
     failed: list[int] = []
+    waiting: list[int] = []
     for one in batch:
         if one.lease not in current:
             refused.append(one.lease)
@@ -136,13 +115,15 @@ def settle(
             delivered.append(one.lease.delivery_id)
         else:
             _put_back(connection, one, one.settlement, moment=micros(now), history=history)
-            if isinstance(one.settlement, Failed):
-                failed.append(one.lease.delivery_id)
+            kept = failed if isinstance(one.settlement, Failed) else waiting
+            kept.append(one.lease.delivery_id)
     if refused:
         grow(connection, "refused_settlements", len(refused))
     _keep_exchanges(connection, accepted)
-    if failed and has_lanes:
+    if has_lanes and failed:
         pass_by(connection, failed)
+    if has_lanes and waiting:
+        line_up(connection, waiting)
     if delivered:
         connection.execute(_DELIVER, (micros(now), json_text(delivered)))
         if has_lanes:
@@ -193,30 +174,14 @@ def _put_back(
             assert_never(never)
 
 
-def lanes_of(connection: apsw.Connection, ids: Sequence[int]) -> list[tuple[int, str]]:
-    """Return the lanes these deliveries are in."""
-    return list(connection.execute(_LANES, (json_text(ids),)))
-
-
-def free_lanes(connection: apsw.Connection, lanes: Sequence[tuple[int, str]]) -> None:
-    """Let the next delivery go in each of the lanes, if nothing stands in front of it."""
-    connection.execute(_FREE_LANES, (json_text(lanes),))
-
-
-def pass_by(connection: apsw.Connection, ids: Sequence[int]) -> None:
-    """Let dead letters leave their lanes where that is how order is kept."""
-    lanes = lanes_of(connection, ids)
-    if lanes:
-        connection.execute(_LEAVE_LANES, (json_text(ids),))
-        free_lanes(connection, lanes)
-
-
 def release(
     connection: apsw.Connection, leases: Sequence[Lease], *, now: datetime
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.release`."""
-    current, _ = _current(connection, leases, now=now)
+    current, has_lanes = _current(connection, leases, now=now)
     connection.execute(_RELEASE, (micros(now), _ids_of(current)))
+    if has_lanes:
+        line_up(connection, sorted(lease.delivery_id for lease in current))
     return [lease for lease in leases if lease not in current]
 
 
@@ -307,6 +272,7 @@ def rescue(
                 connection.execute(
                     _REQUEUE, (micros(when), moment, crashes, maybe_micros(last_crash_at), number)
                 )
+                line_up(connection, [number])
             case Failed(reason=reason, fault=fault):
                 connection.execute(_CONDEMN, (moment, reason, json_text(fault), number))
                 pass_by(connection, [number])

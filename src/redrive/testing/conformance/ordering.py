@@ -51,16 +51,81 @@ class OrderConformance:
         assert ids_of(await _claim(world)) == [second]
 
     async def test_a_skipping_destination_passes_a_dead_letter_by(self, world: World) -> None:
-        first, second, third = await _ordered(world, Order.SKIP, "aaa")
+        _, second, third = await _ordered(world, Order.SKIP, "aaa")
         await _fail_one(world)
 
         leased = only((await _claim(world)).deliveries)
         assert leased.lease.delivery_id == second
+        await world.settle(leased, Delivered())
+
+        assert ids_of(await _claim(world)) == [third]
+
+    async def test_a_replayed_letter_takes_its_place_in_a_lane_again(self, world: World) -> None:
+        first, second, third = await _ordered(world, Order.SKIP, "aaa")
+        await _fail_one(world)
+        under_way = only((await _claim(world)).deliveries)
+
         await world.store.replay([first], actor=OPERATOR)
 
-        assert ids_of(await _claim(world)) == [first]
+        assert (under_way.lease.delivery_id, ids_of(await _claim(world))) == (second, [])
+        await world.retry(under_way, "0s")
+        for expected in (first, second, third):
+            leased = only((await _claim(world)).deliveries)
+            assert leased.lease.delivery_id == expected
+            assert ids_of(await _claim(world)) == []
+            await world.settle(leased, Delivered())
+
+    async def test_replayed_letters_of_a_key_go_one_after_the_other(self, world: World) -> None:
+        letters = await _ordered(world, Order.SKIP, "aaaa")
+        await world.cancel(letters[1:3])
+        await world.cancel(letters[:1])
+
+        await world.store.replay(letters[:3], actor=OPERATOR)
+
+        for expected in letters:
+            leased = only((await _claim(world)).deliveries)
+            assert leased.lease.delivery_id == expected
+            await world.settle(leased, Delivered())
+
+    async def test_released_and_rescued_ones_go_behind_a_replayed_letter(
+        self, world: World
+    ) -> None:
+        first, second = await _ordered(world, Order.SKIP, "aa")
+        await _fail_one(world)
+        released = only((await _claim(world)).deliveries)
+        await world.store.replay([first], actor=OPERATOR)
+
+        await world.store.release([released.lease])
+
+        leased = only((await _claim(world)).deliveries)
+        assert leased.lease.delivery_id == first
         await world.settle(leased, Delivered())
-        assert ids_of(await _claim(world)) == [third]
+        assert ids_of(await _claim(world)) == [second]
+
+    async def test_a_new_order_holds_for_what_waits_already(self, world: World) -> None:
+        first, second, _third = await _ordered(world, Order.PARK, "aaa")
+        await _fail_one(world)
+        assert ids_of(await _claim(world)) == []
+
+        await world.store.register([_destination(Order.SKIP)])
+
+        leased = only((await _claim(world)).deliveries)
+        assert leased.lease.delivery_id == second
+        assert ids_of(await _claim(world)) == []
+        await world.store.register([_destination(Order.PARK)])
+        await world.store.replay([first], actor=OPERATOR)
+        assert ids_of(await _claim(world)) == []
+        await world.settle(leased, Delivered())
+        assert ids_of(await _claim(world)) == [first]
+
+    async def test_order_can_be_given_up_and_taken_up(self, world: World) -> None:
+        letters = await _ordered(world, Order.PARK, "aab")
+        await world.store.register([_destination(Order.NONE)])
+        assert len(ids_of(await _claim(world, total=2))) == 2
+
+        await world.store.register([_destination(Order.PARK)])
+
+        assert ids_of(await _claim(world)) == letters[2:]
 
     async def test_skipping_keeps_the_order_of_the_rest(self, world: World) -> None:
         _, second, _third = await _ordered(world, Order.SKIP, "aaa")
@@ -119,12 +184,15 @@ class OrderConformance:
 
 async def _ordered(world: World, order: Order, keys: str) -> list[DeliveryId]:
     """Publish one event for each key, `-` for none, to a destination that keeps this order."""
-    destination = Destination(name="ordered", patterns=("order.*",), order=order)
-    routes = await world.store.register([destination])
+    routes = await world.store.register([_destination(order)])
     events = [an_event(key=None if key == "-" else key) for key in keys]
     batch = entries(*events, to=["ordered"])
     await world.store.append(batch, routes_version=routes.version, all_or_nothing=True)
     return [(await world.find_one(event, "ordered")).id for event in events]
+
+
+def _destination(order: Order) -> Destination:
+    return Destination(name="ordered", patterns=("order.*",), order=order)
 
 
 async def _claim(world: World, *, total: int = 100) -> Claim:

@@ -155,6 +155,8 @@ CREATE INDEX deliveries_letters ON redrive.deliveries (destination, settled_at, 
     WHERE status = 3 AND resolution IS NULL;
 CREATE INDEX deliveries_resolved ON redrive.deliveries (resolved_at, id)
     WHERE resolved_at IS NOT NULL;
+CREATE INDEX deliveries_next_in_lane ON redrive.deliveries (destination, lane)
+    WHERE lane IS NOT NULL AND status = 0 AND NOT is_behind;
 CREATE INDEX deliveries_of_event ON redrive.deliveries (position);
 CREATE INDEX deliveries_replayed ON redrive.deliveries (replay, is_behind, destination, lane)
     WHERE replay IS NOT NULL AND status = 0;
@@ -321,15 +323,20 @@ DECLARE
     changed bigint[];
 BEGIN
     WITH dead AS (
-        SELECT id FROM redrive.deliveries
-        WHERE id = ANY (chosen) AND status = 3 AND resolution IS NULL
-        ORDER BY id FOR NO KEY UPDATE
+        SELECT d.id, CASE WHEN t.document::json ->> 'order' <> 'none' THEN e.key END AS lane
+        FROM redrive.deliveries d
+        JOIN redrive.destinations t ON t.id = d.destination
+        JOIN redrive.events e ON e.position = d.position
+        WHERE d.id = ANY (chosen) AND d.status = 3 AND d.resolution IS NULL
+        ORDER BY d.id FOR NO KEY UPDATE OF d
     ), replayed AS (
         UPDATE redrive.deliveries d
         SET status = 0, is_ready = true, kind = 2, due = at, attempts = 0, snoozes = 0,
             crashes = 0, last_crash_at = NULL, settled_at = NULL, first_failed_at = NULL,
             last_failed_at = NULL, reason = NULL, group_id = NULL, fault = NULL, log = NULL,
             generation = coalesce(new_generation, d.generation), replay = of_replay,
+            lane = coalesce(d.lane, dead.lane),
+            is_behind = d.is_behind OR (d.lane IS NULL AND dead.lane IS NOT NULL),
             auto_replays = d.auto_replays + is_automatic::integer,
             deadline = CASE WHEN d.deadline > at THEN d.deadline END,
             cycles = (
@@ -353,6 +360,11 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM redrive.exchanges WHERE delivery = ANY (changed);
+    -- Who had left a lane takes its old place again; the next claim finds out who goes first.
+    INSERT INTO redrive.late_lanes (destination, lane)
+    SELECT DISTINCT destination, lane FROM redrive.deliveries
+    WHERE id = ANY (changed) AND lane IS NOT NULL
+    ON CONFLICT DO NOTHING;
     IF of_replay IS NULL THEN
         INSERT INTO redrive.audit (at, by, why, action, count, deliveries, detail)
         VALUES (at, replayed_by, why, 'replay', cardinality(changed), changed,

@@ -33,3 +33,6 @@ CREATE TABLE redrive_tenant_pauses (
     at          INTEGER NOT NULL,
     PRIMARY KEY (tenant, destination)
 ) WITHOUT ROWID;
+
+-- A dead letter that has left its lane is behind nobody.
+UPDATE redrive_deliveries SET is_behind = 0 WHERE lane IS NULL AND is_behind = 1;
