@@ -187,7 +187,7 @@ async def test_dead_letters_over_the_count_are_exported_before_they_go(
         figures = await kit.operations.status()
 
     gone = exported(folder)
-    assert [bytes(one) for one in left] == [b'{"n":4}', b'{"n":3}']
+    assert [bytes(one) for one in left] == [b'{"n":3}', b'{"n":4}']
     assert [bytes(one.event.payload) for one in gone] == [b'{"n":0}', b'{"n":1}', b'{"n":2}']
     assert gone[0].delivery.fault is not None
     assert gone[0].delivery.fault.message == "refused"
@@ -474,6 +474,46 @@ async def test_a_bad_line_says_what_is_wrong(change: dict[str, Any], message: st
 def test_what_is_no_line_of_ours_is_refused(line: bytes) -> None:
     with pytest.raises(UsageError):
         read_line(line)
+
+
+async def test_letters_of_a_key_keep_their_order_in_another_store(store: str) -> None:
+    exported: list[Letter] = []
+    for given in (None, exported):
+        app, seen = Redrive("memory://"), []
+
+        @app.handler("order.*", name="ledger", order="park")
+        async def note(event: Event[int], seen: list[int] = seen) -> None:
+            seen.append(event.payload)
+
+        async with Kit(app, store=store if given is None else "memory://") as kit:
+            if given is None:
+                for number in range(4):
+                    await app.publish("order.paid", number, key="k", due="1h")
+                for number in (3, 1, 2, 4):
+                    await kit.operations.cancel([number], by="ann", why="moving house")
+                    kit.clock.advance("1s")
+                exported += await letters(app)
+                continue
+            await kit.operations.restore(given[::-1], by="ann", why="moved")
+            await kit.operations.replay([4, 3, 2, 1], by="ann", why="moved")
+            await kit.run_for("2h")
+
+        assert [bytes(one.event.payload) for one in exported] == [b"0", b"1", b"2", b"3"]
+        assert seen == [0, 1, 2, 3]
+
+
+async def test_an_archive_holds_letters_in_publish_order(store: str, tmp_path: Path) -> None:
+    app, _ = limiting(tmp_path, Keep(age="1d"))
+    async with Kit(app, store=store) as kit:
+        for number in range(3):
+            await app.publish("order.paid", number, due="30d")
+        for number in (2, 3, 1):
+            await kit.operations.cancel([number], by="ann", why="no more")
+            kit.clock.advance("1s")
+        kit.clock.advance("2d")
+        await kit.operations.prune()
+
+    assert [one.delivery.id for one in exported(tmp_path)] == [1, 2, 3]
 
 
 async def test_pages_of_letters_come_through_the_sync_door(sqlite: str) -> None:

@@ -141,7 +141,7 @@ def test_dead_letters_are_exported_to_a_file_and_come_back(
     assert [json.loads(line)["version"] for line in lines] == [1, 1]
     assert (imported.code, imported.out) == (0, "Imported 2 dead letters.\n")
     assert again.json == {"imported": [], "known": 2, "bad": [], "removed": []}
-    back = [shell("dlq", "show", str(one), "--json").json for one in (4, 3)]
+    back = [shell("dlq", "show", str(one), "--json").json for one in (3, 4)]
     for old, new in zip(before, back, strict=True):
         old["delivery"].pop("id")
         new["delivery"].pop("id")

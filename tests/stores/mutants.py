@@ -37,6 +37,7 @@ from redrive.store import (
     DueWork,
     Entry,
     Group,
+    LetterPage,
     NewReplay,
     Overdue,
     Page,
@@ -46,6 +47,7 @@ from redrive.store import (
     Report,
     Reported,
     Rescue,
+    Restored,
     Selection,
     Serving,
     Settled,
@@ -1085,6 +1087,20 @@ class SharesTurns(Mutant):
 class KeepsTurnsForEver(Mutant):
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         return await super().take_watch(duty, worker, span=timedelta(days=9))
+
+
+class ExportsWhatFailedLastFirst(Mutant):
+    async def letters(
+        self, query: Query, *, cursor: str | None = None, limit: int = 500
+    ) -> LetterPage:
+        page = await super().letters(query, cursor=cursor, limit=limit)
+        latest_first = sorted(page.letters, key=lambda one: one.delivery.id, reverse=True)
+        return msgspec.structs.replace(page, letters=tuple(latest_first))
+
+
+class RestoresTheLastFirst(Mutant):
+    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
+        return await super().restore(letters[::-1], actor=actor)
 
 
 class RestoresTwice(Mutant):

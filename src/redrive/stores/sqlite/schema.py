@@ -18,6 +18,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     # Code that does not know of pruning would take a key that outlives its event for a new one.
     ("0004_keeping.sql", 4),
     ("0005_fairness.sql", 4),
+    ("0006_letters.sql", 4),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
