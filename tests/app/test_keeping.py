@@ -13,12 +13,15 @@ import msgspec
 import pytest
 
 from redrive import (
+    AutoReplay,
+    Breaker,
     ConfigurationError,
     Event,
     Keep,
     NewEvent,
     PayloadError,
     Query,
+    Rate,
     Redrive,
     Retry,
     UsageError,
@@ -300,6 +303,7 @@ async def test_a_folder_that_cannot_be_made_is_refused_when_a_worker_starts(
         ({}, "limits nothing"),
         ({"age": "0s"}, "leaves no time"),
         ({"age": "soon"}, "age is 'soon', which is not a duration"),
+        ({"age": "99999999d"}, "age is '99999999d', which is too long; it is at most 36500d"),
         ({"count": 0}, "how many dead letters to keep, from 1"),
         ({"count": True}, "how many dead letters to keep, from 1"),
     ],
@@ -307,6 +311,48 @@ async def test_a_folder_that_cannot_be_made_is_refused_when_a_worker_starts(
 def test_a_limit_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Keep(**options)
+
+
+@pytest.mark.parametrize("name", ["keep_delivered", "keep_events", "keep_idempotency", "lease"])
+def test_a_setting_too_long_to_count_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name} is '1000000d', which is too long"):
+        Redrive("memory://", **{name: "1000000d"})
+
+
+async def test_the_longest_durations_work(store: str, tmp_path: Path) -> None:
+    longest = "36500d"
+    app = shop(
+        keep_delivered=longest,
+        keep_events=longest,
+        keep_idempotency=longest,
+        export_folder=tmp_path,
+    )
+
+    @app.handler(
+        "order.*",
+        name="limited",
+        retry=ONCE,
+        dead_letters=Keep(age=longest),
+        breaker=Breaker(failures=1, open_for=longest, window=longest, ramp=longest),
+        rate=Rate(per_second=1 / 31_536_000),
+        auto_replay=AutoReplay(schedule="* * * * *", max_age=longest),
+    )
+    async def fail(event: Event[Any]) -> None:
+        raise ConnectionError("refused")
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        await app.publish("order.paid")
+        tally = await kit.run_for("1h")
+        pruned = await kit.operations.prune()
+
+    assert (tally.delivered, tally.failed) == (2, 1)
+    assert pruned == PrunePlan()
+
+
+def test_a_rate_of_less_than_one_in_a_year_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="less than one in a year"):
+        Rate(per_second=1e-30)
 
 
 def test_a_limit_of_another_kind_is_refused() -> None:

@@ -93,12 +93,13 @@ class Snooze(msgspec.Struct, frozen=True):
     wait: Duration
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "wait", duration(self.wait, name="Snooze"))
+        read = duration(self.wait, name="Snooze", longest=timedelta.max)
+        msgspec.structs.force_setattr(self, "wait", read)
 
     @property
     def span(self) -> timedelta:
         """The wait as a `timedelta`."""
-        return duration(self.wait)
+        return duration(self.wait, longest=timedelta.max)
 
 
 class Cancel(msgspec.Struct, frozen=True):
