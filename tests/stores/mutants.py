@@ -750,7 +750,7 @@ class BlamesOneDestinationForAll(Mutant):
 
 
 class SendsWhatFailsLater(Mutant):
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
         selection = Selection(query=record.replay.query)
         record.items |= {row.id: row.token for row in self._selected(selection)}
         return super()._take_letters(record, count)
@@ -767,7 +767,7 @@ class CountsWhatFailsAgainAsNew(Mutant):
 
 
 class SendsEverythingAtOnce(Mutant):
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
         return super()._take_letters(record, len(record.items))
 
 
@@ -816,6 +816,25 @@ class ReplaysResolvedLetters(Mutant):
 class SendsWhatWaitsBehindADeadLetter(Mutant):
     def _sendable(self, rows: Sequence[Row]) -> list[Row]:
         return list(rows)
+
+
+class SendsLettersOfABlockedDestination(Mutant):
+    def _sendable(self, rows: Sequence[Row]) -> list[Row]:
+        together = {row.id for row in rows}
+        heads = self._heads()
+        return [
+            row
+            for row in rows
+            if (lane := self._lane(row)) is None
+            or not self._rows[heads[lane]].is_dead_letter
+            or heads[lane] in together
+        ]
+
+
+class SaysNothingOfWhatItSkips(Mutant):
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
+        rows, skipped, _ = super()._take_letters(record, count)
+        return rows, skipped, 0
 
 
 class WaitsForLettersThatCannotRun(Mutant):
