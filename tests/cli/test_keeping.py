@@ -241,6 +241,15 @@ def test_a_file_that_is_not_there_is_named(shell: Shell, shop: Shop) -> None:
     )
 
 
+def test_a_dash_is_standard_output(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"error": "refused"})
+
+    answer = shell("dlq", "export", "--file", "-")
+
+    assert json.loads(answer.out)["version"] == 1
+    assert not (folder / "-").exists()
+
+
 def test_letters_for_an_unknown_destination_are_imported_and_shown_as_removed(
     shell: Shell, shop: Shop, folder: Path
 ) -> None:
