@@ -70,8 +70,9 @@ class Succeeded(msgspec.Struct, frozen=True):
 class Faulted(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt failed. `retry_after` is the least wait the destination asked for.
 
-    `is_for_all` says that it asked it of everybody, not just of this delivery. `pause` is why nothing more should be sent there until a person says so, if nothing should;
-    `exchange` is what was sent and answered, where the transport can tell.
+    `is_for_all` says that it asked it of everybody, not just of this delivery. `pause` is why
+    nothing more should be sent there until a person says so, if nothing should; `exchange` is what
+    was sent and answered, where the transport can tell.
     """
 
     fault: Fault
