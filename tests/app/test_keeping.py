@@ -316,7 +316,7 @@ def test_a_limit_that_makes_no_sense_is_refused(options: dict[str, Any], message
 @pytest.mark.parametrize("name", ["keep_delivered", "keep_events", "keep_idempotency", "lease"])
 def test_a_setting_too_long_to_count_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{name} is '1000000d', which is too long"):
-        Redrive("memory://", **{name: "1000000d"})
+        shop(**{name: "1000000d"})
 
 
 async def test_the_longest_durations_work(store: str, tmp_path: Path) -> None:
@@ -524,11 +524,12 @@ def test_what_is_no_line_of_ours_is_refused(line: bytes) -> None:
 
 async def test_letters_of_a_key_keep_their_order_in_another_store(store: str) -> None:
     exported: list[Letter] = []
+    seen: list[int] = []
     for given in (None, exported):
-        app, seen = Redrive("memory://"), []
+        app = Redrive("memory://")
 
         @app.handler("order.*", name="ledger", order="park")
-        async def note(event: Event[int], seen: list[int] = seen) -> None:
+        async def note(event: Event[int]) -> None:
             seen.append(event.payload)
 
         async with Kit(app, store=store if given is None else "memory://") as kit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import Kind, Status
+from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.limits import Rate
 from redrive.model.replay import ReplayState
@@ -367,7 +367,7 @@ class SendingConformance:
     async def test_a_start_that_finds_nothing_uses_no_number(self, world: World) -> None:
         [letter] = await letters_of(world, 1)
         first = await start(world)
-        nothing = NewReplay(selection=Selection(ids=(letter + 1,)))
+        nothing = NewReplay(selection=Selection(ids=(DeliveryId(letter + 1),)))
 
         assert await world.store.start_replay(nothing, actor=OPERATOR) is None
 
