@@ -37,6 +37,7 @@ from redrive.store import (
     DueWork,
     Entry,
     Group,
+    LetterPage,
     NewReplay,
     Overdue,
     Page,
@@ -46,6 +47,7 @@ from redrive.store import (
     Report,
     Reported,
     Rescue,
+    Restored,
     Selection,
     Serving,
     Settled,
@@ -748,7 +750,7 @@ class BlamesOneDestinationForAll(Mutant):
 
 
 class SendsWhatFailsLater(Mutant):
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
         selection = Selection(query=record.replay.query)
         record.items |= {row.id: row.token for row in self._selected(selection)}
         return super()._take_letters(record, count)
@@ -765,7 +767,7 @@ class CountsWhatFailsAgainAsNew(Mutant):
 
 
 class SendsEverythingAtOnce(Mutant):
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
         return super()._take_letters(record, len(record.items))
 
 
@@ -814,6 +816,25 @@ class ReplaysResolvedLetters(Mutant):
 class SendsWhatWaitsBehindADeadLetter(Mutant):
     def _sendable(self, rows: Sequence[Row]) -> list[Row]:
         return list(rows)
+
+
+class SendsLettersOfABlockedDestination(Mutant):
+    def _sendable(self, rows: Sequence[Row]) -> list[Row]:
+        together = {row.id for row in rows}
+        heads = self._heads()
+        return [
+            row
+            for row in rows
+            if (lane := self._lane(row)) is None
+            or not self._rows[heads[lane]].is_dead_letter
+            or heads[lane] in together
+        ]
+
+
+class SaysNothingOfWhatItSkips(Mutant):
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
+        rows, skipped, _ = super()._take_letters(record, count)
+        return rows, skipped, 0
 
 
 class WaitsForLettersThatCannotRun(Mutant):
@@ -1085,6 +1106,20 @@ class SharesTurns(Mutant):
 class KeepsTurnsForEver(Mutant):
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         return await super().take_watch(duty, worker, span=timedelta(days=9))
+
+
+class ExportsWhatFailedLastFirst(Mutant):
+    async def letters(
+        self, query: Query, *, cursor: str | None = None, limit: int = 500
+    ) -> LetterPage:
+        page = await super().letters(query, cursor=cursor, limit=limit)
+        latest_first = sorted(page.letters, key=lambda one: one.delivery.id, reverse=True)
+        return msgspec.structs.replace(page, letters=tuple(latest_first))
+
+
+class RestoresTheLastFirst(Mutant):
+    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
+        return await super().restore(letters[::-1], actor=actor)
 
 
 class RestoresTwice(Mutant):

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redrive.app import Redrive
 
 __all__ = ["current_user", "in_session", "refuse_empty"]
@@ -66,4 +68,18 @@ def refuse_empty(store: str, *, creates: bool) -> None:
         raise StoreUnavailableError(
             f"There is no store at {path}; create it with `redrive init --store {store}`, "
             "or name another with --store or REDRIVE_STORE."
+        )
+    if not creates:
+        _refuse_foreign(path, store)
+
+
+def _refuse_foreign(path: Path, store: str) -> None:
+    """Refuse a database of somebody else's: opening it would put our tables into it."""
+    from redrive.errors import StoreUnavailableError
+    from redrive.stores.sqlite.schema import is_foreign
+
+    if is_foreign(path):
+        raise StoreUnavailableError(
+            f"{path} is a database, but no store of Redrive; `redrive init --store {store}` makes "
+            "one of it, or name another with --store or REDRIVE_STORE."
         )
