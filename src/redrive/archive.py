@@ -154,6 +154,8 @@ async def relieve(
     ]
     if not letters:
         return Relief()
+    # What failed first need not have been published first; what is imported keeps the file's order.
+    letters.sort(key=lambda one: one.delivery.id)
     try:
         path = await submit(lambda: archive.add(hoard.destination, letters, now=hoard.now))
     except OSError as error:

@@ -13,12 +13,15 @@ import msgspec
 import pytest
 
 from redrive import (
+    AutoReplay,
+    Breaker,
     ConfigurationError,
     Event,
     Keep,
     NewEvent,
     PayloadError,
     Query,
+    Rate,
     Redrive,
     Retry,
     UsageError,
@@ -187,7 +190,7 @@ async def test_dead_letters_over_the_count_are_exported_before_they_go(
         figures = await kit.operations.status()
 
     gone = exported(folder)
-    assert [bytes(one) for one in left] == [b'{"n":4}', b'{"n":3}']
+    assert [bytes(one) for one in left] == [b'{"n":3}', b'{"n":4}']
     assert [bytes(one.event.payload) for one in gone] == [b'{"n":0}', b'{"n":1}', b'{"n":2}']
     assert gone[0].delivery.fault is not None
     assert gone[0].delivery.fault.message == "refused"
@@ -300,6 +303,7 @@ async def test_a_folder_that_cannot_be_made_is_refused_when_a_worker_starts(
         ({}, "limits nothing"),
         ({"age": "0s"}, "leaves no time"),
         ({"age": "soon"}, "age is 'soon', which is not a duration"),
+        ({"age": "99999999d"}, "age is '99999999d', which is too long; it is at most 36500d"),
         ({"count": 0}, "how many dead letters to keep, from 1"),
         ({"count": True}, "how many dead letters to keep, from 1"),
     ],
@@ -307,6 +311,48 @@ async def test_a_folder_that_cannot_be_made_is_refused_when_a_worker_starts(
 def test_a_limit_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Keep(**options)
+
+
+@pytest.mark.parametrize("name", ["keep_delivered", "keep_events", "keep_idempotency", "lease"])
+def test_a_setting_too_long_to_count_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name} is '1000000d', which is too long"):
+        shop(**{name: "1000000d"})
+
+
+async def test_the_longest_durations_work(store: str, tmp_path: Path) -> None:
+    longest = "36500d"
+    app = shop(
+        keep_delivered=longest,
+        keep_events=longest,
+        keep_idempotency=longest,
+        export_folder=tmp_path,
+    )
+
+    @app.handler(
+        "order.*",
+        name="limited",
+        retry=ONCE,
+        dead_letters=Keep(age=longest),
+        breaker=Breaker(failures=1, open_for=longest, window=longest, ramp=longest),
+        rate=Rate(per_second=1 / 31_536_000),
+        auto_replay=AutoReplay(schedule="* * * * *", max_age=longest),
+    )
+    async def fail(event: Event[Any]) -> None:
+        raise ConnectionError("refused")
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        await app.publish("order.paid")
+        tally = await kit.run_for("1h")
+        pruned = await kit.operations.prune()
+
+    assert (tally.delivered, tally.failed) == (2, 1)
+    assert pruned == PrunePlan()
+
+
+def test_a_rate_of_less_than_one_in_a_year_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="less than one in a year"):
+        Rate(per_second=1e-30)
 
 
 def test_a_limit_of_another_kind_is_refused() -> None:
@@ -474,6 +520,47 @@ async def test_a_bad_line_says_what_is_wrong(change: dict[str, Any], message: st
 def test_what_is_no_line_of_ours_is_refused(line: bytes) -> None:
     with pytest.raises(UsageError):
         read_line(line)
+
+
+async def test_letters_of_a_key_keep_their_order_in_another_store(store: str) -> None:
+    exported: list[Letter] = []
+    seen: list[int] = []
+    for given in (None, exported):
+        app = Redrive("memory://")
+
+        @app.handler("order.*", name="ledger", order="park")
+        async def note(event: Event[int]) -> None:
+            seen.append(event.payload)
+
+        async with Kit(app, store=store if given is None else "memory://") as kit:
+            if given is None:
+                for number in range(4):
+                    await app.publish("order.paid", number, key="k", due="1h")
+                for number in (3, 1, 2, 4):
+                    await kit.operations.cancel([number], by="ann", why="moving house")
+                    kit.clock.advance("1s")
+                exported += await letters(app)
+                continue
+            await kit.operations.restore(given[::-1], by="ann", why="moved")
+            await kit.operations.replay([4, 3, 2, 1], by="ann", why="moved")
+            await kit.run_for("2h")
+
+        assert [bytes(one.event.payload) for one in exported] == [b"0", b"1", b"2", b"3"]
+        assert seen == [0, 1, 2, 3]
+
+
+async def test_an_archive_holds_letters_in_publish_order(store: str, tmp_path: Path) -> None:
+    app, _ = limiting(tmp_path, Keep(age="1d"))
+    async with Kit(app, store=store) as kit:
+        for number in range(3):
+            await app.publish("order.paid", number, due="30d")
+        for number in (2, 3, 1):
+            await kit.operations.cancel([number], by="ann", why="no more")
+            kit.clock.advance("1s")
+        kit.clock.advance("2d")
+        await kit.operations.prune()
+
+    assert [one.delivery.id for one in exported(tmp_path)] == [1, 2, 3]
 
 
 async def test_pages_of_letters_come_through_the_sync_door(sqlite: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,39 @@ async def test_of_two_replays_at_once_one_wins(shop: Shop) -> None:
     assert sorted(len(one) for one in won) == [0, 1]
     assert len(billing.received) == 1
     assert len((await shop.show(dead_id)).cycles) == 1
+
+
+@pytest.mark.parametrize("generation", ["", "  ", "g" * 5000, 5, "a\x00b"])
+async def test_a_generation_that_no_worker_could_serve_is_refused(
+    shop: Shop,
+    generation: Any,  # noqa: ANN401 - what is no name either
+) -> None:
+    dead_id = await shop.dead_letter()
+
+    for act in (shop.operations.replay, shop.operations.start_replay):
+        with pytest.raises(ConfigurationError, match="generation is"):
+            await act([dead_id], by="ada", generation=generation)
+    with pytest.raises(ConfigurationError, match="generation is"):
+        await shop.operations.backfill("billing", by="ada", generation=generation)
+    assert (await shop.show(dead_id)).generation == "default"
+
+
+@pytest.mark.parametrize("given", [{"by": "ada", "why": None}, {"by": None, "why": "x"}])
+async def test_an_act_that_needs_a_reason_says_so(shop: Shop, given: dict[str, Any]) -> None:
+    dead_id = await shop.dead_letter()
+
+    for act in (shop.operations.delete, shop.operations.resolve):
+        with pytest.raises((UsageError, ConfigurationError), match=r"say why|by is None"):
+            await act([dead_id], **given)
+
+
+async def test_the_ids_that_changed_are_in_order(shop: Shop) -> None:
+    ids = [await shop.dead_letter() for _ in range(3)]
+
+    assert await shop.operations.replay(ids[::-1], by="ada") == ids
+    assert await shop.operations.cancel(ids[::-1], by="ada") == ids
+    assert await shop.operations.resolve(ids[::-1], by="ada", why="done") == ids
+    assert await shop.operations.delete(ids[::-1], by="ada", why="done") == ids
 
 
 async def test_a_replay_may_name_another_generation(shop: Shop) -> None:

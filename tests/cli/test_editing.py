@@ -81,6 +81,22 @@ def test_an_editor_opens_on_what_it_carries(
     assert again.code == 2
 
 
+def test_an_editor_that_removes_its_file_changes_nothing(
+    shell: Shell, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.deliver({"error": "refused"})
+    editor = folder / "editor"
+    editor.write_text('#!/bin/sh\nrm "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    monkeypatch.setattr("redrive.cli.asking.is_attended", lambda: True)
+
+    answer = shell("dlq", "edit", "1", "--why", "mend", "--yes")
+
+    assert answer.code == 2
+    assert answer.err.startswith("redrive: The editor left no file behind")
+
+
 def test_an_editor_that_changes_nothing_changes_nothing(
     shell: Shell, letter: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

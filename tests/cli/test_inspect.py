@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import apsw
 import pytest
@@ -24,6 +25,27 @@ def test_the_status_of_a_new_store_is_calm(shell: Shell, shop: Shop) -> None:
     assert answer.code == 0
     assert "Nothing needs attention." in answer.out
     assert "No worker is running." in answer.out
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["dlq", "list"], ["audit"], ["replay", "list"], ["prune", "--dry-run"]]
+)
+def test_a_database_of_somebody_else_is_left_alone(
+    shell: Shell, folder: Path, command: list[str]
+) -> None:
+    path = folder / "other.db"
+    other = apsw.Connection(str(path))
+    other.execute("CREATE TABLE customers (name TEXT)")
+    other.close()
+    before = path.read_bytes()
+
+    answer = shell(*command, "--store", f"sqlite:///{path}")
+
+    assert (answer.code, answer.out) == (3, "")
+    assert f"{path} is a database, but no store of Redrive; `redrive init" in answer.err
+    assert path.read_bytes() == before
+    assert shell("init", "--store", f"sqlite:///{path}").code == 0
+    assert shell(*command, "--store", f"sqlite:///{path}").code == 0
 
 
 def test_the_status_counts_by_destination(shell: Shell, shop: Shop) -> None:

@@ -141,7 +141,7 @@ def test_dead_letters_are_exported_to_a_file_and_come_back(
     assert [json.loads(line)["version"] for line in lines] == [1, 1]
     assert (imported.code, imported.out) == (0, "Imported 2 dead letters.\n")
     assert again.json == {"imported": [], "known": 2, "bad": [], "removed": []}
-    back = [shell("dlq", "show", str(one), "--json").json for one in (4, 3)]
+    back = [shell("dlq", "show", str(one), "--json").json for one in (3, 4)]
     for old, new in zip(before, back, strict=True):
         old["delivery"].pop("id")
         new["delivery"].pop("id")
@@ -239,6 +239,15 @@ def test_a_file_that_is_not_there_is_named(shell: Shell, shop: Shop) -> None:
         2,
         "redrive: nowhere.jsonl cannot be read: No such file or directory.\n",
     )
+
+
+def test_a_dash_is_standard_output(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"error": "refused"})
+
+    answer = shell("dlq", "export", "--file", "-")
+
+    assert json.loads(answer.out)["version"] == 1
+    assert not (folder / "-").exists()
 
 
 def test_letters_for_an_unknown_destination_are_imported_and_shown_as_removed(

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from standardwebhooks import Webhook
 
-from redrive import Redrive, Retry, http
+from redrive import Breaker, NewEvent, Redrive, Retry, http
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
-from redrive.observer import Fact
+from redrive.observer import BreakerChanged, Fact
 from redrive.store import Query
 from redrive.testing import Kit
 from redrive.transports.http import Bearer
@@ -160,6 +160,34 @@ async def test_too_many_requests_spends_no_attempt_and_waits_as_told(receiver: R
     assert (early.snoozed, early.delivered) == (1, 0)
     assert (late.snoozed, late.delivered) == (1, 1)
     assert len(receiver.requests) == 3
+
+
+@pytest.mark.parametrize("breaker", [None, Breaker(failures=1, open_for="1s")])
+async def test_retry_after_of_a_failure_slows_the_whole_destination(
+    receiver: Receiver, breaker: Breaker | None
+) -> None:
+    app = Redrive("memory://")
+    app.destination(
+        "crm",
+        "order.*",
+        transport=http(receiver.url, allow_private=True),
+        retry=Retry(max_attempts=1),
+        concurrency=1,
+        breaker=breaker,
+    )
+    listening = Listening()
+    app.observe(listening)
+    receiver.answers(answer(503, retry_after="60"))
+
+    async with Kit(app) as kit:
+        await app.publish_many([NewEvent(type="order.paid") for _ in range(5)])
+        early = await kit.run_for("59s")
+        late = await kit.drain(until="10m")
+
+    assert (early.failed, early.delivered) == (1, 0)
+    assert late.delivered == 4
+    opened = any(isinstance(one, BreakerChanged) for one in listening.facts)
+    assert opened is (breaker is not None)
 
 
 async def test_what_a_destination_refuses_is_a_dead_letter_at_once(receiver: Receiver) -> None:

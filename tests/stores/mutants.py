@@ -37,6 +37,7 @@ from redrive.store import (
     DueWork,
     Entry,
     Group,
+    LetterPage,
     Moved,
     NewReplay,
     Overdue,
@@ -47,6 +48,7 @@ from redrive.store import (
     Report,
     Reported,
     Rescue,
+    Restored,
     RoutesChanged,
     Selection,
     Serving,
@@ -773,7 +775,7 @@ class BlamesOneDestinationForAll(Mutant):
 
 
 class SendsWhatFailsLater(Mutant):
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
         selection = Selection(query=record.replay.query)
         record.items |= {row.id: row.token for row in self._selected(selection)}
         return super()._take_letters(record, count)
@@ -790,7 +792,7 @@ class CountsWhatFailsAgainAsNew(Mutant):
 
 
 class SendsEverythingAtOnce(Mutant):
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
         return super()._take_letters(record, len(record.items))
 
 
@@ -839,6 +841,25 @@ class ReplaysResolvedLetters(Mutant):
 class SendsWhatWaitsBehindADeadLetter(Mutant):
     def _sendable(self, rows: Sequence[Row]) -> list[Row]:
         return list(rows)
+
+
+class SendsLettersOfABlockedDestination(Mutant):
+    def _sendable(self, rows: Sequence[Row]) -> list[Row]:
+        together = {row.id for row in rows}
+        heads = self._heads()
+        return [
+            row
+            for row in rows
+            if (lane := self._lane(row)) is None
+            or not self._rows[heads[lane]].is_dead_letter
+            or heads[lane] in together
+        ]
+
+
+class SaysNothingOfWhatItSkips(Mutant):
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
+        rows, skipped, _ = super()._take_letters(record, count)
+        return rows, skipped, 0
 
 
 class WaitsForLettersThatCannotRun(Mutant):
@@ -1110,6 +1131,20 @@ class SharesTurns(Mutant):
 class KeepsTurnsForEver(Mutant):
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         return await super().take_watch(duty, worker, span=timedelta(days=9))
+
+
+class ExportsWhatFailedLastFirst(Mutant):
+    async def letters(
+        self, query: Query, *, cursor: str | None = None, limit: int = 500
+    ) -> LetterPage:
+        page = await super().letters(query, cursor=cursor, limit=limit)
+        latest_first = sorted(page.letters, key=lambda one: one.delivery.id, reverse=True)
+        return msgspec.structs.replace(page, letters=tuple(latest_first))
+
+
+class RestoresTheLastFirst(Mutant):
+    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
+        return await super().restore(letters[::-1], actor=actor)
 
 
 class RestoresTwice(Mutant):

@@ -83,7 +83,12 @@ def _edited(told: Story) -> str:
     if not asking.is_attended():
         raise UsageError("There is nobody to edit here; give the payload by --payload or --file.")
     before = _readable(told.carried)
-    after = click.edit(before, extension=".json")
+    try:
+        after = click.edit(before, extension=".json")
+    except OSError as error:
+        raise UsageError(
+            f"The editor left no file behind ({error.strerror}), so nothing is changed here."
+        ) from error
     if after is None or after == before:
         raise UsageError("Nothing was changed in the editor, so nothing is changed here.")
     return after

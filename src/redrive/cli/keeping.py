@@ -77,7 +77,7 @@ def export(
     *,
     file: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="A new file; standard output if left out."),
+        typer.Option(metavar="PATH", help="A new file; standard output if left out, or -."),
     ] = None,
     store: Store = None,
     json: Json = False,
@@ -87,6 +87,7 @@ def export(
     from redrive.cli.reading import read_query
 
     query = read_query(filters)
+    file = None if file == "-" else file
 
     async def work(app: Redrive, write: Callable[[bytes], object]) -> int:
         count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -125,7 +125,7 @@ def _relative(text: str, *, name: str, is_past: bool) -> datetime:
     now = SystemClock().now()
     spelled = (_AGO if is_past else _IN).fullmatch(text.strip())
     try:
-        wait = duration(spelled[1] if spelled else text, name=name)
+        wait = duration(spelled[1] if spelled else text, name=name, longest=timedelta.max)
         return now - wait if is_past else now + wait
     except (ConfigurationError, OverflowError):
         direction = "ago" if is_past else "from now"

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redrive.app import Redrive
 
 __all__ = ["current_user", "in_session", "refuse_empty", "store_name"]
@@ -86,4 +88,18 @@ async def refuse_empty(store: str, *, creates: bool) -> None:
         raise StoreUnavailableError(
             f"There is no store at {name}; create it with `redrive init --store {url}`, "
             "or name another with --store or REDRIVE_STORE."
+        )
+    if address.path is not None:
+        _refuse_foreign(address.path, store)
+
+
+def _refuse_foreign(path: Path, store: str) -> None:
+    """Refuse a database of somebody else's: opening it would put our tables into it."""
+    from redrive.errors import StoreUnavailableError
+    from redrive.stores.sqlite.schema import is_foreign
+
+    if is_foreign(path):
+        raise StoreUnavailableError(
+            f"{path} is a database, but no store of Redrive; `redrive init --store {store}` makes "
+            "one of it, or name another with --store or REDRIVE_STORE."
         )

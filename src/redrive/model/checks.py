@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from redrive.errors import ConfigurationError
 
-__all__ = ["check_instant", "check_priority", "check_text"]
+__all__ = ["check_generation", "check_instant", "check_priority", "check_text"]
 
 _LONGEST_TEXT = 200
 _PRIORITIES = range(-100, 101)
@@ -26,6 +26,14 @@ def check_text(name: str, value: object, *, longest: int = _LONGEST_TEXT) -> str
         f"{name} is {value!r:.300}; it is text of at most {longest} characters "
         "without a NUL character or half of a surrogate pair."
     )
+
+
+def check_generation(value: str | None) -> None:
+    """Refuse what no worker could serve as a generation; `None` leaves it as it was."""
+    if value is not None and not check_text("generation", value).strip():
+        raise ConfigurationError(
+            "generation is blank; name the one whose workers shall deliver, or leave it out."
+        )
 
 
 def check_instant(name: str, value: object) -> datetime:

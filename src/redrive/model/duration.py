@@ -6,9 +6,12 @@ from datetime import timedelta
 
 from redrive.errors import ConfigurationError
 
-__all__ = ["Duration", "duration", "rough_duration", "spell_duration"]
+__all__ = ["LONGEST", "Duration", "duration", "rough_duration", "spell_duration"]
 
 Duration = timedelta | str
+
+LONGEST = timedelta(days=36_500)
+"""The longest duration of a setting: with more, no instant could be computed any more."""
 
 _UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -19,8 +22,8 @@ _UNITS = {
 }
 
 
-def duration(value: object, *, name: str = "duration") -> timedelta:
-    """Read a duration; `name` is what an error message calls it.
+def duration(value: object, *, name: str = "duration", longest: timedelta = LONGEST) -> timedelta:
+    """Read a duration of at most `longest`; `name` is what an error message calls it.
 
     >>> duration("1h30m")
     datetime.timedelta(seconds=5400)
@@ -42,6 +45,10 @@ def duration(value: object, *, name: str = "duration") -> timedelta:
         )
     if read < timedelta(0):
         raise ConfigurationError(f"{name} is {value!r}; a duration cannot be negative.")
+    if read > longest:
+        raise ConfigurationError(
+            f"{name} is {value!r}, which is too long; it is at most {spell_duration(longest)}."
+        )
     return read
 
 

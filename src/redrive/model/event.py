@@ -117,7 +117,7 @@ def new_event(
     for name in ("due", "deadline"):
         value = given.get(name)
         if value is not None and not isinstance(value, datetime):
-            span = duration(value, name=name)
+            span = duration(value, name=name, longest=timedelta.max)
             given[name] = now + min(span, _LONGEST_SPAN)
     return NewEvent(type=event_type, payload=payload, **given)
 

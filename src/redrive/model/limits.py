@@ -20,6 +20,7 @@ OverRetryRate = Literal["delay", "dead_letter"]
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BURST_SHARE = 10
+_SLOWEST = 1 / (366 * _SECONDS["d"])
 _DROP: object = "drop"
 
 
@@ -37,6 +38,11 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"A rate of {self.per_second!r} a second with a burst of {self.burst!r} lets "
                 'nothing through; write a rate above 0, such as "100/s", and a burst from 1.'
+            )
+        if self.per_second < _SLOWEST:
+            raise ConfigurationError(
+                f"A rate of {self.per_second!r} a second is less than one in a year; write a "
+                "higher one, or pause the destination."
             )
 
 

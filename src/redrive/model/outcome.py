@@ -70,13 +70,15 @@ class Succeeded(msgspec.Struct, frozen=True):
 class Faulted(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt failed. `retry_after` is the least wait the destination asked for.
 
-    `pause` is why nothing more should be sent there until a person says so, if nothing should;
-    `exchange` is what was sent and answered, where the transport can tell.
+    `is_for_all` says that it asked it of everybody, not just of this delivery. `pause` is why
+    nothing more should be sent there until a person says so, if nothing should; `exchange` is what
+    was sent and answered, where the transport can tell.
     """
 
     fault: Fault
     nature: Nature
     retry_after: timedelta | None = None
+    is_for_all: bool = False
     pause: str = ""
     exchange: Exchange | None = None
 
@@ -91,12 +93,13 @@ class Snooze(msgspec.Struct, frozen=True):
     wait: Duration
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "wait", duration(self.wait, name="Snooze"))
+        read = duration(self.wait, name="Snooze", longest=timedelta.max)
+        msgspec.structs.force_setattr(self, "wait", read)
 
     @property
     def span(self) -> timedelta:
         """The wait as a `timedelta`."""
-        return duration(self.wait)
+        return duration(self.wait, longest=timedelta.max)
 
 
 class Cancel(msgspec.Struct, frozen=True):

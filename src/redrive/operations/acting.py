@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from redrive.model.audit import Actor
-from redrive.model.checks import check_instant, check_priority
+from redrive.model.checks import check_generation, check_instant, check_priority
 from redrive.model.delivery import DeliveryId
 from redrive.model.outcome import Fault
 from redrive.operations.desk import Desk, known_ids, with_reason
@@ -24,6 +24,7 @@ class Acting(Desk):
     ) -> list[DeliveryId]:
         """Send dead letters again, in place: same event id, history kept, attempts from zero."""
         actor = Actor(by, why)
+        check_generation(generation)
         changed = await (await self._to_change()).replay(
             known_ids(ids), actor=actor, generation=generation
         )

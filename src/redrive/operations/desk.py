@@ -72,6 +72,6 @@ def known_ids(ids: Sequence[int]) -> list[DeliveryId]:
 
 def with_reason(by: str, why: str, action: str) -> Actor:
     """Return who acts, and insist on why."""
-    if not why.strip():
+    if not isinstance(why, str) or not why.strip():
         raise UsageError(f"A reason is needed to {action}; say why.")
     return Actor(by, why)

@@ -101,12 +101,12 @@ class Keeper(Desk):
     async def export_page(
         self, query: Query | None = None, *, cursor: str | None = None, limit: int = _BATCH
     ) -> LetterPage:
-        """Return some of the dead letters a query finds, whole, the latest first."""
+        """Return some of the dead letters a query finds, whole, in publish order."""
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
         return await (await self._store()).letters(chosen, cursor=cursor, limit=limit)
 
     async def export(self, query: Query | None = None) -> AsyncIterator[Letter]:
-        """Go through all dead letters a query finds, whole, the latest first.
+        """Go through all dead letters a query finds, whole, in publish order.
 
         >>> async def to_file(app):
         ...     async for letter in app.operations.export():
@@ -122,10 +122,14 @@ class Keeper(Desk):
                 return
 
     async def restore(self, letters: Sequence[Letter], *, by: str, why: str = "") -> Restored:
-        """Put exported dead letters back; those that are there already change nothing."""
+        """Put exported dead letters back; those that are there already change nothing.
+
+        They go in the order of their ids where they came from, so that those of a key keep theirs.
+        """
         for one in letters:
             one.check()
         actor = Actor(by, why)
-        restored = await (await self._to_change()).restore(letters, actor=actor)
+        in_order = sorted(letters, key=lambda one: one.delivery.id)
+        restored = await (await self._to_change()).restore(in_order, actor=actor)
         self._done("import", restored.deliveries, actor)
         return restored

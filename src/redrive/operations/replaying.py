@@ -9,7 +9,7 @@ import msgspec
 
 from redrive.errors import NotFoundError, UsageError
 from redrive.model.audit import Actor
-from redrive.model.checks import check_text
+from redrive.model.checks import check_generation
 from redrive.model.delivery import Status
 from redrive.model.gate import Closed
 from redrive.model.limits import Rate, read_rate
@@ -88,8 +88,7 @@ class Replaying(Desk):
         later more than the share `failure_limit` of a wave, the replay stops and leaves the rest
         alone. Workers drive it; it survives them.
         """
-        if generation is not None:
-            check_text("generation", generation)
+        check_generation(generation)
         pace = Pace(
             canary=canary,
             largest_wave=largest_wave,

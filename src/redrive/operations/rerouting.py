@@ -9,7 +9,7 @@ import msgspec
 
 from redrive.errors import UsageError
 from redrive.model.audit import Actor
-from redrive.model.checks import check_instant
+from redrive.model.checks import check_generation, check_instant
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Order
 from redrive.model.outcome import Fault
@@ -197,6 +197,7 @@ class Rerouting(Desk):
     ) -> Backfilled:
         """Do what `plan_backfill` has found."""
         actor = Actor(by, why)
+        check_generation(generation)
         store, added, overtaken = await self._to_change(), 0, plan.overtaken
         for begin in range(0, len(plan.positions), _BATCH):
             positions = plan.positions[begin : begin + _BATCH]

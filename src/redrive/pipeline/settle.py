@@ -21,6 +21,7 @@ from redrive.observer import (
     SettlementsRefused,
 )
 from redrive.policies.fingerprint import grouped
+from redrive.policies.retry import bounded_retry_after
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
 from redrive.store import DeliveryQueue, Gates, Report, Settled
@@ -112,7 +113,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         )
         match outcome:
             case Faulted(nature=Nature.TRANSIENT):
-                return Decision(leased, settled, took, is_success=False)
+                slow_for = _asked_of_all(outcome)
+                return Decision(leased, settled, took, is_success=False, slow_for=slow_for)
             case Faulted(nature=Nature.THROTTLED) if isinstance(settlement, Snoozed):
                 return Decision(leased, settled, took, slow_for=settlement.until - now)
             case Faulted(pause=pause) if pause:
@@ -192,6 +194,12 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         for destination in reported.paused:
             why = next(one.pause for one in reports if one.destination == destination and one.pause)
             self.observer.notice(DestinationPaused(destination=destination, why=why))
+
+
+def _asked_of_all(outcome: Faulted) -> timedelta | None:
+    if outcome.retry_after is None or not outcome.is_for_all:
+        return None
+    return bounded_retry_after(outcome.retry_after)
 
 
 def _dead_letter(leased: Leased, failed: Failed) -> DeadLettered:

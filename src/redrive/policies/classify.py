@@ -182,6 +182,6 @@ def _read_retry_after(value: object) -> timedelta | None:
             case timedelta():
                 return bounded_retry_after(value)
             case _:
-                return bounded_retry_after(duration(value))
+                return bounded_retry_after(duration(value, longest=timedelta.max))
     except (ConfigurationError, ValueError, OverflowError):
         return None

@@ -67,12 +67,17 @@ def decide(replay: Replay, *, held: int, now: datetime) -> Decision:
     if replay.under_way > held:
         return Wait()
     if not replay.left:
-        return Done(why=_remark(held))
+        return Done(why=_remark(held, replay.behind))
     return _send(replay, _next_wave(replay), now=now)
 
 
-def moved(replay: Replay, wave: Wave, *, sent: int, skipped: int, now: datetime) -> Replay:
-    """Return the replay after a step in which so many letters were sent, and others skipped."""
+def moved(
+    replay: Replay, wave: Wave, *, sent: int, skipped: int, behind: int, now: datetime
+) -> Replay:
+    """Return the replay after a step in which so many letters were sent, and others skipped.
+
+    `behind` are those of the skipped that wait behind a dead letter which is not sent with them.
+    """
     bucket = replay.bucket
     if replay.pace.rate is not None and sent:
         bucket = Bucket(refilled(bucket, replay.pace.rate, now=now) - sent, now)
@@ -80,6 +85,7 @@ def moved(replay: Replay, wave: Wave, *, sent: int, skipped: int, now: datetime)
         replay,
         sent=replay.sent + sent,
         skipped=replay.skipped + skipped,
+        behind=replay.behind + behind,
         wave=msgspec.structs.replace(wave, sent=wave.sent + sent),
         bucket=bucket,
         next_at=None,
@@ -123,10 +129,13 @@ def _complaint(failed: int, wave: Wave) -> str:
     return f"{failed:,} of {wave.size:,} in {name} failed again"
 
 
-def _remark(held: int) -> str:
-    if not held:
-        return ""
-    return f"{held:,} of the letters sent wait behind a dead letter of their key"
+def _remark(held: int, behind: int) -> str:
+    remarks = []
+    if held:
+        remarks.append(f"{held:,} of the letters sent wait behind a dead letter of their key")
+    if behind:
+        remarks.append(f"{behind:,} skipped, held by a dead letter that was not sent with them")
+    return "; ".join(remarks)
 
 
 def _next_wave(replay: Replay) -> Wave:

@@ -101,12 +101,16 @@ class Letters(Protocol):
     async def letters(
         self, query: Query, *, cursor: str | None = None, limit: int = 500
     ) -> LetterPage:
-        """Return matching dead letters whole, the latest first; pages neither repeat nor skip."""
+        """Return matching dead letters whole, in publish order; pages neither repeat nor skip.
+
+        What fails while somebody turns the pages is on the rest of them only if it was published
+        after what they have seen.
+        """
 
     async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
         """Put dead letters back, with their event, its idempotency key, and their history.
 
         They carry what they were edited to, and count how often schedules replayed them.
         One whose event has a delivery at the destination already changes nothing. A destination
-        that is not known is added as removed. In an ordered lane they come last.
+        that is not known is added as removed. In an ordered lane they come last, as they are given.
         """

@@ -56,7 +56,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """A replay of many, and how far it has come.
 
     Each letter selected is sent or skipped or still `left`; each one sent is delivered, failed
-    again or still `under_way`. `newcomers` are dead letters that its query finds but that failed
+    again or still `under_way`. `behind` are those of the skipped that a dead letter, not sent with
+    them, is in the way of. `newcomers` are dead letters that its query finds but that failed
     too late to be selected; `None` where nobody counted them. `next_at` is when the rate lets it
     send again. `reason` says why it is in its state, `changed_by` who saw to that, if anybody.
     """
@@ -72,6 +73,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int = 0
     failed: int = 0
     skipped: int = 0
+    behind: int = 0
     newcomers: int | None = None
     pace: Pace = Pace()
     wave: Wave = Wave()

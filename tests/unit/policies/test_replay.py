@@ -38,7 +38,9 @@ def sent(replay: Replay, *, skipped: int = 0, now: datetime = NOW) -> Replay:
     """Carry out the step that is due."""
     decision = decide(replay, held=0, now=now)
     assert isinstance(decision, Send), decision
-    return moved(replay, decision.wave, sent=decision.count - skipped, skipped=skipped, now=now)
+    return moved(
+        replay, decision.wave, sent=decision.count - skipped, skipped=skipped, behind=0, now=now
+    )
 
 
 def settled(replay: Replay, *, delivered: int = 0, failed: int = 0) -> Replay:
@@ -183,7 +185,9 @@ def test_whatever_becomes_of_the_letters_every_promise_holds(
             case Send(count=count, wave=wave):
                 assert 1 <= count <= min(replay.left, wave.size - wave.sent)
                 skipped = min(count, next(turns, 0))
-                replay = moved(replay, wave, sent=count - skipped, skipped=skipped, now=now)
+                replay = moved(
+                    replay, wave, sent=count - skipped, skipped=skipped, behind=0, now=now
+                )
                 times.append((now, count - skipped))
                 assert replay.under_way <= max(canary, largest)
             case Wait(until=None):

@@ -101,7 +101,7 @@ class MemoryIntervention(Tables):
         self, action: str, rows: Sequence[Row], actor: Actor, *, now: datetime, detail: str = ""
     ) -> Sequence[DeliveryId]:
         """Write the audit entry, wake who waits, and return the ids that changed."""
-        changed = tuple(row.id for row in rows)
+        changed = tuple(sorted(row.id for row in rows))
         if changed:
             self._note(action, actor, now=now, ids=changed, detail=detail)
         return changed

@@ -14,7 +14,8 @@ from redrive.model.destination import Destination
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import Entry, Hoard, LetterPage, Pruned, Query, Restored
-from redrive.stores.memory.inspection import MemoryInspection
+from redrive.stores.codec import read_cursor, write_cursor
+from redrive.stores.memory.inspection import MemoryInspection, fits
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity
@@ -179,11 +180,16 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
         self, query: Query, *, cursor: str | None = None, limit: int = 500
     ) -> LetterPage:
         dead = msgspec.structs.replace(query, status=Status.FAILED)
-        page = await self.find(dead, cursor=cursor, limit=limit)
+        _, last = (0, 0) if cursor is None else read_cursor(cursor)
         with self._lock:
-            rows = self._found(one.id for one in page.deliveries)
-            letters = tuple(_letter(row) for row in rows if row.status is Status.FAILED)
-            return LetterPage(letters=letters, next_cursor=page.next_cursor)
+            found = [row for row in self._rows.values() if row.id > last and fits(row, dead)]
+            found.sort(key=lambda row: row.id)
+            page = found[:limit]
+            has_more = page and len(found) > limit
+            return LetterPage(
+                letters=tuple(_letter(row) for row in page),
+                next_cursor=write_cursor(page[-1].changed_at, page[-1].id) if has_more else None,
+            )
 
     async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
         with self._lock:

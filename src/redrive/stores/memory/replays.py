@@ -205,10 +205,12 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         replay = record.replay
         match self._decide(record, now=now):
             case policy.Send(count=count, wave=wave):
-                rows, skipped = self._take_letters(record, count)
+                rows, skipped, behind = self._take_letters(record, count)
                 for row in rows:
                     self._begin_cycle(row, replay.by, replay.generation, now=now, sender=record)
-                record.replay = policy.moved(replay, wave, sent=len(rows), skipped=skipped, now=now)
+                record.replay = policy.moved(
+                    replay, wave, sent=len(rows), skipped=skipped, behind=behind, now=now
+                )
                 return ReplayStep(replay=record.replay, sent=tuple(row.id for row in rows))
             case policy.Wait(until=until):
                 record.replay = msgspec.structs.replace(replay, next_at=until)
@@ -225,8 +227,8 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
     def _decide(self, record: Record, *, now: datetime) -> policy.Decision:
         return policy.decide(record.replay, held=self._held(record), now=now)
 
-    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int]:
-        """Return the next letters to send, and how many had their turn and are not sent."""
+    def _take_letters(self, record: Record, count: int) -> tuple[list[Row], int, int]:
+        """Return the next letters to send, how many are not, and how many of those wait behind."""
         candidates = [
             row
             for number, token in record.items.items()
@@ -244,7 +246,7 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         for number in passed:
             del record.items[number]
         sendable = self._sendable([*chosen, *rest])
-        return sendable, len(passed) - len(sendable)
+        return sendable, len(passed) - len(sendable), len(taken) - len(sendable)
 
     def _is_untouched(self, row: Row, token: int) -> bool:
         return row.is_dead_letter and row.token == token
@@ -262,9 +264,12 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             if self._rows[head].is_dead_letter and head not in together
         }
         blocked = {
-            lane.destination
-            for lane in stopped
-            if self._destinations[lane.destination].order is Order.BLOCK
+            row.destination
+            for row in self._rows.values()
+            if row.is_dead_letter
+            and row.id not in together
+            and self._lane(row) is not None
+            and self._blocks_as_a_whole(row)
         }
         return [
             row for row in rows if self._lane(row) not in stopped and row.destination not in blocked

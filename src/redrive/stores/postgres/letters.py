@@ -10,17 +10,17 @@ import msgspec
 
 from redrive.errors import ConfigurationError
 from redrive.model.audit import Actor
-from redrive.model.delivery import DeliveryId, Status
+from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.model.letter import Letter
 from redrive.store import LetterPage, Query, Restored
-from redrive.stores.codec import event_from, json_text
+from redrive.stores.codec import event_from, json_text, read_cursor, write_cursor
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import KINDS, columns, is_uuid, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give
-from redrive.stores.postgres.inspection import find, find_deliveries
+from redrive.stores.postgres.inspection import conditions_of, find_deliveries
 from redrive.stores.postgres.lanes import pass_by
 from redrive.stores.postgres.log import destination_ids, take_turns
 from redrive.stores.postgres.receipts import restore_keys
@@ -78,12 +78,21 @@ RETURNING id
 async def letters(link: Link, query: Query, *, cursor: str | None, limit: int) -> LetterPage:
     """Carry out `Letters.letters`."""
     dead = msgspec.structs.replace(query, status=Status.FAILED)
-    page = await find(link, dead, cursor=cursor, limit=limit)
-    events = await _events(link, [one.event_id for one in page.deliveries])
-    return LetterPage(
-        letters=tuple(Letter(event=events[one.event_id], delivery=one) for one in page.deliveries),
-        next_cursor=page.next_cursor,
+    conditions, values = conditions_of(dead, "d.settled_at")
+    _, last = (0, 0) if cursor is None else read_cursor(cursor)
+    where = f"WHERE {' AND '.join(conditions)} AND d.id > ${len(values) + 1}"
+    found = await letters_of(
+        link, f"{where} ORDER BY d.id LIMIT ${len(values) + 2}", (*values, last, limit + 1)
     )
+    page = found[:limit]
+    has_more = len(found) > limit
+    return LetterPage(
+        letters=tuple(page), next_cursor=_place(page[-1].delivery) if has_more and page else None
+    )
+
+
+def _place(delivery: Delivery) -> str:
+    return write_cursor(delivery.settled_at or delivery.enqueued_at, delivery.id)
 
 
 async def letters_of(link: Link, where: str, values: Sequence[object]) -> list[Letter]:

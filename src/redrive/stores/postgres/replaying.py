@@ -155,8 +155,10 @@ def selected(selection: Selection) -> tuple[str, list[object]]:
 async def start(link: Link, new: NewReplay, *, actor: Actor, now: datetime) -> Replay | None:
     """Carry out `Replays.start_replay`."""
     replay = steering.begun(new, actor=actor, now=now)
-    number = await link.value(_BEGIN, str(replay.state), json_text(replay))
     condition, values = selected(new.selection)
+    if await link.value(f"SELECT 1 {SELECTED.format(where=condition)} LIMIT 1", *values) is None:
+        return None
+    number = await link.value(_BEGIN, str(replay.state), json_text(replay))
     counted = await link.fetch(
         _SELECT_ITEMS.format(
             number=f"${len(values) + 1}::bigint", found=SELECTED.format(where=condition)
@@ -198,8 +200,10 @@ async def step(
     sent: Sequence[DeliveryId] = ()
     match policy.decide(replay, held=await _held(link, replay), now=now):
         case policy.Send(count=count, wave=wave):
-            sent, skipped = await _send(link, replay, count, now=now, history=history)
-            after = policy.moved(replay, wave, sent=len(sent), skipped=skipped, now=now)
+            sent, skipped, behind = await _send(link, replay, count, now=now, history=history)
+            after = policy.moved(
+                replay, wave, sent=len(sent), skipped=skipped, behind=behind, now=now
+            )
         case policy.Wait(until=until):
             after = msgspec.structs.replace(replay, next_at=until)
             if after != replay:
@@ -217,8 +221,8 @@ async def step(
 
 async def _send(
     link: Link, replay: Replay, count: int, *, now: datetime, history: int
-) -> tuple[Sequence[DeliveryId], int]:
-    """Send the next letters; return them, and how many had their turn and were not sent."""
+) -> tuple[Sequence[DeliveryId], int, int]:
+    """Send the next letters; return them, how many were not, and how many of those wait behind."""
     found = await link.fetch(_NEXT, replay.id, count)
     letters = [(number, token) for number, token, _ in found]
     last = letters[-1][0] if len(letters) == count else _NO_LAST
@@ -239,7 +243,7 @@ async def _send(
         of_replay=replay.id,
         is_automatic=replay.is_automatic,
     )
-    return sent, passed - len(sent)
+    return sent, passed - len(sent), len(chosen) - len(sent)
 
 
 async def sendable(link: Link, ids: Sequence[DeliveryId]) -> list[DeliveryId]:

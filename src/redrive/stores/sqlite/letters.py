@@ -10,21 +10,34 @@ import apsw
 import msgspec
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import DeliveryId, Status
+from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.letter import Letter
 from redrive.store import LetterPage, Query, Restored
-from redrive.stores.codec import event_from, json_text, maybe_micros, micros
+from redrive.stores.codec import (
+    event_from,
+    json_text,
+    maybe_micros,
+    micros,
+    read_cursor,
+    write_cursor,
+)
 from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.inspection import find, find_deliveries
+from redrive.stores.sqlite.inspection import conditions_of, find_deliveries
 from redrive.stores.sqlite.lanes import pass_by
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
 from redrive.stores.sqlite.surveying import check_fit
 
 __all__ = ["letters", "letters_of", "restore"]
 
+_IN_ORDER = """
+SELECT d.id FROM redrive_deliveries d INDEXED BY redrive_letters_in_order
+JOIN redrive_events e ON e.position = d.position
+JOIN redrive_destinations t ON t.id = d.destination
+WHERE {where} AND d.id > ? ORDER BY d.id LIMIT ?
+"""
 _EVENTS = """
 SELECT id, document FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))
 """
@@ -51,11 +64,23 @@ def letters(
 ) -> LetterPage:
     """Carry out `Letters.letters`."""
     dead = msgspec.structs.replace(query, status=Status.FAILED)
-    page = find(connection, dead, cursor=cursor, limit=limit)
-    events = _events(connection, [one.event_id for one in page.deliveries])
+    conditions, values = conditions_of(dead, "d.settled_at")
+    _, last = (0, 0) if cursor is None else read_cursor(cursor)
+    found = rows(
+        connection,
+        _IN_ORDER.format(where=" AND ".join(conditions)),
+        (*values, last, limit + 1),
+    )
+    ids = [number for (number,) in found[:limit]]
+    page = letters_of(
+        connection,
+        "WHERE d.id IN (SELECT value FROM json_each(?)) ORDER BY d.id",
+        (json_text(ids),),
+    )
+    has_more = page and len(found) > limit
     return LetterPage(
-        letters=tuple(Letter(event=events[one.event_id], delivery=one) for one in page.deliveries),
-        next_cursor=page.next_cursor,
+        letters=tuple(page),
+        next_cursor=_place(page[-1].delivery) if has_more else None,
     )
 
 
@@ -64,6 +89,10 @@ def letters_of(connection: apsw.Connection, where: str, values: Sequence[Any]) -
     deliveries = find_deliveries(connection, where, values)
     events = _events(connection, [one.event_id for one in deliveries])
     return [Letter(event=events[one.event_id], delivery=one) for one in deliveries]
+
+
+def _place(delivery: Delivery) -> str:
+    return write_cursor(delivery.settled_at or delivery.enqueued_at, delivery.id)
 
 
 def _events(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ _SELECT_ITEMS = f"""
 INSERT INTO redrive_replay_items (replay, delivery, token)
 SELECT ?, d.id, d.token {SELECTED}
 """
+_HAS_ANY = f"SELECT 1 {SELECTED} LIMIT 1"
 _DESTINATIONS = """
 SELECT DISTINCT t.name FROM redrive_replay_items i
 CROSS JOIN redrive_deliveries d ON d.id = i.delivery
@@ -117,6 +118,8 @@ def start(
     """Carry out `Replays.start_replay`."""
     replay = steering.begun(new, actor=actor, now=now)
     condition, values = selected(new.selection)
+    if connection.execute(_HAS_ANY.format(where=condition), values).get is None:
+        return None
     connection.execute(
         "INSERT INTO redrive_replays (state, selected, document) VALUES (?, 0, ?)",
         (replay.state, json_text(replay)),
@@ -124,9 +127,6 @@ def start(
     number = connection.last_insert_rowid()
     connection.execute(_SELECT_ITEMS.format(where=condition), (number, *values))
     count = connection.changes()
-    if not count:
-        connection.execute("DELETE FROM redrive_replays WHERE id = ?", (number,))
-        return None
     names = tuple(name for (name,) in rows(connection, _DESTINATIONS, (number,)))
     replay = msgspec.structs.replace(replay, id=number, selected=count, destinations=names)
     connection.execute("UPDATE redrive_replays SET selected = ? WHERE id = ?", (count, number))
@@ -159,8 +159,10 @@ def _step(
     sent: Sequence[DeliveryId] = ()
     match policy.decide(replay, held=_held(connection, replay), now=now):
         case policy.Send(count=count, wave=wave):
-            sent, skipped = _send(connection, replay, count, now=now, history=history)
-            after = policy.moved(replay, wave, sent=len(sent), skipped=skipped, now=now)
+            sent, skipped, behind = _send(connection, replay, count, now=now, history=history)
+            after = policy.moved(
+                replay, wave, sent=len(sent), skipped=skipped, behind=behind, now=now
+            )
         case policy.Wait(until=until):
             if replay.next_at != until:
                 _keep(connection, msgspec.structs.replace(replay, next_at=until))
@@ -177,8 +179,8 @@ def _step(
 
 def _send(
     connection: apsw.Connection, replay: Replay, count: int, *, now: datetime, history: int
-) -> tuple[Sequence[DeliveryId], int]:
-    """Send the next letters; return them, and how many had their turn and were not sent."""
+) -> tuple[Sequence[DeliveryId], int, int]:
+    """Send the next letters; return them, how many were not, and how many of those wait behind."""
     found = rows(connection, _NEXT, (replay.id, count))
     chosen = [number for number, _ in found]
     last = chosen[-1] if len(chosen) == count else None
@@ -203,7 +205,7 @@ def _send(
         replay=replay.id,
         is_automatic=replay.is_automatic,
     )
-    return sent, passed - len(sent)
+    return sent, passed - len(sent), len(chosen) - len(sent)
 
 
 def sendable(connection: apsw.Connection, ids: Sequence[DeliveryId]) -> list[DeliveryId]:

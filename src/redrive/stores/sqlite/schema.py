@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib import resources
+from pathlib import Path
 
 import apsw
 
 from redrive.errors import SchemaError
 
-__all__ = ["LATEST", "migrate", "schema_version"]
+__all__ = ["LATEST", "is_foreign", "migrate", "schema_version"]
 
 _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0001_initial.sql", 1),
@@ -18,6 +20,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     # Code that does not know of pruning would take a key that outlives its event for a new one.
     ("0004_keeping.sql", 4),
     ("0005_fairness.sql", 4),
+    ("0006_letters.sql", 4),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
@@ -26,6 +29,7 @@ on while a new one is rolled out.
 """
 
 LATEST = len(_MIGRATIONS)
+_PATIENCE = 5_000
 
 
 def migrate(connection: apsw.Connection, *, name: str) -> int:
@@ -61,6 +65,19 @@ def migrate(connection: apsw.Connection, *, name: str) -> int:
 def schema_version(connection: apsw.Connection) -> int:
     """Return the version of the schema; 0 when there is none."""
     return _read(connection)[0]
+
+
+def is_foreign(path: Path) -> bool:
+    """Tell whether a file is a database without a schema of ours; it is only read.
+
+    What cannot be read is left to whoever opens it, who says why.
+    """
+    try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            connection.set_busy_timeout(_PATIENCE)
+            return schema_version(connection) == 0
+    except apsw.Error:
+        return False
 
 
 def _read(connection: apsw.Connection) -> tuple[int, int]:

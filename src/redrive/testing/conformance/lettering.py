@@ -93,7 +93,34 @@ class LetterConformance:
             if cursor is None:
                 break
 
-        assert seen == ids[::-1]
+        assert seen == ids
+
+    async def test_letters_come_in_publish_order_however_they_failed(self, world: World) -> None:
+        ids = await world.publish(*[an_event(key="k") for _ in range(4)], to="ledger")
+        for number in reversed(ids):
+            await world.cancel([number])
+            world.clock.advance("1s")
+
+        assert [one.delivery.id for one in await _letters(world)] == list(ids)
+
+    async def test_restored_letters_of_a_key_keep_the_order_they_are_given_in(
+        self, world: World
+    ) -> None:
+        events = [an_event(n, key="k") for n in range(4)]
+        ids = await world.publish(*events, to="ledger")
+        await world.cancel(ids)
+        letters = await _letters(world)
+        await world.store.delete(ids, actor=OPERATOR)
+
+        restored = await world.store.restore(letters, actor=OPERATOR)
+        await world.store.replay(restored.deliveries, actor=OPERATOR)
+
+        order = []
+        for _ in events:
+            leased = await world.claim_one("ledger")
+            order.append(leased.event)
+            await world.settle(leased, Delivered())
+        assert order == events
 
     async def test_a_letter_comes_back_as_it_was(self, world: World) -> None:
         letter = await _a_storied_letter(world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import Kind, Status
+from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.limits import Rate
 from redrive.model.replay import ReplayState
@@ -340,6 +340,38 @@ class SendingConformance:
         assert await deliver(world) == others
         await advance(world)
         assert counts_of(await found(world, replay)) == (5, 5, 5, 0, 0)
+
+    async def test_a_part_of_the_letters_of_a_destination_that_blocks_is_left_alone(
+        self, world: World
+    ) -> None:
+        """Whatever its key, the one that stays holds all the others."""
+        strict = Destination(name="strict", patterns=("order.*",), order=Order.BLOCK)
+        await world.version()
+        await world.store.register([strict])
+        letters = await world.publish(*[an_event(key=key) for key in "kkx"], to="strict")
+        await world.cancel(letters)
+        selection = Selection(ids=letters[:1])
+
+        survey = await world.store.survey(selection)
+        replay = await start(world, selection)
+        sent = await advance(world)
+        await advance(world)
+
+        after = await found(world, replay)
+        assert (sent, survey.behind) == ([], 1)
+        assert (after.state, counts_of(after)) == (ReplayState.DONE, (1, 0, 0, 0, 1))
+        assert after.behind == 1
+        assert after.reason == ("1 skipped, held by a dead letter that was not sent with them")
+        assert (await world.show(letters[0])).status is Status.FAILED
+
+    async def test_a_start_that_finds_nothing_uses_no_number(self, world: World) -> None:
+        [letter] = await letters_of(world, 1)
+        first = await start(world)
+        nothing = NewReplay(selection=Selection(ids=(DeliveryId(letter + 1),)))
+
+        assert await world.store.start_replay(nothing, actor=OPERATOR) is None
+
+        assert (await start(world)).id == first.id + 1
 
     async def test_what_is_sent_wakes_who_waits(self, world: World) -> None:
         await world.dead_letter()

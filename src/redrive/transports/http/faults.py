@@ -59,6 +59,7 @@ def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
         fault=fault,
         nature=verdict.nature,
         retry_after=verdict.retry_after,
+        is_for_all=verdict.retry_after is not None,
         pause=_printable(f"{plan.host} answered {said}") if verdict.is_gone else "",
     )
 
