@@ -151,7 +151,7 @@ class SqliteReady:
     def _many_lines(self, asked: Sequence[tuple[str, Sort, int]]) -> list[list[Candidate]]:
         """Read many lines with one statement for each limit: SQLite has no limit for each row."""
         found: list[list[Candidate]] = [[]] * len(asked)
-        for limit in {limit for *_, limit in asked}:
+        for limit in dict.fromkeys(limit for *_, limit in asked):
             places = [place for place, one in enumerate(asked) if one[2] == limit]
             lines = json_text([(*asked[place][1], asked[place][0]) for place in places])
             rows = self._ask(_LINES, lines=lines, now=self._moment, limit=limit)
