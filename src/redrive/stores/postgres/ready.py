@@ -256,7 +256,7 @@ class PostgresReady:
         self._is_new = True
 
     async def promote(self, *, start: str, most: int, turn: int) -> None:
-        for first in {start, ""}:
+        for first in dict.fromkeys((start, "")):
             await self._link.fetch(_PROMOTE, self._first.destination, first, most, self._now, turn)
         self._seen = None
 

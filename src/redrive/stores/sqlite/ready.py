@@ -150,14 +150,21 @@ class SqliteReady:
 
     def _many_lines(self, asked: Sequence[tuple[str, Sort, int]]) -> list[list[Candidate]]:
         """Read many lines with one statement for each limit: SQLite has no limit for each row."""
+        limits = [limit for _, _, limit in asked]
+        lines = [(*sort, tenant) for tenant, sort, _ in asked]
+        if limits.count(limits[0]) == len(limits):
+            return self._lines(lines, limits[0])
         found: list[list[Candidate]] = [[]] * len(asked)
-        for limit in {limit for *_, limit in asked}:
-            places = [place for place, one in enumerate(asked) if one[2] == limit]
-            lines = json_text([(*asked[place][1], asked[place][0]) for place in places])
-            rows = self._ask(_LINES, lines=lines, now=self._moment, limit=limit)
-            for place, line in zip(places, _lines.decode(rows), strict=True):
+        for limit in dict.fromkeys(limits):
+            places = [place for place, one in enumerate(limits) if one == limit]
+            some = self._lines([lines[place] for place in places], limit)
+            for place, line in zip(places, some, strict=True):
                 found[place] = line
         return found
+
+    def _lines(self, lines: list[tuple[str, int, str]], limit: int) -> list[list[Candidate]]:
+        rows = self._ask(_LINES, lines=json_text(lines), now=self._moment, limit=limit)
+        return _lines.decode(rows)
 
     def _ask(self, statement: str, **values: str | int) -> Any:  # noqa: ANN401 - what was selected
         values["destination"] = self._destination
