@@ -1,16 +1,14 @@
 """All stores deal out turns alike, whatever happens: the plain one in memory is the oracle."""
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import asyncpg
 import msgspec
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redrive.model.destination import Destination
@@ -23,8 +21,8 @@ from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing.conformance import MakeStore, World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, a_fault
+from tests.servers.postgres import Database
 
-POSTGRES = "postgresql://redrive@127.0.0.1:54329/postgres"
 TENANTS = [None, "a", "b", "c", "d", "e"]
 FAIRNESS = st.builds(
     Fairness,
@@ -160,25 +158,14 @@ def test_sqlite_deals_out_turns_as_the_memory_store_does(
         )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(
+    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(FAIRNESS, LIMITS, STEPS)
 def test_postgres_deals_out_turns_as_the_memory_store_does(
-    fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]
+    database: Database, fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]
 ) -> None:
-    schema = f"redrive_turns_{os.getpid()}"
-
-    async def live() -> None:
-        connection = await asyncpg.connect(POSTGRES)
-        try:
-            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-            await live_alike(
-                lambda clock: PostgresStore(f"{POSTGRES}?schema={schema}", clock=clock),
-                fairness,
-                limits,
-                steps,
-            )
-        finally:
-            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-            await connection.close()
-
-    asyncio.run(live())
+    with database.empty_store() as url:
+        asyncio.run(
+            live_alike(lambda clock: PostgresStore(url, clock=clock), fairness, limits, steps)
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -14,26 +13,23 @@ import pytest_asyncio
 
 from redrive.model.destination import Destination
 from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.connection import Link, read_address
 from redrive.testing.conformance import World, an_event, entries
-
-URL = "postgresql://redrive@127.0.0.1:54329/postgres"
-SCHEMA = f"redrive_claims_{os.getpid()}"
 
 
 @pytest_asyncio.fixture
-async def person() -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    connection = await asyncpg.connect(URL)
-    await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+async def person(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    address = read_address(postgres_url)
+    connection = await asyncpg.connect(address.dsn)
+    await connection.execute(f"SET search_path = {address.schema}")
     yield connection
-    await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
     await connection.close()
 
 
 @pytest_asyncio.fixture
-async def world(person: asyncpg.Connection[asyncpg.Record]) -> AsyncIterator[World]:
+async def world(postgres_url: str) -> AsyncIterator[World]:
     async with World.opened(
-        lambda clock: PostgresStore(f"{URL}?schema={SCHEMA}", clock=clock), history=20
+        lambda clock: PostgresStore(postgres_url, clock=clock), history=20
     ) as world:
         yield world
 
@@ -64,7 +60,6 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(
 ) -> None:
     await publish(world, "a", "a", "a")
     async with person.transaction():
-        await person.execute(f"SET LOCAL search_path = {SCHEMA}")
         await person.execute("UPDATE deliveries SET status = 2 WHERE id = 1")
         async with asyncio.timeout(10):
             first = await world.claim("shop", total=2)

@@ -2,8 +2,7 @@
 
 import asyncio
 import itertools
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -18,13 +17,11 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
 from redrive.stores.postgres import PostgresStore, counting, keeping, log, receipts, rerouting
-from redrive.stores.postgres.connection import Link, named
+from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, only
 
-_numbers = itertools.count(1)
-URL = "postgresql://redrive@127.0.0.1:54329/postgres"
 MANY = 600
 _WAITS = """
 SELECT EXISTS (
@@ -35,34 +32,26 @@ SELECT EXISTS (
 
 
 @pytest.fixture
-def schema() -> Iterator[str]:
-    schema = f"redrive_keeping_{os.getpid()}_{next(_numbers)}"
-    yield schema
-
-    async def drop() -> None:
-        connection = await asyncpg.connect(URL)
-        await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-        await connection.close()
-
-    asyncio.run(drop())
+def address(postgres_url: str) -> Address:
+    return read_address(postgres_url)
 
 
 @pytest.fixture
-async def world(schema: str) -> AsyncIterator[World]:
+async def world(postgres_url: str) -> AsyncIterator[World]:
     def make_store(clock: FakeClock) -> PostgresStore:
-        return PostgresStore(f"{URL}?schema={schema}", clock=clock, history=20)
+        return PostgresStore(postgres_url, clock=clock, history=20)
 
     async with World.opened(make_store, history=20) as world:
         yield world
 
 
 @asynccontextmanager
-async def a_link(schema: str) -> AsyncIterator[Link]:
+async def a_link(address: Address) -> AsyncIterator[Link]:
     """Open a transaction of somebody else's; it is committed at the end."""
-    connection = await asyncpg.connect(URL)
+    connection = await asyncpg.connect(address.dsn)
     try:
         async with connection.transaction():
-            yield Link(connection, schema)
+            yield Link(connection, address.schema)
     finally:
         await connection.close()
 
@@ -112,7 +101,7 @@ async def test_two_pruners_at_once_remove_everything_once(world: World) -> None:
     assert (figures.events, figures.unrouted) == (0, 0)
 
 
-async def test_a_prune_does_not_wait_for_who_publishes(world: World, schema: str) -> None:
+async def test_a_prune_does_not_wait_for_who_publishes(world: World, address: Address) -> None:
     first = an_event({"n": 1}, key="k", idempotency_key="once")
     await world.publish(first, to="ledger")
     await deliver_all(world, destination="ledger")
@@ -120,7 +109,7 @@ async def test_a_prune_does_not_wait_for_who_publishes(world: World, schema: str
     again = msgspec.structs.replace(first, id=an_event().id)
     later = an_event({"n": 2}, key="k", idempotency_key="twice")
 
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         appended = await publish_within(
             world, link, *entries(again, later, to=["ledger"]), *entries(an_event(), to=[])
         )
@@ -141,7 +130,7 @@ async def test_a_prune_does_not_wait_for_who_publishes(world: World, schema: str
 
 
 async def test_a_key_that_goes_while_it_is_wanted_is_taken(
-    world: World, schema: str, monkeypatch: pytest.MonkeyPatch
+    world: World, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever finds a key taken and then nobody who holds it takes it himself."""
     first = an_event({"n": 1}, idempotency_key="once")
@@ -158,7 +147,7 @@ async def test_a_key_that_goes_while_it_is_wanted_is_taken(
 
     monkeypatch.setattr(Link, "fetch", prune_before_looking)
     second = an_event({"n": 2}, idempotency_key="once")
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         appended = await publish_within(world, link, *entries(second))
     third = await world.append(entries(an_event({"n": 2}, idempotency_key="once")))
 
@@ -171,17 +160,17 @@ async def test_a_key_that_goes_while_it_is_wanted_is_taken(
 
 @pytest.mark.parametrize("is_committed", [True, False])
 async def test_an_event_that_is_being_given_to_somebody_stays(
-    world: World, schema: str, *, is_committed: bool
+    world: World, address: Address, *, is_committed: bool
 ) -> None:
     await world.append(entries(an_event(), to=[]))
     position = only((await world.store.read_log("mailing")).missing)[0]
     world.clock.advance("31d")
 
-    connection = await asyncpg.connect(URL)
+    connection = await asyncpg.connect(address.dsn)
     transaction = connection.transaction()
     await transaction.start()
     added = await rerouting.backfill(
-        Link(connection, schema),
+        Link(connection, address.schema),
         "mailing",
         [position],
         actor=OPERATOR,
@@ -202,24 +191,26 @@ async def test_an_event_that_is_being_given_to_somebody_stays(
         assert await prune(world) == Pruned(delivered=1, events=1)
 
 
-async def test_a_key_is_forgotten_with_its_last_event(world: World, schema: str) -> None:
+async def test_a_key_is_forgotten_with_its_last_event(world: World, address: Address) -> None:
     await world.publish(an_event(key="k"), an_event(key="l"), to="ledger")
     await deliver_all(world, limit=1, destination="ledger")
     world.clock.advance("31d")
 
     await prune(world)
 
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         assert [row[0] for row in await link.fetch("SELECT key FROM redrive.keys")] == ["l"]
     await world.publish(an_event({"n": 2}, key="k"), to="ledger")
     assert len((await world.claim("ledger")).deliveries) == 2
 
 
-async def test_a_key_that_is_published_to_is_busy_for_a_move(world: World, schema: str) -> None:
+async def test_a_key_that_is_published_to_is_busy_for_a_move(
+    world: World, address: Address
+) -> None:
     free, taken = await world.publish(an_event(key="free"), an_event(key="taken"))
     later = an_event({"n": 2}, key="taken")
 
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         await publish_within(world, link, *entries(later, to=["ledger"]))
         async with asyncio.timeout(5):
             during = await world.store.move([free, taken], target="ledger", actor=OPERATOR)
@@ -231,11 +222,13 @@ async def test_a_key_that_is_published_to_is_busy_for_a_move(world: World, schem
     assert claimed == [free, taken]
 
 
-async def test_a_dropped_head_frees_a_lane_that_is_published_to(world: World, schema: str) -> None:
+async def test_a_dropped_head_frees_a_lane_that_is_published_to(
+    world: World, address: Address
+) -> None:
     (head,) = await world.publish(an_event(key="k"), to="ledger")
     later = an_event({"n": 2}, key="k")
 
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         await publish_within(world, link, *entries(later, to=["ledger"]))
         async with asyncio.timeout(5):
             await world.store.drop([head], actor=OPERATOR)
@@ -264,17 +257,17 @@ async def test_two_imports_of_the_same_letters_restore_them_once(world: World) -
     assert (await world.store.figures()).letters.count == 20
 
 
-async def test_an_import_waits_for_the_prune_of_its_event(world: World, schema: str) -> None:
+async def test_an_import_waits_for_the_prune_of_its_event(world: World, address: Address) -> None:
     await world.dead_letter(an_event({"n": 1}, idempotency_key="once"))
     letters = (await world.store.letters(Query())).letters
     await world.store.discard(letters, actor=OPERATOR, detail="")
     world.clock.advance("31d")
 
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         await keeping.prune(link, Retention(), limit=10, now=world.now)
         restoring = asyncio.ensure_future(world.store.restore(letters, actor=OPERATOR))
         async with asyncio.timeout(5):
-            while not await link.value(_WAITS, schema):
+            while not await link.value(_WAITS, address.schema):
                 pass
     restored = await restoring
 
@@ -318,7 +311,7 @@ async def positions(world: World, *, after: int = 0, count: int) -> list[int]:
     return [one.position for one in found]
 
 
-async def test_looking_for_what_may_go_reads_indexes(world: World, schema: str) -> None:
+async def test_looking_for_what_may_go_reads_indexes(world: World, address: Address) -> None:
     now, day = world.now, timedelta(days=1)
     statements: dict[str, tuple[object, ...]] = {
         keeping._HAS_PRUNABLE: (now, now - day, now - day),
@@ -337,11 +330,12 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, schema: str) 
     }
     tables = ("deliveries", "events", "idle", "idempotency", "keys")
 
-    async with a_link(schema) as link:
+    async with a_link(address) as link:
         await link.fetch("SET LOCAL enable_seqscan = off")
         for statement, values in statements.items():
             plan = [
-                row[0] for row in await link.fetch(named(f"EXPLAIN {statement}", schema), *values)
+                row[0]
+                for row in await link.fetch(named(f"EXPLAIN {statement}", address.schema), *values)
             ]
             scans = [line for line in plan for table in tables if f"Seq Scan on {table}" in line]
             assert scans == [], statement
