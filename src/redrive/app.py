@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 import msgspec
 
 from redrive.archive import open_archive
-from redrive.config import AppOptions, Settings, load_settings
+from redrive.config import AppOptions, Settings, load_settings, parse_store
 from redrive.declaration import (
     Declaration,
     DestinationOptions,
@@ -165,8 +165,9 @@ class Redrive:
         store = await self._store()
         if not isinstance(store, SqliteStore):
             raise TransactionError(
-                f"The store {self.settings.store} has no transactions for your own tables; "
-                "app.transaction() needs sqlite:///…"
+                f"A store of {parse_store(self.settings.store).scheme}:// opens no transaction for "
+                "your own tables: app.transaction() needs sqlite:///… With PostgreSQL, open your "
+                "own and publish(within=connection)."
             )
         async with store.transaction() as transaction:
             open_transaction.set(transaction)

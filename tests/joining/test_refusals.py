@@ -278,3 +278,15 @@ print(asyncio.run(main()))
     )
 
     assert ran.stdout == "[]\n", ran.stderr
+
+
+async def test_a_transaction_of_the_app_is_refused_without_telling_the_password(
+    postgres_url: str,
+) -> None:
+    address = postgres_url.replace("://redrive@", "://redrive:secret@")
+    async with Redrive(address) as app:
+        with pytest.raises(TransactionError, match="within=connection") as refused:
+            async with app.transaction():
+                pass
+
+    assert "secret" not in str(refused.value)
