@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from redrive.errors import not_found
 from redrive.model.audit import Actor
-from redrive.model.fairness import Fairness
-from redrive.model.gate import Bucket, Hold, Pause, Rotation
-from redrive.policies.fairness import affordable, next_token, rounds_waited, urgency
 from redrive.store import TenantFigures
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.gating import Gatekeeper
+from redrive.stores.tenancy import extent_of, figures_of, named_extent
 
 __all__ = ["pause_tenant", "resume_tenant", "tenants"]
 
-_EVERYWHERE = 0
 # Counted first and cut to the limit: what is looked up for each is then looked up for few.
 _TENANTS = """
 WITH busy AS (
@@ -77,9 +72,9 @@ async def tenants(
     """Carry out `Tenants.tenants`."""
     keeper = await Gatekeeper.read(link, now=now, locks=False)
     names = {number: name for name, number in keeper.numbers.items()}
-    number = None if destination is None else _extent(keeper, destination)
+    number = None if destination is None else extent_of(keeper, destination)
     found = await link.fetch(_TENANTS, number, tenant, limit)
-    return [_figures(row, names.get(row[0]), keeper, now=now) for row in found]
+    return [figures_of(row, names.get(row[0]), keeper, now=now) for row in found]
 
 
 async def pause_tenant(
@@ -92,10 +87,11 @@ async def pause_tenant(
 ) -> bool:
     """Carry out `Tenants.pause_tenant`."""
     keeper = await Gatekeeper.read(link, now=now, locks=False)
-    number = _extent(keeper, destination)
+    number = extent_of(keeper, destination)
     if not await link.fetch(_PAUSE, tenant, number, actor.by, actor.why, now):
         return False
-    await _record(link, "pause_tenant", tenant, destination, actor, now=now)
+    detail = named_extent(tenant, destination)
+    await record(link, "pause_tenant", (), actor, now=now, count=1, detail=detail)
     return True
 
 
@@ -109,71 +105,9 @@ async def resume_tenant(
 ) -> bool:
     """Carry out `Tenants.resume_tenant`."""
     keeper = await Gatekeeper.read(link, now=now, locks=False)
-    number = _extent(keeper, destination)
+    number = extent_of(keeper, destination)
     if not await link.fetch(_RESUME, tenant, number):
         return False
-    await _record(link, "resume_tenant", tenant, destination, actor, now=now)
+    detail = named_extent(tenant, destination)
+    await record(link, "resume_tenant", (), actor, now=now, count=1, detail=detail)
     return True
-
-
-def _figures(
-    row: Sequence[Any], destination: str | None, keeper: Gatekeeper, *, now: datetime
-) -> TenantFigures:
-    _, tenant, pending, in_flight, served_at, last_round, processed, consecutive = row[:8]
-    fairness = Fairness() if destination is None else keeper.fairness(destination)
-    rotation = Rotation() if destination is None else keeper.gate(destination).rotation
-    waited = rounds_waited(rotation, last_round, pending=pending)
-    own, wide = _pause(row[10:13]), _pause(row[13:16])
-    hold, until = (Hold.PAUSED, None) if own or wide else _rate_hold(row, fairness, now=now)
-    return TenantFigures(
-        tenant=tenant or None,
-        destination=destination,
-        pending=pending,
-        in_flight=in_flight,
-        processed=processed or 0,
-        consecutive=consecutive or 0,
-        last_served_at=served_at,
-        rounds_waited=waited,
-        urgency=urgency(waited),
-        turn=0 if destination is None else fairness.turn_of(tenant),
-        hold=hold,
-        until=until,
-        pause=own or wide,
-        is_paused_everywhere=wide is not None,
-    )
-
-
-def _rate_hold(
-    row: Sequence[Any], fairness: Fairness, *, now: datetime
-) -> tuple[Hold | None, datetime | None]:
-    rate = fairness.rate_of(row[1])
-    bucket = Bucket() if row[9] is None else Bucket(row[8], row[9])
-    if rate is None or affordable(bucket, rate, now=now) > 0:
-        return None, None
-    return Hold.RATE, next_token(bucket, rate, now=now)
-
-
-def _pause(columns: Sequence[Any]) -> Pause | None:
-    by, why, at = columns
-    return None if at is None else Pause(by=by, why=why, at=at)
-
-
-def _extent(keeper: Gatekeeper, destination: str | None) -> int:
-    if destination is None:
-        return _EVERYWHERE
-    if destination not in keeper.numbers:
-        raise not_found(destination, sorted(keeper.numbers), what="destination")
-    return keeper.numbers[destination]
-
-
-async def _record(
-    link: Link,
-    action: str,
-    tenant: str,
-    destination: str | None,
-    actor: Actor,
-    *,
-    now: datetime,
-) -> None:
-    detail = tenant if destination is None else f"{tenant} at {destination}"
-    await record(link, action, (), actor, now=now, count=1, detail=detail)

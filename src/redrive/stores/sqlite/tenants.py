@@ -8,20 +8,16 @@ from typing import Any
 
 import apsw
 
-from redrive.errors import not_found
 from redrive.model.audit import Actor
-from redrive.model.fairness import Fairness
-from redrive.model.gate import Bucket, Hold, Pause, Rotation
-from redrive.policies.fairness import affordable, next_token, rounds_waited, urgency
 from redrive.store import TenantFigures
-from redrive.stores.codec import from_micros, maybe_from_micros, micros
+from redrive.stores.codec import maybe_from_micros, micros
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.tenancy import extent_of, figures_of, named_extent
 
 __all__ = ["pause_tenant", "resume_tenant", "tenants"]
 
-_EVERYWHERE = 0
 # Counted first and cut to the limit: what is looked up for each is then looked up for few.
 _TENANTS = """
 WITH busy AS (
@@ -71,9 +67,9 @@ def tenants(
     """Carry out `Tenants.tenants`."""
     keeper = Gatekeeper(connection, now=now)
     names = {number: name for name, number in keeper.numbers.items()}
-    number = None if destination is None else _extent(keeper, destination)
+    number = None if destination is None else extent_of(keeper, destination)
     found = rows(connection, _TENANTS, {"destination": number, "tenant": tenant, "limit": limit})
-    return [_figures(row, names.get(row[0]), keeper, now=now) for row in found]
+    return [figures_of(_read(row), names.get(row[0]), keeper, now=now) for row in found]
 
 
 def pause_tenant(
@@ -85,14 +81,15 @@ def pause_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.pause_tenant`."""
-    number = _extent(Gatekeeper(connection, now=now), destination)
+    number = extent_of(Gatekeeper(connection, now=now), destination)
     connection.execute(
         "INSERT INTO redrive_tenant_pauses VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (tenant, number, actor.by, actor.why, micros(now)),
     )
     if not connection.changes():
         return False
-    _record(connection, "pause_tenant", tenant, destination, actor, now=now)
+    detail = named_extent(tenant, destination)
+    record(connection, "pause_tenant", (), actor, now=now, count=1, detail=detail)
     return True
 
 
@@ -105,74 +102,18 @@ def resume_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.resume_tenant`."""
-    number = _extent(Gatekeeper(connection, now=now), destination)
+    number = extent_of(Gatekeeper(connection, now=now), destination)
     connection.execute(
         "DELETE FROM redrive_tenant_pauses WHERE tenant = ? AND destination = ?", (tenant, number)
     )
     if not connection.changes():
         return False
-    _record(connection, "resume_tenant", tenant, destination, actor, now=now)
+    detail = named_extent(tenant, destination)
+    record(connection, "resume_tenant", (), actor, now=now, count=1, detail=detail)
     return True
 
 
-def _figures(
-    row: Sequence[Any], destination: str | None, keeper: Gatekeeper, *, now: datetime
-) -> TenantFigures:
-    _, tenant, pending, in_flight, served_at, last_round, processed, consecutive = row[:8]
-    fairness = Fairness() if destination is None else keeper.fairness(destination)
-    rotation = Rotation() if destination is None else keeper.gate(destination).rotation
-    waited = rounds_waited(rotation, last_round, pending=pending)
-    own, wide = _pause(row[10:13]), _pause(row[13:16])
-    hold, until = (Hold.PAUSED, None) if own or wide else _rate_hold(row, fairness, now=now)
-    return TenantFigures(
-        tenant=tenant or None,
-        destination=destination,
-        pending=pending,
-        in_flight=in_flight,
-        processed=processed or 0,
-        consecutive=consecutive or 0,
-        last_served_at=maybe_from_micros(served_at),
-        rounds_waited=waited,
-        urgency=urgency(waited),
-        turn=0 if destination is None else fairness.turn_of(tenant),
-        hold=hold,
-        until=until,
-        pause=own or wide,
-        is_paused_everywhere=wide is not None,
-    )
-
-
-def _rate_hold(
-    row: Sequence[Any], fairness: Fairness, *, now: datetime
-) -> tuple[Hold | None, datetime | None]:
-    rate = fairness.rate_of(row[1])
-    bucket = Bucket() if row[9] is None else Bucket(row[8], from_micros(row[9]))
-    if rate is None or affordable(bucket, rate, now=now) > 0:
-        return None, None
-    return Hold.RATE, next_token(bucket, rate, now=now)
-
-
-def _pause(columns: Sequence[Any]) -> Pause | None:
-    by, why, at = columns
-    return None if at is None else Pause(by=by, why=why, at=from_micros(at))
-
-
-def _extent(keeper: Gatekeeper, destination: str | None) -> int:
-    if destination is None:
-        return _EVERYWHERE
-    if destination not in keeper.numbers:
-        raise not_found(destination, sorted(keeper.numbers), what="destination")
-    return keeper.numbers[destination]
-
-
-def _record(
-    connection: apsw.Connection,
-    action: str,
-    tenant: str,
-    destination: str | None,
-    actor: Actor,
-    *,
-    now: datetime,
-) -> None:
-    detail = tenant if destination is None else f"{tenant} at {destination}"
-    record(connection, action, (), actor, now=now, count=1, detail=detail)
+def _read(row: Sequence[Any]) -> list[Any]:
+    """Return a row with its microseconds as instants."""
+    instants = {4, 9, 12, 15}
+    return [maybe_from_micros(one) if at in instants else one for at, one in enumerate(row)]
