@@ -16,7 +16,9 @@ from redrive.stores.codec import from_micros, maybe_micros
 
 __all__ = ["KINDS", "NOBODY", "Account", "Candidate", "Ready", "Sort", "TenantState", "accounts"]
 
-KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
+KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY, Kind.FIRST)
+"""By number; a store may keep first attempts that never waited apart from the others."""
+
 
 Sort = tuple[str, int]
 """A generation and the number of a kind: within it, what is ready is sorted by tenant."""

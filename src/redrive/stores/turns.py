@@ -21,15 +21,14 @@ from redrive.stores.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantSt
 
 __all__ = ["Turns", "all_sorts", "open_sorts"]
 
-_FIRST = KINDS.index(Kind.FIRST)
 _MOST_PASSED_OVER = 1_000
 _MOST_READ = 500
 _SOON = timedelta(milliseconds=100)
 
 
-def all_sorts(generations: Sequence[str]) -> list[Sort]:
+def all_sorts(generations: Sequence[str], *, kinds: int = len(Kind)) -> list[Sort]:
     """Return all sorts of work that there may be of some generations."""
-    return [(one, kind) for kind in range(len(KINDS)) for one in generations]
+    return [(one, kind) for kind in range(kinds) for one in generations]
 
 
 def open_sorts(sorts: Iterable[Sort], turnstile: Turnstile) -> list[Sort]:
@@ -87,7 +86,7 @@ class Turns:
         ready: Ready,
         fairness: Fairness,
         *,
-        generations: Sequence[str],
+        sorts: Sequence[Sort],
         turnstile: Turnstile,
         is_flooded: bool,
         now: datetime,
@@ -99,7 +98,7 @@ class Turns:
         self.turnstile = turnstile
         self._room = self.turnstile.left
         self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
-        self._filled = all_sorts(generations)
+        self._filled = list(sorts)
         self._sorts = open_sorts(self._filled, turnstile)
         self._rotation = self.turnstile.gate.rotation
         self._roster = _Roster(self._rotation)
@@ -230,7 +229,9 @@ class Turns:
     def _is_plain(self, lines: Sequence[Line[Candidate]], held_until: int) -> bool:
         """Tell whether all are fresh first attempts, for which there are tokens enough."""
         return self.turnstile.fresh >= self._room and all(
-            one.kind == _FIRST and one.due > held_until for line in lines for one in line.work
+            KINDS[one.kind] is Kind.FIRST and one.due > held_until
+            for line in lines
+            for one in line.work
         )
 
     def _break_off(self, serving: Share[Candidate]) -> Share[Candidate]:

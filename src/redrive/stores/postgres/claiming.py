@@ -19,9 +19,10 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from, maybe_from_micros, micros
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.floors import Floors
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.lanes import free_late_lanes
-from redrive.stores.postgres.ready import Look, Outlook, PostgresReady, look, states_of
+from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
 from redrive.stores.ready import KINDS, Candidate, TenantState, accounts
 from redrive.stores.turns import Turns, all_sorts, open_sorts
 
@@ -52,13 +53,13 @@ _MORE = """
 SELECT DISTINCT given.destination
 FROM unnest($1::integer[]) AS given (destination)
 CROSS JOIN unnest($2::text[]) AS g (generation)
-CROSS JOIN generate_series(0, 2) AS k (kind)
+CROSS JOIN generate_series(0, 3) AS k (kind)
 CROSS JOIN LATERAL (
     SELECT FROM redrive.deliveries d
     WHERE d.destination = given.destination AND d.generation = g.generation AND d.kind = k.kind
       AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
       AND (d.deadline IS NULL OR d.deadline > $3)
-    ORDER BY coalesce(d.tenant, '') COLLATE "C", d.priority DESC, d.id LIMIT 1
+    ORDER BY coalesce(d.tenant, '') COLLATE "C", (-d.priority), d.id LIMIT 1
 ) first
 """
 _LEASE = """
@@ -91,7 +92,7 @@ WITH seen AS (
 )
 UPDATE redrive.deliveries d
 SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_until = $3,
-    is_alone = $4, breaker_generation = free.breaker_generation
+    is_alone = $4, kind = kind % 3, breaker_generation = free.breaker_generation
 FROM free JOIN redrive.events e ON true
 WHERE d.id = free.id AND e.position = d.position
 RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
@@ -100,11 +101,11 @@ RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.ki
 _ACCOUNT = 7
 
 
-async def claim(link: Link, request: ClaimRequest, *, now: datetime) -> Claim:
+async def claim(link: Link, request: ClaimRequest, *, floors: Floors, now: datetime) -> Claim:
     """Carry out `DeliveryQueue.claim`."""
     asked = {one.destination for one in request.allowances}
     keeper = await Gatekeeper.read(link, now=now, only=asked)
-    turn = _Turn(link, keeper, request, now=now)
+    turn = _Turn(link, keeper, request, floors=floors, now=now)
     outlook = await turn.look()
     suspects = await turn.suspects() if outlook.is_suspected else []
     if request.alone:
@@ -112,6 +113,7 @@ async def claim(link: Link, request: ClaimRequest, *, now: datetime) -> Claim:
     else:
         await turn.choose(outlook)
     deliveries = await turn.lease()
+    await floors.follow(link, now=now)
     return Claim(
         now=now,
         deliveries=deliveries,
@@ -125,9 +127,16 @@ class _Turn:
     """One claim: what passes the gates, and in which order."""
 
     def __init__(
-        self, link: Link, keeper: Gatekeeper, request: ClaimRequest, *, now: datetime
+        self,
+        link: Link,
+        keeper: Gatekeeper,
+        request: ClaimRequest,
+        *,
+        floors: Floors,
+        now: datetime,
     ) -> None:
         self._link = link
+        self._floors = floors
         self._keeper = keeper
         self._request = request
         self._now = now
@@ -135,6 +144,7 @@ class _Turn:
             one.destination: one for one in request.allowances if one.destination in keeper.numbers
         }
         self._names = {number: name for name, number in keeper.numbers.items()}
+        self._sorts = all_sorts(request.generations, kinds=FRESH + 1)
         self._passages: dict[str, Passage] = {}
         self._is_flooded = False
         self._looks: dict[str, Look] = {}
@@ -164,12 +174,13 @@ class _Turn:
             self._looks.values(),
             asked=[self._keeper.numbers[name] for name in self._allowances],
             generations=self._request.generations,
+            floors=self._floors,
             now=self._now,
         )
 
     async def _aim(self) -> None:
         """Say what to look at: of each destination, as much as the gate may let through."""
-        sorts, limit = all_sorts(self._request.generations), self._request.limit
+        sorts, limit = self._sorts, self._request.limit
         for name, allowance in self._allowances.items():
             total = allowance.total if limit is None else min(allowance.total, limit)
             turnstile = await self._turnstile(name, total=total)
@@ -231,10 +242,11 @@ class _Turn:
                     self._looks[name],
                     outlook.seen.get(number),
                     turn=fairness.turn,
+                    floors=self._floors,
                     now=self._now,
                 ),
                 fairness,
-                generations=self._request.generations,
+                sorts=self._sorts,
                 turnstile=await self._turnstile(name, total=total),
                 is_flooded=self._is_flooded,
                 now=self._now,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from redrive.model.delivery import Kind, Status
+from redrive.model.delivery import Status
 from redrive.stores.codec import json_text
 
-__all__ = ["KINDS", "STATUSES", "columns", "is_uuid", "jsonb"]
+__all__ = ["STATUSES", "columns", "is_uuid", "jsonb"]
 
-KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY)
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

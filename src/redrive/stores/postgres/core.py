@@ -15,6 +15,7 @@ from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Link, translated
+from redrive.stores.postgres.floors import Floors
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
 __all__ = ["Core", "Job"]
@@ -28,9 +29,21 @@ _LEAST_PATIENCE_SECONDS = 5.0
 _FAREWELL_SECONDS = 5.0
 _MOST_TRIES = 5
 
+# What another try may heal. A unique violation is a statement of ours whose answer was lost and
+# which took effect meanwhile: the next try sees it.
+_PASSING = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,
+)
+
 # Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
 # wait for; the server ends such a transaction.
 _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+# Our statements are few, and written for one plan each: planning them anew takes longer than to
+# carry them out, and so does compiling them. A table that was empty a moment ago looks small to the
+# planner, who would then read all of it.
+_PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
 _BEGIN = f"BEGIN; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
@@ -65,6 +78,7 @@ class Core:
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
+        self._floors = Floors()
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -78,6 +92,7 @@ class Core:
                 max_inactive_connection_lifetime=60.0,
                 timeout=_CONNECT_SECONDS,
                 statement_cache_size=0 if self._is_proxied else 100,
+                server_settings={} if self._is_proxied else _PLANS,
                 reset=_leave_alone,
             )
         self._bell.start(None if self._is_proxied else self._call)
@@ -176,7 +191,7 @@ class Core:
                 try:
                     async with self._transaction(begin, within) as link:
                         return await job(link, await self._now(link))
-                except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
+                except _PASSING:
                     if tries == _MOST_TRIES:
                         raise
         raise AssertionError("unreachable")
@@ -195,6 +210,22 @@ class Core:
                 await connection.execute("COMMIT")
         except Exception as error:
             await _roll_back(connection, error)
+            raise
+        except BaseException:
+            _drop(connection)
+            raise
+        finally:
+            await self._opened().release(connection)
+
+    async def _at_once(self, statement: str, *values: object) -> list[Any]:
+        """Run one statement that is a transaction of its own."""
+        connection = await self._opened().acquire(timeout=_CONNECT_SECONDS)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await Link(connection, self.address.schema).fetch(statement, *values)
+        except asyncpg.PostgresError as error:
+            if isinstance(error, LOST):
+                _drop(connection)
             raise
         except BaseException:
             _drop(connection)

@@ -22,8 +22,9 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.postgres.codec import KINDS, STATUSES, is_uuid
+from redrive.stores.postgres.codec import STATUSES, is_uuid
 from redrive.stores.postgres.connection import Link
+from redrive.stores.ready import KINDS
 
 __all__ = [
     "conditions_of",

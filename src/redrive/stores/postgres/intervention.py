@@ -131,7 +131,8 @@ async def reschedule(
     changed = await _in_status(link, ids, "status = 0")
     if changed:
         await link.fetch(
-            f"UPDATE redrive.deliveries SET due = $2, is_ready = $2::timestamptz <= $3 WHERE {_OF}",
+            "UPDATE redrive.deliveries SET due = $2, is_ready = $2::timestamptz <= $3, "
+            f"kind = kind % 3 WHERE {_OF}",
             changed,
             due,
             now,
@@ -147,7 +148,9 @@ async def prioritise(
     changed = await _in_status(link, ids, "status = 0")
     if changed:
         await link.fetch(
-            f"UPDATE redrive.deliveries SET priority = $2 WHERE {_OF}", changed, priority
+            f"UPDATE redrive.deliveries SET priority = $2, kind = kind % 3 WHERE {_OF}",
+            changed,
+            priority,
         )
         await record(link, "prioritise", changed, actor, now=now, detail=str(priority))
     return changed

@@ -62,7 +62,7 @@ UPDATE redrive.deliveries SET lane = NULL, is_behind = false
 WHERE destination = $1 AND lane IS NOT NULL AND ($2::smallint IS NULL OR status = $2)
 """
 _INTO_LANES = """
-UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0
+UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0, kind = d.kind % 3
 FROM redrive.events e
 WHERE e.position = d.position AND e.key IS NOT NULL AND d.destination = $1 AND d.lane IS NULL
   AND d.status <> 2 AND d.resolution IS NULL AND (d.status < 3 OR $2)

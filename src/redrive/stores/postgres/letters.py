@@ -17,13 +17,14 @@ from redrive.model.letter import Letter
 from redrive.store import LetterPage, Query, Restored
 from redrive.stores.codec import event_from, json_text, read_cursor, write_cursor
 from redrive.stores.postgres.auditing import record
-from redrive.stores.postgres.codec import KINDS, columns, is_uuid, jsonb
+from redrive.stores.postgres.codec import columns, is_uuid, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give
 from redrive.stores.postgres.inspection import conditions_of, find_deliveries
 from redrive.stores.postgres.lanes import pass_by
 from redrive.stores.postgres.log import destination_ids, take_turns
 from redrive.stores.postgres.receipts import restore_keys
+from redrive.stores.ready import KINDS
 
 __all__ = ["letters", "letters_of", "restore"]
 

@@ -17,6 +17,7 @@ from redrive.stores.codec import event_from, json_text
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
+from redrive.stores.postgres.prompt import Numbers
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
 from redrive.stores.sifting import Remains, sift
 
@@ -27,6 +28,7 @@ __all__ = [
     "find_event",
     "grow",
     "read_events",
+    "read_numbers",
     "read_routes",
     "register",
     "take_turns",
@@ -62,9 +64,11 @@ WITH stored AS (
     SELECT position, $8::timestamptz FROM stored WHERE destinations = '{}'
 )
 INSERT INTO redrive.deliveries
-    (position, destination, is_ready, priority, generation, tenant, lane, is_behind, due,
+    (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
      deadline, enqueued_at)
-SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8, given.priority,
+SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
+       CASE WHEN coalesce(given.due, $8) <= $8 AND given.priority = 0 AND given.lane IS NULL THEN 3
+            ELSE 0 END, given.priority,
        given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
            row_number() OVER (PARTITION BY given.destination, given.lane ORDER BY given.place) > 1
            OR EXISTS (
@@ -255,6 +259,16 @@ async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
         return Routes(await count(link, "routes_version"), known.values())
     await grow(link, "routes_version", 1)
     return await read_routes(link)
+
+
+async def read_numbers(link: Link) -> Numbers:
+    """Return the numbers of the destinations, with the version of the routes."""
+    rows = await link.fetch(
+        "SELECT c.value, t.name, t.id FROM redrive.counters c "
+        "LEFT JOIN redrive.destinations t ON t.removed_at IS NULL "
+        "WHERE c.name = 'routes_version'"
+    )
+    return Numbers(rows[0][0], {name: number for _, name, number in rows if name is not None})
 
 
 async def read_routes(link: Link) -> Routes:

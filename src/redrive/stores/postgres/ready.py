@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from redrive.stores.codec import maybe_micros, micros
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.floors import Floors
 from redrive.stores.ready import NOBODY, Candidate, Sort, TenantState
 
-__all__ = ["Look", "Outlook", "PostgresReady", "look", "states_of"]
+__all__ = ["FRESH", "Look", "Outlook", "PostgresReady", "look", "states_of"]
 
 # Arrays are given as `(SELECT $1::text[])`: of a bare one the planner sees the length and plans the
 # statement anew each time, which takes longer than to carry it out.
@@ -26,6 +27,8 @@ _READY = """
     d.generation = s.generation AND d.kind = s.kind
     AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
 """
+# A lower bound, where there is one: see `Floors`.
+_BEHIND = "(-d.priority, d.id) > (s.precedence, s.floor)"
 # Sorted below and gathered above: three arrays cost less than a row for each delivery.
 _LINE = f"""
     SELECT array_agg(-first.priority) AS precedences, array_agg(first.id) AS ids,
@@ -33,7 +36,7 @@ _LINE = f"""
     FROM (
         SELECT d.priority, d.id, d.due FROM redrive.deliveries d
         WHERE {{which}} AND {_READY} AND (d.deadline IS NULL OR d.deadline > {{now}})
-        ORDER BY {_TENANT}, d.priority DESC, d.id LIMIT {{limit}}
+        ORDER BY {_TENANT}, (-d.priority), d.id LIMIT {{limit}}
     ) first
 """
 _PAST = """
@@ -48,19 +51,22 @@ _IS_PAUSED = """EXISTS (
 # it cannot know that what is ready lies behind a long history.
 _ANY = f"""coalesce((
     SELECT true FROM redrive.deliveries d
-    WHERE d.destination = s.destination AND {_READY} AND {_TENANT} {{condition}}
-    ORDER BY {_TENANT}, d.priority DESC, d.id LIMIT 1
+    WHERE d.destination = s.destination AND {_READY} AND {{condition}}
+    ORDER BY {_TENANT}, (-d.priority), d.id LIMIT 1
 ), false)"""
 _LOOK = f"""
 WITH sorts AS MATERIALIZED (
     SELECT s.*,
-           {_ANY.format(condition="> s.tenant")} OR {_ANY.format(condition="< s.tenant")}
+           {_ANY.format(condition=f"{_TENANT} > s.tenant")}
+               OR {_ANY.format(condition=f"{_TENANT} < s.tenant")}
                AS has_others
     FROM unnest(
         (SELECT $4::integer[]), (SELECT $5::text[]), (SELECT $6::smallint[]),
-        (SELECT $7::text[]), (SELECT $8::integer[])
+        (SELECT $7::text[]), (SELECT $8::integer[]), (SELECT $9::smallint[]),
+        (SELECT $10::bigint[])
     )
-        WITH ORDINALITY AS s (destination, generation, kind, tenant, most, place)
+        WITH ORDINALITY
+            AS s (destination, generation, kind, tenant, most, precedence, floor, place)
 ), outlook AS MATERIALIZED (
     SELECT coalesce((
                SELECT due <= $1 FROM redrive.deliveries WHERE status = 0 AND NOT is_ready
@@ -81,7 +87,8 @@ WITH sorts AS MATERIALIZED (
            ) AS next_due
 )
 SELECT o.is_time, o.is_late, o.is_suspected, o.next_due, s.has_others,
-       s.has_others OR {_ANY.format(condition="= s.tenant")} AS is_filled,
+       s.has_others OR line.ids IS NOT NULL
+           OR {_ANY.format(condition=f"{_TENANT} = s.tenant AND {_BEHIND}")} AS is_filled,
        past.tokens, past.refilled_at,
        {_IS_PAUSED.format(tenant="s.tenant", destination="s.destination")} AS is_paused,
        line.precedences, line.ids, line.dues
@@ -89,7 +96,8 @@ FROM outlook o LEFT JOIN sorts s ON true
 LEFT JOIN LATERAL ({_PAST.format(tenant="s.tenant", destination="s.destination")}) past ON true
 LEFT JOIN LATERAL ({
     _LINE.format(
-        which=f"NOT s.has_others AND d.destination = s.destination AND {_TENANT} = s.tenant",
+        which=f"NOT s.has_others AND d.destination = s.destination AND {_TENANT} = s.tenant "
+        f"AND {_BEHIND}",
         now="$1",
         limit="s.most",
     )
@@ -147,11 +155,16 @@ ORDER BY t.lap, t.place, s.place
 _LINES = f"""
 SELECT line.precedences, line.ids, line.dues
 FROM unnest(
-    (SELECT $2::text[]), (SELECT $3::smallint[]), (SELECT $4::text[]), (SELECT $5::integer[])
+    (SELECT $2::text[]), (SELECT $3::smallint[]), (SELECT $4::text[]), (SELECT $5::integer[]),
+    (SELECT $6::smallint[]), (SELECT $7::bigint[])
 )
-    WITH ORDINALITY AS s (generation, kind, tenant, most, place)
+    WITH ORDINALITY AS s (generation, kind, tenant, most, precedence, floor, place)
 LEFT JOIN LATERAL ({
-    _LINE.format(which=f"d.destination = $1 AND {_TENANT} = s.tenant", now="$6", limit="s.most")
+    _LINE.format(
+        which=f"d.destination = $1 AND {_TENANT} = s.tenant AND {_BEHIND}",
+        now="$8",
+        limit="s.most",
+    )
 }) line ON true
 ORDER BY s.place
 """
@@ -180,6 +193,11 @@ SELECT s.destination, s.tenant, past.tokens, past.refilled_at,
 FROM unnest((SELECT $1::integer[]), (SELECT $2::text[])) AS s (destination, tenant)
 LEFT JOIN LATERAL ({_PAST.format(tenant="s.tenant", destination="s.destination")}) past ON true
 """
+
+FRESH = 3
+"""The number of the kind that the fresh deliveries have: first attempts that never waited."""
+
+_NO_BOUND = (-(2**15), 0)
 
 Line = tuple[list[Candidate], int]
 """The first deliveries of a tenant and sort, and how many were asked for."""
@@ -220,11 +238,22 @@ async def look(
     *,
     asked: Sequence[int],
     generations: Sequence[str],
+    floors: Floors,
     now: datetime,
 ) -> Outlook:
     """Look at all destinations of a claim at once."""
     places = [(one, sort) for one in looks for sort in one.sorts]
-    given = columns([(one.destination, *sort, one.tenant, one.most) for one, sort in places], 5)
+    wanted = [
+        (
+            one.destination,
+            *sort,
+            one.tenant,
+            one.most,
+            *_bound(floors, one.destination, sort, one.tenant),
+        )
+        for one, sort in places
+    ]
+    given = columns(wanted, 7)
     rows = await link.fetch(_LOOK, now, list(asked), list(generations), *given)
     seen: dict[int, _Seen] = {}
     for (one, sort), row in zip(places, rows if places else (), strict=True):
@@ -235,7 +264,8 @@ async def look(
         if is_filled:
             shown.filled.append(sort)
         if not has_others:
-            shown.lines[one.tenant, sort] = _candidates(one.destination, sort, line), one.most
+            known = _candidates(floors, one.destination, sort, one.tenant, line)
+            shown.lines[one.tenant, sort] = known, one.most
     is_time, is_late, is_suspected, next_due = rows[0][:4]
     return Outlook(is_time, is_late, is_suspected, next_due, seen)
 
@@ -244,9 +274,17 @@ class PostgresReady:
     """`Ready`, with what the first look has shown."""
 
     def __init__(
-        self, link: Link, first: Look, seen: _Seen | None, *, turn: int, now: datetime
+        self,
+        link: Link,
+        first: Look,
+        seen: _Seen | None,
+        *,
+        turn: int,
+        floors: Floors,
+        now: datetime,
     ) -> None:
         self._link = link
+        self._floors = floors
         self._first = first
         self._seen = seen
         self._turn = turn
@@ -263,8 +301,10 @@ class PostgresReady:
     async def survey(self, sorts: Sequence[Sort], *, tenant: str) -> tuple[list[Sort], bool]:
         if self._seen is None:
             first = self._first._replace(sorts=list(sorts), tenant=tenant)
-            seen = (await look(self._link, [first], asked=(), generations=(), now=self._now)).seen
-            self._seen = seen.get(first.destination, _Seen())
+            outlook = await look(
+                self._link, [first], asked=(), generations=(), floors=self._floors, now=self._now
+            )
+            self._seen = outlook.seen.get(first.destination, _Seen())
             self._lines = self._seen.lines
         return self._seen.filled, self._seen.has_others
 
@@ -292,7 +332,7 @@ class PostgresReady:
         for tenant, lap_number, tokens, refilled_at, is_paused, limit, place, *line in rows:
             laps[lap_number][tenant] = _state((tenant, tokens, refilled_at, is_paused))
             sort = sorts[place - 1]
-            known = _candidates(self._first.destination, sort, line)
+            known = _candidates(self._floors, self._first.destination, sort, tenant, line)
             self._lines[tenant, sort] = known, limit
         if self._is_new and len(laps[1]) < most:
             self._second_lap = list(laps[2].values())
@@ -302,12 +342,14 @@ class PostgresReady:
     async def lines(self, asked: Sequence[tuple[str, Sort, int]]) -> list[list[Candidate]]:
         unknown = [one for one in asked if not self._is_known(*one)]
         if unknown:
-            given = [(*sort, tenant, limit) for tenant, sort, limit in unknown]
-            rows = await self._link.fetch(
-                _LINES, self._first.destination, *columns(given, 4), self._now
-            )
+            number = self._first.destination
+            given = [
+                (*sort, tenant, limit, *_bound(self._floors, number, sort, tenant))
+                for tenant, sort, limit in unknown
+            ]
+            rows = await self._link.fetch(_LINES, number, *columns(given, 6), self._now)
             for (tenant, sort, limit), line in zip(unknown, rows, strict=True):
-                known = _candidates(self._first.destination, sort, line)
+                known = _candidates(self._floors, number, sort, tenant, line)
                 self._lines[tenant, sort] = known, limit
         return [self._lines[tenant, sort][0][:limit] for tenant, sort, limit in asked]
 
@@ -331,12 +373,23 @@ def _state(row: Sequence[Any]) -> TenantState:
     return TenantState(tenant, tokens, maybe_micros(refilled_at), int(is_paused))
 
 
-def _candidates(destination: int, sort: Sort, line: Sequence[Any]) -> list[Candidate]:
+def _bound(floors: Floors, destination: int, sort: Sort, tenant: str) -> tuple[int, int]:
+    """Return behind which precedence and number the deliveries of a tenant and sort begin."""
+    generation, kind = sort
+    return (0, floors.below((destination, generation, tenant))) if kind == FRESH else _NO_BOUND
+
+
+def _candidates(
+    floors: Floors, destination: int, sort: Sort, tenant: str, line: Sequence[Any]
+) -> list[Candidate]:
     precedences, ids, dues = line
+    generation, kind = sort
+    if kind == FRESH:
+        floors.saw((destination, generation, tenant), ids or ())
     if ids is None:
         return []
     return [
-        Candidate(precedence, number, sort[1], micros(due), destination)
+        Candidate(precedence, number, kind, micros(due), destination)
         for precedence, number, due in zip(precedences, ids, dues, strict=True)
     ]
 

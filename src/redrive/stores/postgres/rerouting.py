@@ -14,12 +14,13 @@ from redrive.model.pattern import matches
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import record
-from redrive.stores.postgres.codec import KINDS, columns
+from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give, give_instead
 from redrive.stores.postgres.lanes import free_lanes, hold, lanes_of, pass_by
 from redrive.stores.postgres.log import grow
 from redrive.stores.postgres.removing import remove
+from redrive.stores.ready import KINDS
 
 __all__ = ["backfill", "drop", "move", "read_log", "unregister", "waiting_for"]
 
@@ -63,7 +64,8 @@ ON d.destination = $2 AND d.lane = given.lane AND d.status <> 2 AND d.resolution
 GROUP BY d.lane
 """
 _MOVE = """
-UPDATE redrive.deliveries d SET destination = $2, is_behind = false, lane = CASE WHEN $3 THEN (
+UPDATE redrive.deliveries d
+SET destination = $2, kind = kind % 3, is_behind = false, lane = CASE WHEN $3 THEN (
     SELECT key FROM redrive.events e WHERE e.position = d.position
 ) END
 WHERE d.id = ANY ($1::bigint[])

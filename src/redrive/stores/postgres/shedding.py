@@ -9,11 +9,11 @@ from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
-from redrive.stores.postgres.codec import KINDS
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.inspection import find_deliveries
 from redrive.stores.postgres.intervention import fail_pending
+from redrive.stores.ready import KINDS
 
 __all__ = ["shed"]
 
@@ -24,15 +24,15 @@ SELECT id FROM redrive.deliveries WHERE id IN (
     SELECT id FROM (
         SELECT id FROM redrive.deliveries
         WHERE destination = $1 AND status = 0 AND is_ready AND NOT is_behind
-          AND crashes < 2 AND ($2::smallint IS NULL OR kind = $2)
+          AND crashes < 2 AND ($2::smallint IS NULL OR kind % 3 = $2)
         UNION ALL
         SELECT id FROM redrive.deliveries
         WHERE destination = $1 AND status = 0 AND is_ready AND NOT is_behind
-          AND crashes >= 2 AND ($2::smallint IS NULL OR kind = $2)
+          AND crashes >= 2 AND ($2::smallint IS NULL OR kind % 3 = $2)
         UNION ALL
         SELECT id FROM redrive.deliveries
         WHERE destination = $1 AND status = 0 AND NOT is_ready AND NOT is_behind
-          AND due <= $3 AND ($2::smallint IS NULL OR kind = $2)
+          AND due <= $3 AND ($2::smallint IS NULL OR kind % 3 = $2)
     ) AS found LIMIT $4
 ) AND status = 0 AND NOT is_behind AND due <= $3
 FOR NO KEY UPDATE SKIP LOCKED

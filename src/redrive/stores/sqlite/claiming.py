@@ -23,7 +23,7 @@ from redrive.stores.ready import KINDS, Candidate, TenantState
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.ready import SqliteReady
-from redrive.stores.turns import Turns
+from redrive.stores.turns import Turns, all_sorts
 
 __all__ = ["claim", "see_worker"]
 
@@ -183,7 +183,7 @@ class _Turn:
             turns = Turns(
                 SqliteReady(self._connection, self._keeper.numbers[name], now=self._now),
                 self._keeper.fairness(name),
-                generations=self._request.generations,
+                sorts=all_sorts(self._request.generations),
                 turnstile=self._turnstile(name, total=total),
                 is_flooded=self._is_flooded,
                 now=self._now,

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
+import asyncpg
 import msgspec
 
 from redrive.errors import StoreError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
-from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
+from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import log
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres import log, prompt
+from redrive.stores.postgres.connection import LOST, Link
 from redrive.stores.postgres.core import Core, Job
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
@@ -33,6 +34,7 @@ class LogRole(Core):
     """`EventLog` and `Registry`, also within transactions of the caller's."""
 
     _acquaintances: Acquaintances | None = None
+    _numbers = prompt.Numbers(-1, {})
 
     async def open(self) -> None:
         await super().open()
@@ -64,10 +66,29 @@ class LogRole(Core):
 
         if within is not None:
             return await self._join(within, job)
-        appended = await self._write(job)
+        appended = await self._append_at_once(entries, routes_version)
+        if appended is None:
+            appended = await self._write(job)
         if not isinstance(appended, RoutesChanged):
             self._bell.ring()
         return appended
+
+    async def _append_at_once(self, entries: Sequence[Entry], routes_version: int) -> Append | None:
+        """Append in one trip to the server; `None` if more is needed, or it failed on the way.
+
+        The ids of the events tell whether it took effect all the same.
+        """
+        if self._numbers.version != routes_version:
+            self._numbers = await self._read(lambda link, _: log.read_numbers(link))
+        numbers = self._numbers
+        if numbers.version != routes_version or not prompt.is_simple(entries, numbers):
+            return None
+        now = None if self._uses_server_clock else self._clock.now()
+        try:
+            rows = await self._at_once(prompt.APPEND, *prompt.values(entries, numbers, now=now))
+        except (asyncpg.UniqueViolationError, *LOST):
+            return None
+        return Appended(prompt.receipts(entries)) if rows else None
 
     async def _join(self, within: object, job: Job[T]) -> T:
         """Run a job as a part of the caller's own transaction, without any I/O of ours.

@@ -29,7 +29,9 @@ class QueueRole(Core):
         self._bell.heard()
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
-        return await self._share(lambda link, now: claiming.claim(link, request, now=now))
+        return await self._share(
+            lambda link, now: claiming.claim(link, request, floors=self._floors, now=now)
+        )
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
         refused, frees = await self._share(

@@ -79,7 +79,8 @@ CREATE TABLE redrive.idempotency (
 CREATE INDEX idempotency_of_event ON redrive.idempotency (event);
 CREATE INDEX idempotency_remains ON redrive.idempotency (since) WHERE since IS NOT NULL;
 
--- status: 0 pending, 1 in flight, 2 delivered, 3 failed. kind: 0 first, 1 retry, 2 replay.
+-- status: 0 pending, 1 in flight, 2 delivered, 3 failed. kind: 0 first, 1 retry, 2 replay,
+-- 3 first and fresh: it came ready and in nobody's way, and whatever happens to it makes it a 0.
 -- is_ready: the due time has come. is_behind: another delivery of its lane goes first.
 -- replay: the replay that sent it last. payload: what a person gave it instead of its event's.
 -- What only failures fill comes last: a row without it stays short.
@@ -120,7 +121,10 @@ CREATE TABLE redrive.deliveries (
     cycles          jsonb,
     resolution      jsonb,
     edits           jsonb,
-    payload         text
+    payload         text,
+    CONSTRAINT deliveries_fresh CHECK (
+        kind <> 3 OR (status <> 1 AND is_ready AND NOT is_behind AND priority = 0 AND lane IS NULL)
+    )
 ) WITH (
     autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_analyze_threshold = 10000, autovacuum_analyze_scale_factor = 0.05,
@@ -130,7 +134,7 @@ CREATE TABLE redrive.deliveries (
 -- Each partial index holds only the rows its question is about, so that finished history and
 -- dead letters cost a claim nothing.
 CREATE INDEX deliveries_ready ON redrive.deliveries
-    (destination, generation, kind, (coalesce(tenant, '')) COLLATE "C", priority DESC, id)
+    (destination, generation, kind, (coalesce(tenant, '')) COLLATE "C", (-priority), id)
     WHERE status = 0 AND is_ready AND NOT is_behind AND crashes < 2;
 CREATE INDEX deliveries_suspects ON redrive.deliveries (destination, generation, priority DESC, id)
     WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2;
