@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Generic, NewType, TypedDict, TypeVar
 
 import msgspec
@@ -66,27 +67,33 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     due: datetime | None = None
 
     def __post_init__(self) -> None:
+        # In bulk this is most of what publishing costs, so what was left out is not looked at.
         _check_type(self.type)
-        check_text("source", self.source)
-        for name in ("key", "tenant", "idempotency_key", "generation"):
-            if getattr(self, name) is not None:
-                check_text(name, getattr(self, name))
-        for name in ("idempotency_key", "generation"):
-            if getattr(self, name) is not None and not getattr(self, name).strip():
-                raise ConfigurationError(
-                    f"{name} is blank, so different events would pass for one; "
-                    "write what tells this one from others, or leave it out."
-                )
-        for name in ("occurred_at", "deadline", "due"):
-            if getattr(self, name) is not None:
-                instant = check_instant(name, getattr(self, name))
-                msgspec.structs.force_setattr(self, name, instant)
-        _check_headers(self.headers)
-        if self.severity not in tuple(Severity):
+        if self.source != "":
+            check_text("source", self.source)
+        if self.key is not None:
+            check_text("key", self.key)
+        if self.tenant is not None:
+            check_text("tenant", self.tenant)
+        if self.idempotency_key is not None:
+            _check_telling("idempotency_key", self.idempotency_key)
+        if self.generation is not None:
+            _check_telling("generation", self.generation)
+        if not (self.occurred_at is None and self.deadline is None and self.due is None):
+            self._bring_to_utc()
+        if self.headers or type(self.headers) is not dict:
+            _check_headers(self.headers)
+        if type(self.severity) is not Severity and self.severity not in tuple(Severity):
             raise ConfigurationError(
                 f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
             )
         check_priority(self.priority)
+
+    def _bring_to_utc(self) -> None:
+        for name in ("occurred_at", "deadline", "due"):
+            if getattr(self, name) is not None:
+                instant = check_instant(name, getattr(self, name))
+                msgspec.structs.force_setattr(self, name, instant)
 
 
 class EventAttributes(TypedDict, total=False):
@@ -163,16 +170,28 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.destinations)
 
 
+@lru_cache(maxsize=1_000)
+def _is_type(value: str) -> bool:
+    return (
+        0 < len(value) <= _LONGEST_NAME
+        and _TYPE_LETTERS.issuperset(value)
+        and all(value.split("."))
+    )
+
+
 def _check_type(value: object) -> None:
-    if (
-        not isinstance(value, str)
-        or not 0 < len(value) <= _LONGEST_NAME
-        or not _TYPE_LETTERS.issuperset(value)
-        or not all(value.split("."))
-    ):
+    if not isinstance(value, str) or not _is_type(value):
         raise ConfigurationError(
             f"The event type is {value!r}; it is dotted words of letters, digits, '_' and '-', "
             'at most 200 characters, such as "order.paid".'
+        )
+
+
+def _check_telling(name: str, value: str) -> None:
+    if not check_text(name, value).strip():
+        raise ConfigurationError(
+            f"{name} is blank, so different events would pass for one; "
+            "write what tells this one from others, or leave it out."
         )
 
 

@@ -17,9 +17,12 @@ from redrive.store import Entry
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import columns
 
-__all__ = ["APPEND", "Numbers", "is_simple", "receipts", "values"]
+__all__ = ["Numbers", "is_simple", "receipts", "statement"]
 
-APPEND = """
+# Each column is given twice: as an array, which is empty when all values of the column are alike,
+# and as that value. `unnest` fills up what is shorter with NULL. The driver takes longer for the
+# elements of an array than the server does.
+_APPEND = """
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now,
            pg_current_xact_id()::text::bigint + log.value AS xid
@@ -29,41 +32,50 @@ WITH present AS MATERIALIZED (
     SELECT array_agg(nextval('redrive.events_position_seq')) AS positions
     FROM generate_series(1, $3::integer)
 ), stored AS (
-    INSERT INTO redrive.events (position, id, type, destinations, document, xid)
-    SELECT given.position, given.id, given.type, given.destinations::text[], given.document,
-           present.xid
+    INSERT INTO redrive.events (position, id, document, type, destinations, xid)
+    SELECT given.position, given.id, given.document, coalesce(given.type, $7),
+           coalesce(given.destinations, $9)::text[], present.xid
     FROM present CROSS JOIN unnest(
         (SELECT positions FROM numbers), (SELECT $4::uuid[]), (SELECT $5::text[]),
-        (SELECT $6::text[]), (SELECT $7::text[])
-    ) AS given (position, id, type, destinations, document)
-), idle AS (
+        (SELECT $6::text[]), (SELECT $8::text[])
+    ) AS given (position, id, document, type, destinations)
+), sent AS (
+    INSERT INTO redrive.deliveries
+        (position, enqueued_at, is_ready, kind, due, destination, priority, generation, tenant,
+         deadline)
+    SELECT numbers.positions[given.place], present.now, asked.due <= present.now,
+           CASE WHEN asked.due <= present.now AND asked.priority = 0 THEN 3 ELSE 0 END,
+           asked.due, coalesce(given.destination, $12), asked.priority,
+           coalesce(given.generation, $16), coalesce(given.tenant, $18),
+           coalesce(given.deadline, $22)
+    FROM present CROSS JOIN numbers CROSS JOIN unnest(
+        (SELECT $10::integer[]), (SELECT $11::integer[]), (SELECT $13::smallint[]),
+        (SELECT $15::text[]), (SELECT $17::text[]), (SELECT $19::timestamptz[]),
+        (SELECT $21::timestamptz[])
+    ) AS given (place, destination, priority, generation, tenant, due, deadline)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(given.due, $20, present.now) AS due,
+               coalesce(given.priority, $14::smallint) AS priority
+    ) AS asked
+){more}
+SELECT FROM present
+"""
+_IDLE = """, idle AS (
     INSERT INTO redrive.idle (position, since)
     SELECT numbers.positions[given.place], present.now
-    FROM present CROSS JOIN numbers CROSS JOIN unnest((SELECT $8::integer[])) AS given (place)
-), keyed AS (
+    FROM present CROSS JOIN numbers CROSS JOIN unnest((SELECT $23::integer[])) AS given (place)
+)"""
+_KEYED = """, keyed AS (
     INSERT INTO redrive.idempotency (source, key, event)
     SELECT given.source, given.key, given.event
     FROM present CROSS JOIN unnest(
-        (SELECT $9::text[]), (SELECT $10::text[]), (SELECT $11::uuid[])
+        (SELECT ${0}::text[]), (SELECT ${1}::text[]), (SELECT ${2}::uuid[])
     ) AS given (source, key, event)
-), sent AS (
-    INSERT INTO redrive.deliveries
-        (position, destination, priority, generation, tenant, due, deadline, enqueued_at,
-         is_ready, kind)
-    SELECT numbers.positions[given.place], given.destination, given.priority, given.generation,
-           given.tenant, coalesce(given.due, present.now), given.deadline, present.now,
-           coalesce(given.due <= present.now, true),
-           CASE WHEN coalesce(given.due <= present.now, true) AND given.priority = 0 THEN 3
-                ELSE 0 END
-    FROM present CROSS JOIN numbers CROSS JOIN unnest(
-        (SELECT $12::integer[]), (SELECT $13::integer[]), (SELECT $14::smallint[]),
-        (SELECT $15::text[]), (SELECT $16::text[]), (SELECT $17::timestamptz[]),
-        (SELECT $18::timestamptz[])
-    ) AS given (place, destination, priority, generation, tenant, due, deadline)
-)
-SELECT FROM present
-"""
-"""Stores all of the entries and returns a row, or nothing when the routes are others by now."""
+)"""
+_PLAIN = _APPEND.format(more="")
+_WITH_IDLE = _APPEND.format(more=_IDLE)
+_WITH_KEYED = _APPEND.format(more=_KEYED.format(23, 24, 25))
+_WITH_BOTH = _APPEND.format(more=_IDLE + _KEYED.format(24, 25, 26))
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -75,46 +87,48 @@ class Numbers(msgspec.Struct, frozen=True):
 
 def is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     """Tell whether nothing stands against appending these at once."""
-    return all(
-        entry.event.key is None and numbers.of.keys() >= set(entry.destinations)
-        for entry in entries
+    known = numbers.of.keys()
+    return all(entry.event.key is None for entry in entries) and all(
+        known >= set(destinations) for destinations in {one.destinations for one in entries}
     )
 
 
-def values(entries: Sequence[Entry], numbers: Numbers, *, now: datetime | None) -> list[object]:
-    """Return what `APPEND` takes; without an instant, it is the server's present."""
-    of = numbers.of
-    events, idle, keyed, sent = [], [], [], []
-    for place, entry in enumerate(entries, 1):
-        event, destinations = entry.event, entry.destinations
-        names = "{" + ",".join(destinations) + "}"
-        events.append((event.id, event.type, names, json_text(event)))
-        if not destinations:
-            idle.append(place)
-        if event.idempotency_key is not None:
-            keyed.append((event.source, event.idempotency_key, event.id))
-        sent += [
-            (
-                place,
-                of[name],
-                event.priority,
-                event.generation,
-                event.tenant,
-                event.due,
-                event.deadline,
-            )
-            for name in destinations
-        ]
-    keyed.sort()  # whoever takes the same keys meanwhile takes them in the same order
-    return [
-        now,
-        numbers.version,
-        len(events),
-        *columns(events, 4),
-        idle,
-        *columns(keyed, 3),
-        *columns(sent, 7),
+def statement(
+    entries: Sequence[Entry], numbers: Numbers, *, now: datetime | None
+) -> tuple[str, list[object]]:
+    """Return a statement and its values; without an instant, it is the server's present.
+
+    It stores all of the entries and returns a row, or nothing when the routes are others by now.
+    """
+    events = [entry.event for entry in entries]
+    values: list[object] = [now, numbers.version, len(events)]
+    values += [one.id for one in events], [json_text(one) for one in events]
+    values += _given([one.type for one in events])
+    values += _given(["{" + ",".join(one.destinations) + "}" for one in entries])
+    sent = [
+        (place, numbers.of[name], entry.event)
+        for place, entry in enumerate(entries, 1)
+        for name in entry.destinations
     ]
+    values.append([place for place, _, _ in sent])
+    values += _given([number for _, number, _ in sent])
+    values += _given([event.priority for _, _, event in sent])
+    values += _given([event.generation for _, _, event in sent])
+    values += _given([event.tenant for _, _, event in sent])
+    values += _given([event.due for _, _, event in sent])
+    values += _given([event.deadline for _, _, event in sent])
+    idle = [place for place, entry in enumerate(entries, 1) if not entry.destinations]
+    keyed = [
+        (one.source, one.idempotency_key, one.id)
+        for one in events
+        if one.idempotency_key is not None
+    ]
+    if idle:
+        values.append(idle)
+    if keyed:  # whoever takes the same keys meanwhile takes them in the same order
+        values += columns(sorted(keyed), 3)
+    text = (_WITH_BOTH if idle else _WITH_KEYED) if keyed else (_WITH_IDLE if idle else _PLAIN)
+    return text, values
 
 
 def receipts(entries: Sequence[Entry]) -> tuple[Receipt, ...]:
@@ -122,3 +136,12 @@ def receipts(entries: Sequence[Entry]) -> tuple[Receipt, ...]:
     return tuple(
         Receipt(event_id=entry.event.id, destinations=entry.destinations) for entry in entries
     )
+
+
+def _given(column: list[object]) -> tuple[list[object], object]:
+    """Return the values of a column as an array, or the one value that all of them have."""
+    if not column:
+        return [], None
+    if column.count(column[0]) == len(column):
+        return [], column[0]
+    return column, None

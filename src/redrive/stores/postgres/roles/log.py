@@ -85,7 +85,8 @@ class LogRole(Core):
             return None
         now = None if self._uses_server_clock else self._clock.now()
         try:
-            rows = await self._at_once(prompt.APPEND, *prompt.values(entries, numbers, now=now))
+            text, values = prompt.statement(entries, numbers, now=now)
+            rows = await self._at_once(text, *values)
         except (asyncpg.UniqueViolationError, *LOST):
             return None
         return Appended(prompt.receipts(entries)) if rows else None
