@@ -87,6 +87,9 @@ SELECT position, document FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
 """
+_KEEP_HISTORY = """
+UPDATE redrive.settings SET value = $1 WHERE name = 'history' AND value <> $1
+"""
 
 
 async def append(
@@ -221,8 +224,9 @@ async def find_event(link: Link, event_id: EventId) -> Event[msgspec.Raw] | None
     return None if document is None else event_from(document)
 
 
-async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
-    """Carry out `Registry.register`."""
+async def register(link: Link, destinations: Sequence[Destination], *, history: int) -> Routes:
+    """Carry out `Registry.register`; `history` then also bounds what a replay in psql keeps."""
+    await link.fetch(_KEEP_HISTORY, history)
     await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
     known = {one.name: one for one in (await read_routes(link)).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
