@@ -67,11 +67,12 @@ INSERT INTO redrive.deliveries
 SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8, given.priority,
        given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
            row_number() OVER (PARTITION BY given.destination, given.lane ORDER BY given.place) > 1
-           OR EXISTS (
-               SELECT FROM redrive.deliveries AS head
+           OR coalesce((
+               SELECT true FROM redrive.deliveries AS head
                WHERE head.destination = given.destination AND head.lane = given.lane
                  AND head.status <> 2 AND head.resolution IS NULL
-           )
+               ORDER BY head.id LIMIT 1
+           ), false)
        ),
        coalesce(given.due, $8), given.deadline, $8
 FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13::text[],
