@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from redrive.clock import SystemClock
 from redrive.model.destination import Destination
-from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres import gating
+from redrive.stores.postgres import PostgresStore, gating, plans
 from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.testing.conformance import World, an_event, entries
@@ -98,14 +98,13 @@ async def test_a_claim_that_waits_for_a_lane_has_made_nothing_ready_yet(
     await person.execute("UPDATE deliveries SET is_behind = true WHERE lane = 'lane'")
     world.clock.advance("2s")
 
-    async with asyncio.TaskGroup() as group:
-        async with person.transaction():
-            await person.execute("SELECT FROM deliveries WHERE lane = 'lane' FOR UPDATE")
-            claiming = group.create_task(world.claim("ledger"))
-            await until_somebody_waits(person)
-            held = await person.fetch(
-                "SELECT id FROM deliveries WHERE lane = 'other' FOR UPDATE NOWAIT"
-            )
+    async with asyncio.TaskGroup() as group, person.transaction():
+        await person.execute("SELECT FROM deliveries WHERE lane = 'lane' FOR UPDATE")
+        claiming = group.create_task(world.claim("ledger"))
+        await until_somebody_waits(person)
+        held = await person.fetch(
+            "SELECT id FROM deliveries WHERE lane = 'other' FOR UPDATE NOWAIT"
+        )
 
     assert len(held) == 1
     assert len(claiming.result().deliveries) == 2
@@ -140,12 +139,34 @@ async def test_gates_of_what_was_removed_are_found_without_reading_through_histo
     await person.execute("ANALYZE deliveries")
     await world.store.unregister("mailing", actor=OPERATOR)
 
-    statement = named(gating._LISTED, await person.fetchval("SELECT current_schema()"))
+    statement = named(gating._LISTED, await person.fetchval("SELECT current_schema()"))  # noqa: SLF001 - its plan
     plan = await person.fetch(f"EXPLAIN (ANALYZE, COSTS off, TIMING off) {statement}")
 
     scans = [line for (line,) in plan if " on deliveries" in line]
     assert len(scans) == 6
     assert not [line for line in scans if "Seq Scan" in line]
+
+
+async def test_claims_go_on_while_plans_are_made_anew(
+    postgres_url: str, person: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(plans, "_REST_SECONDS", 0.0)
+    store = PostgresStore(f"{postgres_url}&pool=2", clock=SystemClock())
+    await store.open()
+    try:
+        await store.register([Destination(name="shop", patterns=("*",))])
+        for _ in range(20):
+            version = (await store.routes()).version
+            await store.append(
+                entries(an_event(), to=["shop"]), routes_version=version, all_or_nothing=True
+            )
+        renewed = dict(store._plans._renewed)  # noqa: SLF001 - nobody sees it from outside
+    finally:
+        await store.close()
+
+    assert 1 <= len(renewed) <= 2
+    assert await person.fetchval("SELECT count(*) FROM deliveries") == 20
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ def demo(
     its payload corrected. In the end the shop's receipts, the services' ledgers and the store are
     compared: the exit code is 0 only if everything has arrived.
 
-    With --store it plays in a PostgreSQL database, in a schema of its own that is dropped at the end.
+    With --store it plays in a PostgreSQL database, in a schema of its own that is dropped in the
+    end.
     """
     from redrive.demo import run_demo
 

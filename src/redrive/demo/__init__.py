@@ -73,7 +73,7 @@ def _venue(store: str | None, folder: Path) -> Venue:
         return File(folder)
     if parse_store(store).scheme != "postgresql":
         raise ConfigurationError(
-            f"The demo's store is {store!r}; it plays in a temporary SQLite file by itself, and with "
+            f"The demo's store is {store!r}; by itself it plays in a temporary SQLite file, with "
             "--store in a PostgreSQL database, such as postgresql://localhost/shop."
         )
     from redrive.demo.venues.postgres import Postgres

@@ -1,4 +1,4 @@
-"""The venue: where the shop's own table and its store are, side by side, while the story is told."""
+"""The venue: where the shop's own table and its store are while the story is told."""
 
 from __future__ import annotations
 
