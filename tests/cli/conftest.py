@@ -21,8 +21,21 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    shop = Shop(folder)
-    monkeypatch.setenv("REDRIVE_STORE", shop.url)
+def sqlite(folder: Path) -> str:
+    """The URL of a SQLite file that is still to be created."""
+    return f"sqlite:///{folder / 'shop.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty store, one of each kind; a module may have one kind only."""
+    kind = {"sqlite": "sqlite", "postgres": "postgres_url"}[request.param]
+    return str(request.getfixturevalue(kind))
+
+
+@pytest.fixture
+def shop(store: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("REDRIVE_STORE", store)
+    shop = Shop(store)
     shop.publish()
     return shop

@@ -43,9 +43,13 @@ class Shell:
 class Shop:
     """An app whose destinations fail when the payload says so."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "shop.db"
-        self.url = f"sqlite:///{self.path}"
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @property
+    def path(self) -> Path:
+        """The file of a store in one; only tests on SQLite ask for it."""
+        return Path(self.url.removeprefix("sqlite:///"))
 
     def app(self) -> Redrive:
         app = Redrive(self.url)

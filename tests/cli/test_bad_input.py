@@ -14,6 +14,12 @@ USAGE = 2
 STORE = 3
 
 
+@pytest.fixture
+def store(sqlite: str) -> str:
+    """One kind of store is enough here: this is about what was typed."""
+    return sqlite
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

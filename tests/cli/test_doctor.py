@@ -4,8 +4,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
+import pytest
 
 from tests.cli.shell import Shell, Shop
+
+
+@pytest.fixture
+def store(sqlite: str) -> str:
+    """One kind of store is enough here: this is about the file."""
+    return sqlite
 
 
 def test_a_healthy_system_gets_a_clean_bill(shell: Shell, shop: Shop) -> None:

@@ -94,6 +94,7 @@ def test_the_status_names_live_workers(shell: Shell, shop: Shop) -> None:
     assert any(line.startswith(f"{worker_id} ") for line in said)
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_looking_does_not_wait_for_a_writer(shell: Shell, shop: Shop) -> None:
     """A transaction that was left open is just what somebody comes to look for."""
     writer = apsw.Connection(str(shop.path))

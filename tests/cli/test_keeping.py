@@ -1,35 +1,44 @@
 """What is kept, from the command line: prune, export, import."""
 
+import asyncio
 import json
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from redrive import Redrive
 from redrive.cli import asking, printing
 from redrive.clock import SystemClock
 from redrive.model.duration import duration
+from redrive.stores.postgres.connection import named, read_address
 from redrive.stores.sqlite import SqliteStore
 from tests.cli.shell import Shell, Shop, ids
+
+_TIMES = ("settled_at", "resolved_at", "enqueued_at", "due")
 
 
 def age(shop: Shop, by: str) -> None:
     """Let everything in the store be that much older."""
-    micros = int(duration(by).total_seconds() * 1_000_000)
+    times = ", ".join(f"{column} = {column} - ?" for column in _TIMES)
+    asyncio.run(_carry_out(shop, f"UPDATE redrive.deliveries SET {times}", by))  # noqa: S608 - ours
+    asyncio.run(_carry_out(shop, "UPDATE redrive.idle SET since = since - ?", by))
 
-    async def work(app: Redrive) -> None:
+
+async def _carry_out(shop: Shop, statement: str, by: str) -> None:
+    if shop.url.startswith("sqlite"):
         store = SqliteStore(shop.path, clock=SystemClock())
         await store.open()
         async with store.transaction() as transaction:
-            for column in ("settled_at", "resolved_at", "enqueued_at", "due"):
-                transaction.execute(
-                    f"UPDATE redrive_deliveries SET {column} = {column} - ?",  # noqa: S608 - ours
-                    (micros,),
-                )
-            transaction.execute("UPDATE redrive_idle SET since = since - ?", (micros,))
+            micros = int(duration(by).total_seconds() * 1_000_000)
+            values = (micros,) * statement.count("?")
+            transaction.execute(statement.replace("redrive.", "redrive_"), values)
         await store.close()
-
-    shop.do(work)
+        return
+    address = read_address(shop.url)
+    connection = await asyncpg.connect(address.dsn)
+    span = f"interval '{duration(by).total_seconds()} seconds'"
+    await connection.execute(named(statement.replace("?", span), address.schema))
+    await connection.close()
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(shell: Shell, shop: Shop) -> None:

@@ -16,6 +16,12 @@ QUICK_SECONDS = 0.3
 HEAVY = ("apsw", "asyncio", "msgspec", "pydantic", "rich", "starlette", "structlog", "typer")
 
 
+@pytest.fixture
+def store(sqlite: str) -> str:
+    """One kind of store is enough here: this is about commands as such."""
+    return sqlite
+
+
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=30
@@ -188,7 +194,7 @@ def test_the_worker_gets_its_options(shell: Shell, monkeypatch: pytest.MonkeyPat
 def test_the_demo_plays_and_its_code_counts(
     options: Sequence[str], shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.demo.run_demo", lambda *, plain: 10 + plain)
+    monkeypatch.setattr("redrive.demo.run_demo", lambda *, plain, store: 10 + plain)
 
     assert shell("demo", *options).code == 10 + len(options)
 

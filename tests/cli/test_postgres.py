@@ -26,7 +26,7 @@ CREATE TRIGGER full_disk BEFORE INSERT ON {schema}.events EXECUTE FUNCTION {sche
 
 class PostgresShop(Shop):
     def __init__(self, url: str) -> None:
-        self.url = url
+        super().__init__(url)
         self.schema = url.rpartition("=")[2]
 
 

@@ -97,7 +97,7 @@ def test_plan_of_ids_and_of_nothing(shell: Shell, shop: Shop) -> None:
 
 def test_a_replay_is_started_and_seen_to_its_end(shell: Shell, shop: Shop) -> None:
     fail(shop, 9)
-    mended = Mended(shop.path.parent)
+    mended = Mended(shop.url)
 
     begun = shell("replay", "start", "--all-matching", "--yes", "--detach", "--why", "1.2 is out")
     running = shell("replay", "show", "1")
@@ -118,7 +118,7 @@ def test_a_replay_is_started_and_seen_to_its_end(shell: Shell, shop: Shop) -> No
 def test_start_follows_until_it_ends(shell: Shell, shop: Shop) -> None:
     fail(shop, 5)
 
-    with a_worker(Mended(shop.path.parent)):
+    with a_worker(Mended(shop.url)):
         answer = shell("replay", "start", "--all-matching", "--yes", "--canary", "2")
 
     assert answer.code == 0

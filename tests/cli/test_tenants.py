@@ -133,3 +133,21 @@ def test_a_table_of_tenants_fits_eighty_columns_and_commands_no_terminal(
 
     assert "\x1b" not in said
     assert max(len(line) for line in said.splitlines()) <= 80
+
+
+def test_the_doctor_names_who_is_paused(shell: Shell, shop: Shop) -> None:
+    shop.publish(1, 2, tenant="acme")
+    shop.publish(3, tenant="bolt")
+    shell("tenant", "pause", "acme", "--by", "ann", "--why", "unpaid")
+    shell("tenant", "pause", "bolt", "--by", "bob", "--why", "x", "--destination", "billing")
+
+    said = " ".join(shell("doctor").out.split())
+
+    assert "The tenant acme was paused by ann" in said
+    assert "because: unpaid. 2 deliveries wait." in said
+    assert "Let it go on with: redrive tenant resume acme" in said
+    assert "The tenant bolt was paused at billing by bob" in said
+    assert (
+        "because: x. 1 delivery waits. Let it go on with: redrive tenant resume bolt --destination"
+        in said
+    )

@@ -26,6 +26,12 @@ OTHER_SCREEN, OWN_SCREEN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 PATIENCE_SECONDS = 30
 
 
+@pytest.fixture
+def store(sqlite: str) -> str:
+    """One kind of store is enough here: this is about the terminal."""
+    return sqlite
+
+
 class Terminal:
     """A terminal of its own with `redrive top` in it."""
 

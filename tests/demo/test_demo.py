@@ -29,6 +29,7 @@ from redrive.demo.count import Count
 from redrive.demo.narrator import Scene
 from redrive.demo.narrators.lines import Lines
 from redrive.demo.narrators.picture import Picture
+from redrive.demo.venue import Venue
 from redrive.errors import ConfigurationError
 
 FAST = 10.0
@@ -44,9 +45,9 @@ class Saboteur(Lines):
         self._status = status
         self._store = ""
 
-    def begin(self, *, store: str) -> None:
-        super().begin(store=store)
-        self._store = store
+    def begin(self, venue: Venue) -> None:
+        super().begin(venue)
+        self._store = venue.store
 
     def scene(self, scene: Scene) -> None:
         super().scene(scene)

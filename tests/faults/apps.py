@@ -199,7 +199,7 @@ def probed(folder: Path) -> Redrive:
 
 def ordered(folder: Path, *, order: str) -> Redrive:
     """Keeps the order of keys, and refuses what is marked until somebody has mended it."""
-    app = make_app(folder)
+    app = make_app(folder, lease="10s")
 
     @app.handler("thing.*", name="ordered", order=order, retry=never_again, replay_rate=None)
     async def handle(event: Payload) -> None:
@@ -229,7 +229,7 @@ def skipping(folder: Path) -> Redrive:
 
 def mending(folder: Path) -> Redrive:
     """Refuses everything until there is a file named `fixed`, and then takes 2 ms for each."""
-    app = make_app(folder)
+    app = make_app(folder, lease="3s")
 
     @app.handler("thing.*", name="mending", retry=never_again, replay_rate=None)
     async def handle(event: Payload) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import Operations
 from redrive.model.gate import BreakerState, Closed, Open
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 from tests.faults.service import serving
 
 MachineOf = Callable[[str], Machine]
@@ -22,6 +22,7 @@ SUCCESSES_COUNTED = 15
 
 
 @pytest.mark.timeout(120)
+@on_each_store
 def test_probes_keep_to_their_number_and_a_killed_one_frees_its_place(
     machine_of: MachineOf, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import NewEvent, Operations
 from redrive.model.delivery import Status
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
@@ -76,6 +76,7 @@ def start_four(machine: Machine) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 30)
+@on_each_store
 def test_parked_keys_wait_while_others_finish_and_all_arrive_in_order(
     machine_of: MachineOf,
 ) -> None:
@@ -107,6 +108,7 @@ def test_parked_keys_wait_while_others_finish_and_all_arrive_in_order(
     assert machine.of("ordered").delivered == KEYS * EVENTS
 
 
+@on_each_store
 def test_what_is_skipped_holds_up_nobody_and_arrives_when_it_is_replayed(
     machine_of: MachineOf,
 ) -> None:
@@ -130,6 +132,7 @@ def test_what_is_skipped_holds_up_nobody_and_arrives_when_it_is_replayed(
     assert machine.of("ordered").delivered == keys * events
 
 
+@on_each_store
 def test_a_blocked_destination_stands_still_until_it_is_mended_and_keeps_its_order(
     machine_of: MachineOf,
 ) -> None:

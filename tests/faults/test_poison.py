@@ -31,6 +31,7 @@ def test_a_poison_pill_is_condemned_and_the_49_beside_it_are_delivered(
     assert supervisor.wait(within=5) == 0
 
 
+@on_each_store
 def test_a_handler_that_blocks_the_event_loop_ends_its_process_and_is_condemned(
     machine_of: MachineOf,
 ) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import pytest
+
 from redrive import Operations, Query, Replay
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
-LETTERS = 10_000 if os.environ.get("REDRIVE_TEST_LONG") else 1_500
+IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
+LETTERS, SECONDS = (10_000, 180) if IS_LONG else (1_000, 60)
 CARRIED = 10
 """How many deliveries a victim has under way at most: what it may have sent without a trace."""
 
 
+@pytest.mark.timeout(4 * SECONDS)
+@on_each_store
 def test_a_replay_goes_on_when_its_workers_are_killed(machine_of: MachineOf) -> None:
     machine = machine_of("mending")
     machine.publish_numbers(LETTERS)
     first = machine.start_worker()
-    until(lambda: machine.of("mending").failed == LETTERS, within=60, what="dead letters")
+    until(lambda: machine.of("mending").failed == LETTERS, within=SECONDS, what="dead letters")
     first.kill()
     (machine.folder / "fixed").touch()
 
@@ -28,11 +33,11 @@ def test_a_replay_goes_on_when_its_workers_are_killed(machine_of: MachineOf) -> 
     kills = 3
     for kill in range(1, kills + 1):
         victim = machine.start_worker("--concurrency", str(CARRIED))
-        machine.until_written("done", LETTERS * kill // 5, within=30)
+        machine.until_written("done", LETTERS * kill // 5, within=SECONDS)
         victim.kill()
     for _ in range(2):
         machine.start_worker()
-    until(lambda: _found(machine, replay).state != "running", within=60, what="the end")
+    until(lambda: _found(machine, replay).state != "running", within=SECONDS, what="the end")
 
     after = _found(machine, replay)
     written = machine.journal("done")
@@ -44,6 +49,7 @@ def test_a_replay_goes_on_when_its_workers_are_killed(machine_of: MachineOf) -> 
     assert sum(count - 1 for count in written.values()) <= kills * CARRIED
 
 
+@on_each_store
 def test_several_workers_that_drive_one_replay_send_each_letter_once(machine_of: MachineOf) -> None:
     machine = machine_of("mending")
     machine.publish_numbers(600)

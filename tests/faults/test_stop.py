@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from redrive.model.delivery import Status
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 one_and_two = pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["here", "under"])
 
 
 @one_and_two
+@on_each_store
 def test_a_stop_finishes_what_runs_and_loses_nothing(
     machine_of: MachineOf, options: tuple[str, ...]
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_stop_finishes_what_runs_and_loses_nothing(
 
 
 @one_and_two
+@on_each_store
 def test_a_handler_longer_than_the_grace_is_given_back_for_nothing(
     machine_of: MachineOf, options: tuple[str, ...]
 ) -> None:
@@ -52,6 +54,7 @@ def test_a_handler_longer_than_the_grace_is_given_back_for_nothing(
 
 
 @one_and_two
+@on_each_store
 def test_a_second_signal_quits_at_once_and_gives_back_what_runs(
     machine_of: MachineOf, options: tuple[str, ...]
 ) -> None:

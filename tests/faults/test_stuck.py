@@ -9,11 +9,12 @@ import pytest
 
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
-from tests.faults.machine import Machine, until
+from tests.faults.machine import Machine, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 
 
+@on_each_store
 def test_an_async_handler_that_never_returns_is_timed_out_retried_and_exhausted(
     machine_of: MachineOf,
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_worker_whose_places_are_all_stuck_ends_with_70(machine_of: MachineOf,
     assert machine.of(kind).in_flight == 0
 
 
+@on_each_store
 def test_a_supervisor_replaces_workers_until_everything_stuck_is_settled(
     machine_of: MachineOf,
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(machine_of: Machine
     assert worker.wait(within=4) == 70
 
 
+@on_each_store
 def test_a_handler_that_blocks_the_event_loop_for_many_leases_keeps_its_lease(
     machine_of: MachineOf,
 ) -> None:

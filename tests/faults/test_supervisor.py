@@ -7,11 +7,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.machine import Machine, is_running, until
+from tests.faults.machine import Machine, is_running, on_each_store, until
 
 MachineOf = Callable[[str], Machine]
 
 
+@on_each_store
 def test_every_process_that_dies_is_started_again(machine_of: MachineOf) -> None:
     machine = machine_of("slow")
     supervisor = machine.start_worker("--processes", "2", "--concurrency", "2")
@@ -32,6 +33,7 @@ def test_every_process_that_dies_is_started_again(machine_of: MachineOf) -> None
     assert supervisor.output.count("was ended by SIGKILL") == 2
 
 
+@on_each_store
 def test_processes_end_by_themselves_when_their_supervisor_is_killed(
     machine_of: MachineOf,
 ) -> None:

@@ -737,9 +737,16 @@ class NeverCountsRounds(Mutant):
 
 class ListsTenantsByName(Mutant):
     async def tenants(
-        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
     ) -> Sequence[TenantFigures]:
-        found = await super().tenants(destination=destination, tenant=tenant, limit=1000)
+        found = await super().tenants(
+            destination=destination, tenant=tenant, only_paused=only_paused, limit=1000
+        )
         return sorted(found, key=lambda one: (one.tenant or "", one.destination or ""))[:limit]
 
 
@@ -1301,6 +1308,40 @@ class ForgetsWhatWorkersServe(Mutant):
     ) -> Sequence[Lease]:
         self._serving.pop(worker, None)
         return await super().heartbeat(worker, leases, lease=lease, serving=serving)
+
+
+class RemembersTenantsForEver(Mutant):
+    def _forget_tenants(self, by: datetime, *, limit: int) -> None:
+        pass
+
+
+class ForgetsTenantsWithWork(Mutant):
+    def _forget_tenants(self, by: datetime, *, limit: int) -> None:
+        rows, self._rows = self._rows, {}
+        super()._forget_tenants(by, limit=limit)
+        self._rows = rows
+
+
+class ForgetsTenantsTooSoon(Mutant):
+    def _forget_tenants(self, by: datetime, *, limit: int) -> None:
+        super()._forget_tenants(by + timedelta(days=1), limit=limit)
+
+
+class ListsTenantsThatAreNotPaused(Mutant):
+    async def tenants(
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
+    ) -> Sequence[TenantFigures]:
+        return await super().tenants(destination=destination, tenant=tenant, limit=limit)
+
+
+class KeepsGatesForHistory(Mutant):
+    def _listed(self, *, only_unsettled: bool = False) -> list[str]:
+        return super()._listed()
 
 
 class NeverWaits(Mutant):

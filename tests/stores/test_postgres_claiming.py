@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -11,10 +12,19 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from redrive.clock import SystemClock
 from redrive.model.destination import Destination
-from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import Link, read_address
+from redrive.stores.postgres import PostgresStore, gating, plans
+from redrive.stores.postgres.connection import Link, named, read_address
+from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.testing.conformance import World, an_event, entries
+from redrive.testing.conformance.world import OPERATOR
+
+_IS_WAITED_FOR = """
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))
+)
+"""
 
 
 @pytest_asyncio.fixture
@@ -55,6 +65,13 @@ async def publish(world: World, *tenants: str | None, to: tuple[str, ...] = ("sh
     await world.store.append(batch, routes_version=version, all_or_nothing=True)
 
 
+async def until_somebody_waits(person: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Return when another connection waits for what this one holds."""
+    async with asyncio.timeout(20):
+        while not await person.fetchval(_IS_WAITED_FOR):
+            await asyncio.to_thread(threading.Event().wait, 0.01)
+
+
 async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(
     world: World, person: asyncpg.Connection[asyncpg.Record]
 ) -> None:
@@ -68,6 +85,88 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(
     assert first.next_due == world.clock.now() + timedelta(milliseconds=100)
     assert [one.lease.delivery_id for one in second.deliveries] == [3]
     assert second.next_due is None
+
+
+async def test_a_claim_that_waits_for_a_lane_has_made_nothing_ready_yet(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """Two claims, each waiting for what the other has made ready, would be a deadlock."""
+    lane, other = an_event(key="lane"), an_event(key="other", due=world.after("1s"))
+    await world.publish(lane, an_event(key="lane"), to="ledger")
+    await world.publish(other, to="ledger")
+    await person.execute("INSERT INTO late_lanes SELECT destination, lane FROM deliveries LIMIT 1")
+    await person.execute("UPDATE deliveries SET is_behind = true WHERE lane = 'lane'")
+    world.clock.advance("2s")
+
+    async with asyncio.TaskGroup() as group, person.transaction():
+        await person.execute("SELECT FROM deliveries WHERE lane = 'lane' FOR UPDATE")
+        claiming = group.create_task(world.claim("ledger"))
+        await until_somebody_waits(person)
+        held = await person.fetch(
+            "SELECT id FROM deliveries WHERE lane = 'other' FOR UPDATE NOWAIT"
+        )
+
+    assert len(held) == 1
+    assert len(claiming.result().deliveries) == 2
+
+
+async def test_putting_off_a_lane_does_not_wait_for_who_takes_it_up(
+    world: World, postgres_url: str, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await world.publish(an_event(key="lane"), to="ledger")
+    await person.execute("INSERT INTO late_lanes SELECT destination, lane FROM deliveries")
+    address = read_address(postgres_url)
+    publisher = await asyncpg.connect(address.dsn)
+
+    async with person.transaction():
+        await free_late_lanes(Link(person, address.schema))
+        async with asyncio.timeout(10), publisher.transaction():
+            await free_lanes(Link(publisher, address.schema), [(1, "lane"), (2, "lane")])
+
+    await publisher.close()
+    assert await person.fetchval("SELECT count(*) FROM late_lanes") == 2
+
+
+async def test_gates_of_what_was_removed_are_found_without_reading_through_history(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await world.publish(an_event())
+    await person.execute(
+        "INSERT INTO deliveries (position, due, enqueued_at, destination, status, priority, "
+        "is_ready, generation, settled_at) "
+        "SELECT n, now(), now(), 1, 2, 0, true, '', now() FROM generate_series(10, 5000) n"
+    )
+    await person.execute("ANALYZE deliveries")
+    await world.store.unregister("mailing", actor=OPERATOR)
+
+    statement = named(gating._LISTED, await person.fetchval("SELECT current_schema()"))  # noqa: SLF001 - its plan
+    plan = await person.fetch(f"EXPLAIN (ANALYZE, COSTS off, TIMING off) {statement}")
+
+    scans = [line for (line,) in plan if " on deliveries" in line]
+    assert len(scans) == 6
+    assert not [line for line in scans if "Seq Scan" in line]
+
+
+async def test_claims_go_on_while_plans_are_made_anew(
+    postgres_url: str, person: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(plans, "_REST_SECONDS", 0.0)
+    store = PostgresStore(f"{postgres_url}&pool=2", clock=SystemClock())
+    await store.open()
+    try:
+        await store.register([Destination(name="shop", patterns=("*",))])
+        for _ in range(20):
+            version = (await store.routes()).version
+            await store.append(
+                entries(an_event(), to=["shop"]), routes_version=version, all_or_nothing=True
+            )
+        renewed = dict(store._plans._renewed)  # noqa: SLF001 - nobody sees it from outside
+    finally:
+        await store.close()
+
+    assert 1 <= len(renewed) <= 2
+    assert await person.fetchval("SELECT count(*) FROM deliveries") == 20
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,33 @@ async def test_a_replay_from_psql_is_one_from_python(world: World, postgres_url:
         )
 
 
+async def test_psql_keeps_as_many_cycles_as_workers_were_told_to(postgres_url: str) -> None:
+    def make_store(clock: FakeClock) -> PostgresStore:
+        return PostgresStore(postgres_url, clock=clock, history=3)
+
+    async with World.opened(make_store, history=3) as world:
+        letter = await world.dead_letter(an_event())
+        for _ in range(5):
+            await in_psql(postgres_url, "SELECT redrive.replay($1, NULL, 'ada')", letter)
+            await world.fail(await world.claim_one())
+
+        assert len((await world.show(letter)).cycles) == 3
+
+
+async def test_a_history_that_was_made_shorter_is_cut(world: World, postgres_url: str) -> None:
+    letter = await world.dead_letter(an_event())
+    for _ in range(5):
+        await world.store.replay([letter], actor=OPERATOR)
+        await world.fail(await world.claim_one())
+
+    await in_psql(postgres_url, "UPDATE redrive.settings SET value = 2 WHERE name = 'history'")
+    await in_psql(postgres_url, "SELECT redrive.replay($1, NULL, 'ada')", letter)
+
+    cycles = (await world.show(letter)).cycles
+    assert len(cycles) == 2
+    assert cycles[-1].replayed_by == "ada"
+
+
 async def test_psql_shows_what_a_letter_carries_now(world: World, postgres_url: str) -> None:
     letter = await world.dead_letter(an_event({"name": "a\x00b"}))
     statement = "SELECT payload::text FROM redrive.dead_letters WHERE delivery = $1"

@@ -94,6 +94,13 @@ def _help_if_alone(context: typer.Context) -> None:
 def demo(
     *,
     plain: Annotated[bool, typer.Option("--plain", help="Lines of text, no live picture.")] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A PostgreSQL database to play in, such as postgresql://localhost/shop.",
+        ),
+    ] = None,
 ) -> None:
     """Watch a small shop for most of a minute: nothing is lost.
 
@@ -102,10 +109,13 @@ def demo(
     with a bug, and dead letters are replayed, first with a fix that does not work; one of them has
     its payload corrected. In the end the shop's receipts, the services' ledgers and the store are
     compared: the exit code is 0 only if everything has arrived.
+
+    With --store it plays in a PostgreSQL database, in a schema of its own that is dropped in the
+    end.
     """
     from redrive.demo import run_demo
 
-    raise typer.Exit(run_demo(plain=plain))
+    raise typer.Exit(run_demo(plain=plain, store=store))
 
 
 @app.command()

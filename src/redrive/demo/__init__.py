@@ -11,15 +11,17 @@ if TYPE_CHECKING:
 
     from redrive.demo.count import Count
     from redrive.demo.narrator import Narrator
+    from redrive.demo.venue import Venue
 
 __all__ = ["perform", "run_demo"]
 
 _BROKEN_OFF = 130
 
 
-def run_demo(*, plain: bool = False, speed: float = 1.0) -> int:
+def run_demo(*, plain: bool = False, speed: float = 1.0, store: str | None = None) -> int:
     """Play the demo and return its exit code: 0 if the final count adds up.
 
+    It plays in a temporary SQLite file, or in a schema of its own in the PostgreSQL database named.
     It is a live picture on a terminal that can show one, and plain lines otherwise or if asked.
     """
     from importlib.util import find_spec
@@ -37,13 +39,12 @@ def run_demo(*, plain: bool = False, speed: float = 1.0) -> int:
             "The demo delivers to HTTP services of its own, which needs aiohttp; "
             "install it with: pip install 'redrive[http]'"
         )
-    if plain or not can_show_picture():
-        return perform(Lines(sys.stdout), speed=speed)
-    return perform(Picture(), speed=speed)
+    narrator = Lines(sys.stdout) if plain or not can_show_picture() else Picture()
+    return perform(narrator, speed=speed, store=store)
 
 
-def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
-    """Play the story in a temporary folder, tell it to the narrator, and return the exit code."""
+def perform(narrator: Narrator, *, speed: float = 1.0, store: str | None = None) -> int:
+    """Play the story where nothing is left of it, tell it to the narrator, and return the code."""
     import asyncio
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -54,7 +55,8 @@ def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
         suppress(KeyboardInterrupt, asyncio.CancelledError),
         narrator,
     ):
-        count = asyncio.run(_tell(narrator, Path(folder), speed))
+        venue = _venue(store, Path(folder))
+        count = asyncio.run(_tell(narrator, venue, Path(folder), speed))
     if count is None:
         narrator.stop()
         return _BROKEN_OFF
@@ -62,13 +64,30 @@ def perform(narrator: Narrator, *, speed: float = 1.0) -> int:
     return 0 if count.adds_up else 1
 
 
-async def _tell(narrator: Narrator, folder: Path, speed: float) -> Count:
+def _venue(store: str | None, folder: Path) -> Venue:
+    from redrive.config import parse_store
+    from redrive.demo.venues.file import File
+    from redrive.errors import ConfigurationError
+
+    if store is None:
+        return File(folder)
+    if parse_store(store).scheme != "postgresql":
+        raise ConfigurationError(
+            f"The demo's store is {store!r}; by itself it plays in a temporary SQLite file, with "
+            "--store in a PostgreSQL database, such as postgresql://localhost/shop."
+        )
+    from redrive.demo.venues.postgres import Postgres
+
+    return Postgres(store, folder)
+
+
+async def _tell(narrator: Narrator, venue: Venue, folder: Path, speed: float) -> Count:
     import asyncio
     import signal
 
     from redrive.demo.story import tell
 
-    telling = asyncio.ensure_future(tell(narrator, folder=folder, speed=speed))
+    telling = asyncio.ensure_future(tell(narrator, venue=venue, folder=folder, speed=speed))
     with suppress(ValueError, RuntimeError):  # only the main thread hears signals
         for name in (signal.SIGHUP, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, telling.cancel)

@@ -1,4 +1,7 @@
-"""A worker of the demo, in a process of its own: it ends when its standard input does."""
+"""A worker of the demo, in a process of its own: it ends when its standard input does.
+
+The first line of that is the plan.
+"""
 
 from __future__ import annotations
 
@@ -34,4 +37,4 @@ async def work(plan: Plan) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(msgspec.json.decode(sys.argv[1], type=Plan)))
+    asyncio.run(work(msgspec.json.decode(sys.stdin.buffer.readline(), type=Plan)))

@@ -33,7 +33,6 @@ class Crew:
         with self._complaints.open("ab") as complaints:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "redrive.demo.child"),
-                msgspec.json.encode(self._plan).decode(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=complaints,
@@ -43,6 +42,9 @@ class Crew:
         # Known before it speaks, so that it is dismissed whatever comes in between.
         newcomer = f"process {process.pid}"
         self._processes[newcomer] = process
+        if process.stdin is not None:
+            # Not as an argument: everybody on the machine can read those, and a URL has a password.
+            process.stdin.write(msgspec.json.encode(self._plan) + b"\n")
         worker = await self._hear_name(process)
         self._processes[worker] = self._processes.pop(newcomer)
         return worker

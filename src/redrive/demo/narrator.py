@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.demo.count import Count
+from redrive.demo.venue import Venue
 from redrive.model.gate import GateFigures
 from redrive.store import DestinationFigures, Group, Replay
 
@@ -65,7 +66,7 @@ class Narrator(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def begin(self, *, store: str) -> None:
+    def begin(self, venue: Venue) -> None:
         """Say where it plays."""
 
     def scene(self, scene: Scene) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from redrive.app import Redrive
 from redrive.clock import SystemClock
 from redrive.demo.pace import Pace
+from redrive.demo.venue import Venue
 from redrive.model.event import Receipt
 from redrive.model.limits import Breaker, Rate
 from redrive.policies.retry import Proportional, Retry
@@ -34,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the shop and its workers, each a process of its own, have to agree on."""
 
     store: str
+    poll: str
     billing: str
     warehouse: str
     speed: float
@@ -49,7 +51,7 @@ def make_app(plan: Plan) -> Redrive:
         concurrency=50,
         lease="3s",
         grace="2s",
-        poll="1s",
+        poll=plan.poll,
         generation="demo",
         generations=["demo"],
         history=20,
@@ -96,28 +98,28 @@ class Shop:
     `at_risk` are the deliveries, by event and destination, that a killed worker had under way.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, venue: Venue) -> None:
         self.app = make_app(plan)
+        self.venue = venue
         self.wanted_by: dict[str, tuple[str, ...]] = {}
         self.at_risk: list[tuple[str, str]] = []
         self.orders = 0
 
     async def furnish(self) -> None:
-        """Create the shop's own table, in the same file as the events."""
-        async with self.app.transaction() as tx:
-            tx.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY, total REAL NOT NULL)")
+        """Create the shop's own table, beside the events."""
+        await self.venue.furnish(self.app)
 
     async def sell(self, number: int, **details: object) -> bool:
         """Write an order and publish it in one transaction; a declined card undoes both.
 
         Tells whether it was sold.
         """
-        order: dict[str, object] = {"number": number, "total": 5 + number * 37 % 90, **details}
+        total = 5 + number * 37 % 90
+        order: dict[str, object] = {"number": number, "total": total, **details}
         if number % 8 == 0:
             order["voucher"] = f"GIFT-{number}"
         try:
-            async with self.app.transaction() as tx:
-                tx.execute("INSERT INTO orders VALUES (?, ?)", (number, order["total"]))
+            async with self.venue.sale(self.app, number, total) as tx:
                 receipt = await self.app.publish(
                     "order.paid", order, key=f"order-{number}", within=tx
                 )

@@ -22,6 +22,7 @@ from redrive.demo.shop import (
     Plan,
     Shop,
 )
+from redrive.demo.venue import Venue
 from redrive.model.delivery import Delivery, Status
 from redrive.model.gate import Closed, GateFigures, Open
 from redrive.store import DestinationFigures, Group, Query
@@ -34,20 +35,21 @@ _PATIENCE_SECONDS = 20.0
 _MOST_REPLAYS = 5
 
 
-async def tell(narrator: Narrator, *, folder: Path, speed: float) -> Count:
+async def tell(narrator: Narrator, *, venue: Venue, folder: Path, speed: float) -> Count:
     """Play all acts and return the final count."""
     pace = Pace(SystemClock(), speed)
     billing, warehouse = Billing(pace), Warehouse(pace)
     services: dict[str, Service] = {"billing": billing, "warehouse": warehouse}
-    async with Street(billing, warehouse) as street:
+    async with venue, Street(billing, warehouse) as street:
         plan = Plan(
-            store=f"sqlite:///{folder}/shop.db",
+            store=venue.store,
+            poll=venue.poll,
             billing=billing.url,
             warehouse=warehouse.url,
             speed=speed,
         )
-        narrator.begin(store=plan.store)
-        shop = Shop(plan)
+        narrator.begin(venue)
+        shop = Shop(plan, venue)
         async with shop.app:
             await shop.furnish()
             async with Crew(plan, folder) as crew:

@@ -63,6 +63,7 @@ class Looking(Desk):
             *diagnose(
                 figures,
                 gates,
+                paused=await store.tenants(only_paused=True),
                 overdue=len(await store.overdue()),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
             ),

@@ -18,12 +18,19 @@ class Tenancy(Desk):
     """Look at tenants, pause and resume them."""
 
     async def tenants(
-        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
     ) -> Sequence[TenantFigures]:
         """Return the tenants with work or a past, those with the most pending first."""
         check_limit(limit)
         store = await self._store()
-        return await store.tenants(destination=destination, tenant=tenant, limit=limit)
+        return await store.tenants(
+            destination=destination, tenant=tenant, only_paused=only_paused, limit=limit
+        )
 
     async def pause_tenant(
         self, tenant: str, *, by: str, why: str = "", destination: str | None = None

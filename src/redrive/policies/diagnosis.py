@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from shlex import quote
 
 from redrive.model.duration import rough_duration
-from redrive.model.gate import GateFigures, Hold, Open
+from redrive.model.gate import GateFigures, Hold, Open, Pause
 from redrive.policies.attention import SILENT_AFTER, near_limit, orphans, stranded
-from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
+from redrive.store import DestinationFigures, Figures, Finding, Level, TenantFigures, WorkerFigures
 
 __all__ = ["NEGLECTED_AFTER", "SILENT_AFTER", "diagnose", "is_alive"]
 
@@ -24,17 +26,19 @@ def diagnose(
     figures: Figures,
     gates: Sequence[GateFigures] = (),
     *,
+    paused: Sequence[TenantFigures] = (),
     overdue: int = 0,
     is_neglected: bool = False,
 ) -> Sequence[Finding]:
     """Say how the system is.
 
-    `overdue` is how many leases have run out without a rescue; `is_neglected` says that a dead
-    letter is older than `NEGLECTED_AFTER`.
+    `paused` are the tenants that somebody has stopped; `overdue` is how many leases have run out
+    without a rescue; `is_neglected` says that a dead letter is older than `NEGLECTED_AFTER`.
     """
     return (
         *_workers(figures, overdue),
         *_shut_gates(figures, gates),
+        *_paused_tenants(figures, paused),
         *_lateness(figures, gates),
         *_dead_letters(figures, is_neglected=is_neglected),
         *_near_limits(figures),
@@ -101,6 +105,27 @@ def _shut_gates(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Find
                 what=f"The breaker of {name} is open, {_until(breaker, figures)}. {waiting}.",
                 advice=f"Close it now with: redrive breaker reset {name} --why …",
             )
+
+
+def _paused_tenants(figures: Figures, paused: Sequence[TenantFigures]) -> Iterator[Finding]:
+    waiting: Counter[tuple[str, str]] = Counter()
+    pauses: dict[tuple[str, str], Pause] = {}
+    for one in paused:
+        if one.pause is not None:
+            place = one.tenant or "", "" if one.is_paused_everywhere else one.destination or ""
+            waiting[place] += one.pending
+            pauses[place] = one.pause
+    for (tenant, destination), pause in pauses.items():
+        where = f" at {destination}" if destination else ""
+        option = f" --destination {destination}" if destination else ""
+        since = rough_duration(figures.now - pause.at)
+        why = f", because: {pause.why}" if pause.why else ""
+        held = _counted(waiting[tenant, destination], "delivery waits", "deliveries wait")
+        yield Finding(
+            level=Level.WARNING,
+            what=f"The tenant {tenant} was paused{where} by {pause.by} {since} ago{why}. {held}.",
+            advice=f"Let it go on with: redrive tenant resume {quote(tenant)}{option}",
+        )
 
 
 def _until(breaker: Open, figures: Figures) -> str:

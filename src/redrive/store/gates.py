@@ -60,7 +60,10 @@ class Gates(Protocol):
         """
 
     async def gates(self) -> Sequence[GateFigures]:
-        """Return the gate of every destination, and what holds it now."""
+        """Return the gate of every destination, and what holds it now.
+
+        Of those that were removed, only where something still waits, runs or is a dead letter.
+        """
 
     async def pause(self, destination: str, *, actor: Actor) -> bool:
         """Let nothing through until resumed; tells whether that is new. Survives restarts."""

@@ -48,9 +48,18 @@ class Tenants(Protocol):
     """
 
     async def tenants(
-        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
     ) -> Sequence[TenantFigures]:
-        """Return the tenants with work or a past, those with the most pending first."""
+        """Return the tenants with work or a past, those with the most pending first.
+
+        The past of a tenant without work goes with `Keeping.prune`, once it was not served for as
+        long as events are kept.
+        """
 
     async def pause_tenant(self, tenant: str, *, destination: str | None, actor: Actor) -> bool:
         """Let nothing of a tenant start, at one destination or at all; tells whether that is new.

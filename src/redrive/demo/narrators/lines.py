@@ -9,6 +9,7 @@ from typing import Self, TextIO
 from redrive.cli.show.top.holds import reasons
 from redrive.demo.count import Count
 from redrive.demo.narrator import ACTS, Scene, View, spell_replay
+from redrive.demo.venue import Venue
 from redrive.model.gate import Closed
 from redrive.store import DestinationFigures, Group, Replay
 
@@ -23,6 +24,7 @@ class Lines:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        self._remains = "nothing is left behind"
         self._act = 0
         self._second = 0
         self._causes: tuple[Group, ...] = ()
@@ -39,11 +41,14 @@ class Lines:
     ) -> None:
         return
 
-    def begin(self, *, store: str) -> None:
+    def begin(self, venue: Venue) -> None:
         """Say what this is and where it plays."""
+        self._remains = venue.remains
         self._write(
-            "Redrive demo: a small shop, two HTTP services, and one SQLite file between.",
-            f"Type along in another terminal: export REDRIVE_STORE={store}",
+            *textwrap.wrap(
+                f"Redrive demo: a small shop, two HTTP services, and {venue.place} between.", _WIDTH
+            ),
+            f"Type along in another terminal: {'; '.join(venue.exports)}",
         )
 
     def scene(self, scene: Scene) -> None:
@@ -80,7 +85,7 @@ class Lines:
 
     def stop(self) -> None:
         """Say that nothing is left behind."""
-        self._write("", "Stopped before the end; the temporary store is removed.")
+        self._write("", f"Stopped before the end; {self._remains}.")
 
     def end(self, count: Count) -> None:
         """Write the table, the verdict and what does not add up."""

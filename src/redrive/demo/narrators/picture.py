@@ -18,6 +18,7 @@ from redrive.cli.show.spark import chart, sparkline
 from redrive.cli.show.top.holds import light, reasons
 from redrive.demo.count import Count
 from redrive.demo.narrator import ACTS, Scene, View, spell_replay
+from redrive.demo.venue import Venue
 from redrive.model.gate import Closed
 
 __all__ = ["Picture", "can_show_picture"]
@@ -48,7 +49,8 @@ class Picture:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
-        self._store = ""
+        self._exports: tuple[str, ...] = ()
+        self._remains = "nothing is left behind"
         self._scene = Scene(act=1, sentence="")
         self._view = View()
 
@@ -64,9 +66,9 @@ class Picture:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def begin(self, *, store: str) -> None:
+    def begin(self, venue: Venue) -> None:
         """Remember where it plays."""
-        self._store = store
+        self._exports, self._remains = venue.exports, venue.remains
 
     def scene(self, scene: Scene) -> None:
         """Draw the next scene."""
@@ -80,7 +82,7 @@ class Picture:
 
     def stop(self) -> None:
         """Say that nothing is left behind."""
-        self._console.print("Stopped before the end; the temporary store is removed.")
+        self._console.print(f"Stopped before the end; {self._remains}.")
 
     def end(self, count: Count) -> None:
         """Draw the last view with the count, where it stays."""
@@ -120,7 +122,7 @@ class Picture:
         return _left_and_right(title, clock)
 
     def _commands(self) -> list[Text]:
-        typed = (f"export REDRIVE_STORE={self._store}", *self._scene.commands)
+        typed = (*self._exports, *self._scene.commands)
         return [
             Text("Type along in another terminal:", style="dim"),
             *(Text.assemble(("  $ ", "dim"), (one, "cyan"), overflow="fold") for one in typed),

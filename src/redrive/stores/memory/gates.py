@@ -58,7 +58,7 @@ class MemoryGates(Tables):
         with self._lock:
             now = self._clock.now()
             figures = []
-            for name in self._listed():
+            for name in self._listed(only_unsettled=True):
                 gate, passage = self._passage(name, now)
                 figures.append(
                     GateFigures(

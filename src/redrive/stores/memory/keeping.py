@@ -37,9 +37,22 @@ class MemoryKeeping(MemoryEventLog):
             self._remove(resolved)
             events, keys = self._prune_events(retention, limit=limit, now=now)
             keys += self._prune_keys(now - retention.idempotency, limit=limit)
+            self._forget_tenants(now - retention.events, limit=limit)
             return Pruned(
                 delivered=len(delivered), resolved=len(resolved), events=events, keys=keys
             )
+
+    def _forget_tenants(self, by: datetime, *, limit: int) -> None:
+        busy = frozenset(
+            (row.destination, row.event.tenant or "")
+            for row in self._rows.values()
+            if row.status in (Status.PENDING, Status.IN_FLIGHT)
+        )
+        idle = [
+            one for one, past in self._tenants.items() if past.served_at <= by and one not in busy
+        ]
+        for one in idle[:limit]:
+            del self._tenants[one]
 
     async def prunable(self, retention: Retention) -> Pruned:
         with self._lock:

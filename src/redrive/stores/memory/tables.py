@@ -126,9 +126,16 @@ class Tables:
             return None
         return heads[lane]
 
-    def _listed(self) -> list[str]:
-        """Return the destinations there are, and those removed that still have deliveries."""
-        left = frozenset(row.destination for row in self._rows.values())
+    def _listed(self, *, only_unsettled: bool = False) -> list[str]:
+        """Return the destinations there are, and those removed that still have deliveries.
+
+        Those that have arrived or were resolved do not count for who asks for unsettled ones.
+        """
+        left = frozenset(
+            row.destination
+            for row in self._rows.values()
+            if row.blocks_its_lane or not only_unsettled
+        )
         return [
             one for one in sorted(self._destinations) if one not in self._removed or one in left
         ]

@@ -32,7 +32,12 @@ class MemoryTenants(MemoryGates):
     """`Tenants` over the tables."""
 
     async def tenants(
-        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
     ) -> Sequence[TenantFigures]:
         with self._lock:
             self._check_extent(destination)
@@ -45,6 +50,8 @@ class MemoryTenants(MemoryGates):
             ]
             if destination is None:
                 found += [one for one in self._paused_unseen() if tenant in (None, one.tenant)]
+            if only_paused:
+                found = [one for one in found if one.pause is not None]
             found.sort(key=lambda one: (-one.pending, one.destination or "", one.tenant or ""))
             return found[:limit]
 

@@ -161,11 +161,13 @@ class _Turn:
         outlook = await self._look()
         if not outlook.is_time and not outlook.is_late:
             return outlook
+        # First what may wait for others: two claims that wait for what the other has made ready
+        # would never end.
+        if outlook.is_late:
+            await free_late_lanes(self._link)
         if outlook.is_time:
             promoted = await self._link.value(_PROMOTE, self._now, _MOST_PROMOTED)
             self._is_flooded = promoted == _MOST_PROMOTED
-        if outlook.is_late:
-            await free_late_lanes(self._link)
         return await self._look()
 
     async def _look(self) -> Outlook:

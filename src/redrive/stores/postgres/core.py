@@ -16,6 +16,7 @@ from redrive.observer import Observer
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Link, translated
 from redrive.stores.postgres.floors import Floors
+from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
 __all__ = ["Core", "Job"]
@@ -46,6 +47,8 @@ _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 _PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
 _BEGIN = f"BEGIN; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
+
+_REPLAN = "DISCARD PLANS"
 
 
 class _Waiting:
@@ -79,6 +82,7 @@ class Core:
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
         self._floors = Floors()
+        self._plans = Plans()
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -204,10 +208,13 @@ class Core:
         statement, which a line that went silent never gives.
         """
         connection = await self._begun(begin)
+        begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(within):
                 yield Link(connection, self.address.schema)
                 await connection.execute("COMMIT")
+            now = self._clock.monotonic()
+            self._plans.took(connection.get_server_pid(), now - begun, now=now)
         except Exception as error:
             await _roll_back(connection, error)
             raise
@@ -244,9 +251,11 @@ class Core:
         pool = self._opened()
         for tries in range(self.address.pool + 1):
             connection = await pool.acquire(timeout=_CONNECT_SECONDS)
+            process, now = connection.get_server_pid(), self._clock.monotonic()
+            renews = not self._is_proxied and self._plans.renew(process, now=now)
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    await connection.execute(begin)
+                    await connection.execute(f"{begin}; {_REPLAN}" if renews else begin)
             except BaseException as error:
                 _drop(connection)
                 await pool.release(connection)

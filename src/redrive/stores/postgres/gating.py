@@ -42,9 +42,31 @@ _BLOCKED = """
 SELECT 1 FROM redrive.deliveries
 WHERE destination = $1 AND lane IS NOT NULL AND status = 3 AND resolution IS NULL LIMIT 1
 """
-_LISTED = """
-SELECT name FROM redrive.destinations t WHERE removed_at IS NULL
-   OR EXISTS (SELECT FROM redrive.deliveries d WHERE d.destination = t.id)
+# One part per partial index, in its order: nobody reads through the history of what was removed.
+_TENANT = "coalesce(tenant, '') COLLATE \"C\""
+_UNSETTLED = (
+    (
+        "status = 0 AND is_ready AND NOT is_behind AND crashes < 2",
+        f"destination, generation, kind, {_TENANT}, (-priority), id",
+    ),
+    (
+        "status = 0 AND is_ready AND NOT is_behind AND crashes >= 2",
+        "destination, generation, priority DESC, id",
+    ),
+    ("status = 0 AND NOT is_ready", f"destination, {_TENANT}, due"),
+    ("lane IS NOT NULL AND status <> 2 AND resolution IS NULL", "destination, lane, id"),
+    ("status = 1", "lease_until"),
+    ("status = 3 AND resolution IS NULL", "destination, settled_at, id"),
+)
+_IS_UNSETTLED = " OR ".join(
+    f"""coalesce((
+        SELECT true FROM redrive.deliveries
+        WHERE destination = t.id AND {which} ORDER BY {order} LIMIT 1
+    ), false)"""
+    for which, order in _UNSETTLED
+)
+_LISTED = f"""
+SELECT name FROM redrive.destinations t WHERE removed_at IS NULL OR {_IS_UNSETTLED}
 ORDER BY name COLLATE "C"
 """
 _WRITE = """

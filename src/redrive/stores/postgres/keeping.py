@@ -38,6 +38,23 @@ SELECT EXISTS (SELECT FROM redrive.deliveries WHERE status = 2 AND settled_at <=
     OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= $2)
     OR EXISTS (SELECT FROM redrive.idle WHERE since <= $2)
     OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= $3)
+    OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= $2)
+"""
+# Who has work is found out only if somebody may go: it reads all that waits.
+_FORGET_TENANTS = """
+WITH busy AS MATERIALIZED (
+    SELECT DISTINCT destination, coalesce(tenant, '') COLLATE "C" AS tenant
+    FROM redrive.deliveries
+    WHERE status IN (0, 1) AND EXISTS (SELECT FROM redrive.tenants WHERE served_at <= $1)
+), idle AS MATERIALIZED (
+    SELECT t.destination, t.tenant FROM redrive.tenants t
+    WHERE t.served_at <= $1 AND NOT EXISTS (
+        SELECT FROM busy WHERE busy.destination = t.destination AND busy.tenant = t.tenant
+    )
+    LIMIT $2 FOR UPDATE OF t SKIP LOCKED
+)
+DELETE FROM redrive.tenants t USING idle
+WHERE t.destination = idle.destination AND t.tenant = idle.tenant
 """
 _DELIVERED = """
 WITH chosen AS MATERIALIZED (
@@ -157,6 +174,7 @@ async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) 
     if numbers:
         await link.fetch(_LOCK_DESTINATIONS, [number for number, _ in numbers])
         await link.fetch(_COUNT_PRUNED, *columns(numbers, 2))
+    await link.fetch(_FORGET_TENANTS, events_by, limit)
     return Pruned(delivered=len(delivered), resolved=len(resolved), events=events, keys=keys)
 
 

@@ -73,7 +73,7 @@ WHERE destination = $1 AND lane IS NOT NULL AND status <> 2 AND resolution IS NU
 """
 _PUT_OFF = """
 INSERT INTO redrive.late_lanes (destination, lane)
-SELECT * FROM unnest($1::integer[], $2::text[]) ON CONFLICT DO NOTHING
+SELECT * FROM unnest($1::integer[], $2::text[])
 """
 _TAKE_LATE = """
 DELETE FROM redrive.late_lanes WHERE (destination, lane) IN (
@@ -114,8 +114,11 @@ async def free_lanes(link: Link, lanes: Sequence[Lane]) -> None:
 
 
 async def free_late_lanes(link: Link) -> None:
-    """Free the lanes that were put off and to which nobody is publishing any more."""
-    taken = [(row[0], row[1]) for row in await link.fetch(_TAKE_LATE)]
+    """Free the lanes that were put off and to which nobody is publishing any more.
+
+    This may wait for deliveries that others hold, so it comes before one takes hold of any.
+    """
+    taken = sorted({(row[0], row[1]) for row in await link.fetch(_TAKE_LATE)})
     if taken:
         await link.fetch(_FREE, *_columns(taken))
 

@@ -71,11 +71,12 @@ SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
             ELSE 0 END, given.priority,
        given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
            row_number() OVER (PARTITION BY given.destination, given.lane ORDER BY given.place) > 1
-           OR EXISTS (
-               SELECT FROM redrive.deliveries AS head
+           OR coalesce((
+               SELECT true FROM redrive.deliveries AS head
                WHERE head.destination = given.destination AND head.lane = given.lane
                  AND head.status <> 2 AND head.resolution IS NULL
-           )
+               ORDER BY head.id LIMIT 1
+           ), false)
        ),
        coalesce(given.due, $8), given.deadline, $8
 FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13::text[],
@@ -90,6 +91,9 @@ _READ = """
 SELECT position, document FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
+"""
+_KEEP_HISTORY = """
+UPDATE redrive.settings SET value = $1 WHERE name = 'history' AND value <> $1
 """
 
 
@@ -225,8 +229,9 @@ async def find_event(link: Link, event_id: EventId) -> Event[msgspec.Raw] | None
     return None if document is None else event_from(document)
 
 
-async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
-    """Carry out `Registry.register`."""
+async def register(link: Link, destinations: Sequence[Destination], *, history: int) -> Routes:
+    """Carry out `Registry.register`; `history` then also bounds what a replay in psql keeps."""
+    await link.fetch(_KEEP_HISTORY, history)
     await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
     known = {one.name: one for one in (await read_routes(link)).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]

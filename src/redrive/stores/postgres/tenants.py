@@ -39,6 +39,10 @@ WITH busy AS (
     FROM known k
     WHERE ($1::integer IS NULL OR k.destination = $1)
       AND ($2::text IS NULL OR k.tenant = $2)
+      AND (NOT $4 OR EXISTS (
+          SELECT FROM redrive.tenant_pauses p
+          WHERE p.tenant = k.tenant AND p.destination IN (0, k.destination)
+      ))
     GROUP BY 1, 2
 )
 SELECT c.destination, c.tenant, c.pending, c.in_flight, past.served_at, past.round,
@@ -66,6 +70,7 @@ async def tenants(
     *,
     destination: str | None,
     tenant: str | None,
+    only_paused: bool,
     limit: int,
     now: datetime,
 ) -> Sequence[TenantFigures]:
@@ -73,7 +78,7 @@ async def tenants(
     keeper = await Gatekeeper.read(link, now=now, locks=False)
     names = {number: name for name, number in keeper.numbers.items()}
     number = None if destination is None else extent_of(keeper, destination)
-    found = await link.fetch(_TENANTS, number, tenant, limit)
+    found = await link.fetch(_TENANTS, number, tenant, limit, only_paused)
     return [figures_of(row, names.get(row[0]), keeper, now=now) for row in found]
 
 

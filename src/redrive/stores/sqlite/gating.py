@@ -38,9 +38,22 @@ SELECT count(*), ifnull(sum(breaker_generation = ?), 0) FROM redrive_deliveries
 WHERE status = 1 AND lease_until > ? AND destination = ?
 """
 
-_LISTED = """
-SELECT name FROM redrive_destinations t WHERE removed_at IS NULL
-   OR EXISTS (SELECT 1 FROM redrive_deliveries d WHERE d.destination = t.id) ORDER BY name
+# One part per partial index: nobody reads through the history of what was removed.
+_UNSETTLED = (
+    ("redrive_ready", "status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2"),
+    ("redrive_suspects", "status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes >= 2"),
+    ("redrive_waiting_tenants", "status = 0 AND is_ready = 0"),
+    ("redrive_lanes", "lane IS NOT NULL AND status <> 2 AND resolution IS NULL"),
+    ("redrive_leases", "status = 1"),
+    ("redrive_letters", "status = 3 AND resolution IS NULL"),
+)
+_IS_UNSETTLED = " OR ".join(
+    f"EXISTS (SELECT 1 FROM redrive_deliveries INDEXED BY {index} "
+    f"WHERE destination = t.id AND {which})"
+    for index, which in _UNSETTLED
+)
+_LISTED = f"""
+SELECT name FROM redrive_destinations t WHERE removed_at IS NULL OR {_IS_UNSETTLED} ORDER BY name
 """
 _BLOCKED = """
 SELECT 1 FROM redrive_deliveries

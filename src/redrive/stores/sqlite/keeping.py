@@ -50,6 +50,17 @@ SELECT EXISTS (SELECT 1 FROM redrive_deliveries WHERE status = 2 AND settled_at 
     OR EXISTS (SELECT 1 FROM redrive_deliveries WHERE resolved_at <= ?2)
     OR EXISTS (SELECT 1 FROM redrive_idle WHERE since <= ?2)
     OR EXISTS (SELECT 1 FROM redrive_idempotency WHERE since <= ?3)
+    OR EXISTS (SELECT 1 FROM redrive_tenants WHERE served_at <= ?2)
+"""
+# Who has work is found out only if somebody may go: it reads all that waits.
+_FORGET_TENANTS = """
+DELETE FROM redrive_tenants WHERE (destination, tenant) IN (
+    SELECT t.destination, t.tenant FROM redrive_tenants t
+    WHERE t.served_at <= ?1 AND (t.destination, t.tenant) NOT IN (
+        SELECT destination, ifnull(tenant, '') FROM redrive_deliveries WHERE status IN (0, 1)
+    )
+    LIMIT ?2
+)
 """
 _DELIVERED = """
 SELECT json_group_array(json_array(id, position, settled_at, destination)) FROM (
@@ -152,6 +163,7 @@ def prune(
     events, keys = _prune_events(connection, (events_by, keys_by), limit=limit)
     connection.execute(_FORGET_REMAINS, (keys_by, limit))
     keys += connection.changes()
+    connection.execute(_FORGET_TENANTS, (events_by, limit))
     return Pruned(delivered=gone[0], resolved=gone[1], events=events, keys=keys)
 
 

@@ -41,6 +41,10 @@ WITH busy AS (
     FROM known k
     WHERE (:destination IS NULL OR k.destination = :destination)
       AND (:tenant IS NULL OR k.tenant = :tenant)
+      AND (NOT :only_paused OR EXISTS (
+          SELECT 1 FROM redrive_tenant_pauses p
+          WHERE p.tenant = k.tenant AND p.destination IN (0, k.destination)
+      ))
     GROUP BY 1, 2
 )
 SELECT c.destination, c.tenant, c.pending, c.in_flight, past.served_at, past.round,
@@ -61,6 +65,7 @@ def tenants(
     *,
     destination: str | None,
     tenant: str | None,
+    only_paused: bool,
     limit: int,
     now: datetime,
 ) -> Sequence[TenantFigures]:
@@ -68,7 +73,13 @@ def tenants(
     keeper = Gatekeeper(connection, now=now)
     names = {number: name for name, number in keeper.numbers.items()}
     number = None if destination is None else extent_of(keeper, destination)
-    found = rows(connection, _TENANTS, {"destination": number, "tenant": tenant, "limit": limit})
+    given = {
+        "destination": number,
+        "tenant": tenant,
+        "only_paused": only_paused,
+        "limit": limit,
+    }
+    found = rows(connection, _TENANTS, given)
     return [figures_of(_read(row), names.get(row[0]), keeper, now=now) for row in found]
 
 

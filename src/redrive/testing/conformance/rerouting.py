@@ -64,6 +64,25 @@ class RemovalConformance:
         gates = [one.destination for one in await world.store.gates()]
         assert names == gates == ["ledger", "mailing"]
 
+    async def test_what_was_removed_and_has_only_history_has_no_gate(self, world: World) -> None:
+        """The figures tell of what has arrived; there is nothing left to hold."""
+        await world.publish(an_event())
+        await world.run_all("billing")
+
+        await world.store.unregister("billing", actor=OPERATOR)
+
+        gates = [one.destination for one in await world.store.gates()]
+        assert "billing" not in gates
+        assert (await world.figures_of("billing")).delivered == 1
+
+    async def test_what_was_removed_keeps_its_gate_for_a_dead_letter(self, world: World) -> None:
+        [waiting] = await world.publish(an_event())
+        await world.cancel([waiting])
+
+        await world.store.unregister("billing", actor=OPERATOR)
+
+        assert "billing" in [one.destination for one in await world.store.gates()]
+
     async def test_a_removal_is_on_record_once(self, world: World) -> None:
         await world.version()
         await world.store.unregister("billing", actor=OPERATOR)

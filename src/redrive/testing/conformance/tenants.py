@@ -11,11 +11,16 @@ from redrive.errors import NotFoundError
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Hold
 from redrive.model.limits import Rate
+from redrive.model.retention import Retention
 from redrive.store import Claim
 from redrive.testing.conformance.sharing import Shared, names_of, tenants_of
 from redrive.testing.conformance.world import OPERATOR, World, an_event, ids_of, only
 
 __all__ = ["TenantFigureConformance", "TenantLimitConformance"]
+
+_HALF_A_DAY = Retention(
+    delivered=timedelta(hours=12), events=timedelta(hours=12), idempotency=timedelta(hours=12)
+)
 
 
 class TenantLimitConformance:
@@ -234,6 +239,40 @@ class TenantFigureConformance:
         found = only(await world.store.tenants(tenant="later"))
 
         assert (found.destination, found.hold, found.pending) == (None, Hold.PAUSED, 0)
+
+    async def test_those_who_are_paused_can_be_found_among_many(self, world: World) -> None:
+        shared = Shared(world)
+        await shared.publish(a=3, b=1, c=2)
+        await world.store.pause_tenant("b", destination="shared", actor=OPERATOR)
+        await world.store.pause_tenant("c", destination=None, actor=OPERATOR)
+        await world.store.pause_tenant("later", destination=None, actor=OPERATOR)
+
+        found = await world.store.tenants(only_paused=True)
+
+        assert [(one.tenant, one.pending) for one in found] == [("c", 2), ("b", 1), ("later", 0)]
+
+    async def test_a_tenant_that_has_nothing_left_is_forgotten_in_time(self, world: World) -> None:
+        shared = Shared(world)
+        await shared.publish(gone=1)
+        await shared.deliver(await shared.claim(9))
+        world.clock.advance("11h")
+        await shared.publish(lately=1)
+        await shared.deliver(await shared.claim(9))
+        world.clock.advance("1h")
+
+        await world.store.prune(_HALF_A_DAY)
+
+        assert [one.tenant for one in await world.store.tenants()] == ["lately"]
+
+    async def test_a_tenant_that_has_work_is_remembered(self, world: World) -> None:
+        shared = Shared(world)
+        await shared.publish(patient=9)
+        await shared.deliver(await shared.claim(1))
+        world.clock.advance("30d")
+
+        await world.store.prune(_HALF_A_DAY)
+
+        assert (await shared.figures("patient")).processed == 1
 
     async def test_without_tenants_nothing_is_kept_of_them(self, world: World) -> None:
         shared = Shared(world)

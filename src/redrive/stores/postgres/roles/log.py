@@ -117,7 +117,9 @@ class LogRole(Core):
     async def register(self, destinations: Sequence[Destination]) -> Routes:
         if not destinations:
             return await self.routes()
-        return await self._write(lambda link, _: log.register(link, destinations))
+        return await self._write(
+            lambda link, _: log.register(link, destinations, history=self._history)
+        )
 
     async def routes(self) -> Routes:
         return await self._read(lambda link, _: log.read_routes(link))

@@ -16,11 +16,21 @@ class TenantsRole(Core):
     """`Tenants`."""
 
     async def tenants(
-        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
     ) -> Sequence[TenantFigures]:
         return await self._read(
             lambda link, now: tenants.tenants(
-                link, destination=destination, tenant=tenant, limit=limit, now=now
+                link,
+                destination=destination,
+                tenant=tenant,
+                only_paused=only_paused,
+                limit=limit,
+                now=now,
             )
         )
 

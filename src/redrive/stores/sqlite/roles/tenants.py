@@ -16,12 +16,22 @@ class TenantsRole(Core):
     """`Tenants`."""
 
     async def tenants(
-        self, *, destination: str | None = None, tenant: str | None = None, limit: int = 50
+        self,
+        *,
+        destination: str | None = None,
+        tenant: str | None = None,
+        only_paused: bool = False,
+        limit: int = 50,
     ) -> Sequence[TenantFigures]:
         now = self._clock.now()
         return await self._reader.call(
             lambda c: tenants.tenants(
-                c, destination=destination, tenant=tenant, limit=limit, now=now
+                c,
+                destination=destination,
+                tenant=tenant,
+                only_paused=only_paused,
+                limit=limit,
+                now=now,
             )
         )
 

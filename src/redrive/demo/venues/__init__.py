@@ -1,0 +1,1 @@
+"""Where the demo can play."""
