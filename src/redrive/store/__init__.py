@@ -17,12 +17,14 @@ from redrive.store.keeping import Hoard, Keeping, LetterPage, Letters, Pruned, R
 from redrive.store.log import (
     Append,
     Appended,
+    AppendResult,
     Conflict,
     Entry,
     EventLog,
     LoggedEvent,
     Registry,
     RoutesChanged,
+    VersionConflict,
 )
 from redrive.store.people import (
     Audit,
@@ -75,6 +77,7 @@ __all__ = [
     "Advance",
     "Allowance",
     "Append",
+    "AppendResult",
     "Appended",
     "Audit",
     "Backfilled",
@@ -131,6 +134,7 @@ __all__ = [
     "Survey",
     "TenantFigures",
     "Tenants",
+    "VersionConflict",
     "WorkerFigures",
     "Workload",
 ]

@@ -12,13 +12,21 @@ import msgspec
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
-from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
+from redrive.model.position import LogPosition
+from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
-from redrive.stores.sifting import Remains, sift
+from redrive.stores.sifting import (
+    Kept,
+    Remains,
+    has_expectations,
+    is_refused,
+    numbered,
+    sift,
+)
 
 __all__ = [
     "append",
@@ -35,7 +43,7 @@ __all__ = [
 _destinations = msgspec.json.Decoder(Destination)
 
 _KNOWN = """
-SELECT c.value, e.destinations, e.document
+SELECT c.value, e.destinations, e.version, e.document
 FROM redrive.counters c LEFT JOIN redrive.events e ON e.id = ANY ($1::uuid[])
 WHERE c.name = 'routes_version'
 """
@@ -80,10 +88,9 @@ FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13
 JOIN stored ON stored.id = given.id
 ORDER BY given.place
 """
-# Of an event that has gone since, the one before it tells.
-_TIME_OF = "SELECT xid FROM redrive.events WHERE position <= $1 ORDER BY position DESC LIMIT 1"
+_FORGET_NEW = "DELETE FROM redrive.keys WHERE key = ANY ($1::text[]) AND version = 0"
 _READ = """
-SELECT position, document FROM redrive.events
+SELECT xid, position, version, document FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
 """
@@ -98,28 +105,52 @@ async def append(
     now: datetime,
 ) -> Append:
     """Carry out `EventLog.append` within the open transaction."""
-    known: dict[object, Entry | Remains] = {}
+    known: dict[object, Kept | Remains] = {}
     current = routes_version
-    for version, destinations, document in await link.fetch(
+    for of_routes, destinations, version, document in await link.fetch(
         _KNOWN, [entry.event.id for entry in entries]
     ):
-        current = version
+        current = of_routes
         if document is not None:
             event = event_from(document)
-            known[event.id] = Entry(event, tuple(destinations))
+            known[event.id] = Kept(event, tuple(destinations), version)
     if current != routes_version:
         return RoutesChanged(await read_routes(link))
     taken = await take_keys(link, entries, known)
-    results, fresh = sift(entries, known)
-    if all_or_nothing and any(isinstance(result, Conflict) for result in results):
-        await give_back_keys(link, taken)
-        return Appended(tuple(results))
-    if fresh:
-        await _insert(link, fresh, now=now)
-    return Appended(tuple(results))
+    versions = await _versions(link, entries) if has_expectations(entries) else {}
+    results, fresh = sift(entries, known, versions.copy())
+    if is_refused(results):
+        stored = [] if all_or_nothing else fresh
+        await _give_back(link, taken, keys=versions, stored=stored)
+        fresh = stored
+    given = await _insert(link, fresh, now=now) if fresh else {}
+    return Appended(numbered(results, given))
 
 
-async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> None:
+async def _versions(link: Link, entries: Sequence[Entry]) -> dict[str, int]:
+    """Return how far the keys of these entries are; nobody else publishes to them from now on."""
+    keys = {entry.event.key for entry in entries if entry.event.key is not None}
+    rows = await link.fetch(_TAKE_TURNS, list(keys), [0] * len(keys))
+    return {key: version for key, version, _ in rows}
+
+
+async def _give_back(
+    link: Link,
+    taken: Sequence[tuple[str, str]],
+    *,
+    keys: Collection[str],
+    stored: Sequence[Entry],
+) -> None:
+    """Leave no trace of entries that are not stored."""
+    used = {(entry.event.source, entry.event.idempotency_key) for entry in stored}
+    await give_back_keys(link, [pair for pair in taken if pair not in used])
+    new = set(keys) - {entry.event.key for entry in stored}
+    if new:
+        await link.fetch(_FORGET_NEW, sorted(new))
+
+
+async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> dict[EventId, int]:
+    """Store events and their deliveries; return the versions of those that have a key."""
     wanted = {name for entry in entries for name in entry.destinations}
     destinations = await destination_ids(link, wanted) if wanted else {}
     versions = await take_turns(link, [entry.event.key for entry in entries])
@@ -140,6 +171,11 @@ async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> Non
         for name in entry.destinations
     ]
     await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8))
+    return {
+        entry.event.id: version
+        for entry, (version, _) in zip(entries, versions, strict=True)
+        if version is not None
+    }
 
 
 async def take_turns(
@@ -204,12 +240,13 @@ async def destination_ids(
     return found
 
 
-async def read_events(link: Link, *, after: int, limit: int) -> Sequence[LoggedEvent]:
+async def read_events(link: Link, *, after: LogPosition, limit: int) -> Sequence[LoggedEvent]:
     """Carry out `EventLog.read_events`."""
-    xid = await link.value(_TIME_OF, after) or 0
     return tuple(
-        LoggedEvent(position, event_from(document))
-        for position, document in await link.fetch(_READ, xid, after, limit)
+        LoggedEvent(LogPosition(xid, number), event_from(document), version)
+        for xid, number, version, document in await link.fetch(
+            _READ, after.time, after.number, limit
+        )
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from redrive.errors import StoreError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
+from redrive.model.position import LOG_START, LogPosition
 from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import from_micros
 from redrive.stores.postgres import log
@@ -86,7 +87,9 @@ class LogRole(Core):
             return self._clock.now()
         return from_micros(await link.value(_NOW))
 
-    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
         return await self._read(lambda link, _: log.read_events(link, after=after, limit=limit))
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:

@@ -12,6 +12,7 @@ import msgspec
 from redrive.errors import TransactionError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
+from redrive.model.position import LOG_START, LogPosition
 from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.sqlite import log
 from redrive.stores.sqlite.connection import connect, rollback, translated
@@ -93,7 +94,9 @@ class LogRole(Core):
         with translated(self.path):
             connection.execute(statement)
 
-    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
         return await self._reader.call(lambda c: log.read_events(c, after=after, limit=limit))
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
