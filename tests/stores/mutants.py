@@ -32,6 +32,7 @@ from redrive.store import (
     Append,
     AppendResult,
     Blame,
+    CaughtUp,
     Claim,
     ClaimRequest,
     Conflict,
@@ -1465,6 +1466,17 @@ class CountsNotWhatComesBack(Mutant):
         restored = await super().restore(letters, actor=actor)
         self._versions = versions
         return restored
+
+
+class CompletesWhatCameBefore(Mutant):
+    async def catch_up(self) -> CaughtUp:
+        added = 0
+        for position, kept in list(self._log.items()):
+            for one in self._routes().destinations:
+                if one.wants(kept.event.type) and one.name not in self._log[position].destinations:
+                    self._add(position, one.name, None, now=self._clock.now())
+                    added += 1
+        return CaughtUp(added=added)
 
 
 MUTANTS = Mutant.__subclasses__()

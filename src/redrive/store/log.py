@@ -15,6 +15,7 @@ __all__ = [
     "Append",
     "AppendResult",
     "Appended",
+    "CaughtUp",
     "Conflict",
     "Entry",
     "EventLog",
@@ -65,6 +66,13 @@ class RoutesChanged(msgspec.Struct, frozen=True):
 
 
 Append = Appended | RoutesChanged
+
+
+class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries were added to events that missed them, and whether to look on."""
+
+    added: int = 0
+    has_more: bool = False
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):
@@ -128,6 +136,15 @@ class Registry(Protocol):
 
     async def register(self, destinations: Sequence[Destination]) -> Routes:
         """Add or change destinations; the version grows only when something differs."""
+
+    async def catch_up(self) -> CaughtUp:
+        """Give events the deliveries they miss because they were published by older routes.
+
+        Such an event was stored in a transaction that did not see a change of the routes, and
+        ended after it. It gets each delivery once, as if it were published now. Events whose
+        transactions ended before the change are left alone; those are for a backfill. Looks at a
+        stretch of the log at a time, and waits for nobody.
+        """
 
     async def routes(self) -> Routes:
         """Return all destinations as of the current version, which is 0 while there are none."""

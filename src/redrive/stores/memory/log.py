@@ -18,6 +18,7 @@ from redrive.store import (
     Append,
     Appended,
     AppendResult,
+    CaughtUp,
     Conflict,
     Entry,
     LoggedEvent,
@@ -194,6 +195,10 @@ class MemoryRegistry(Tables):
                     self._removed.pop(name, None)
                 self._routes_version += 1
             return self._routes()
+
+    async def catch_up(self) -> CaughtUp:
+        """Nothing: an append is checked and stored at one moment."""
+        return CaughtUp()
 
     async def routes(self) -> Routes:
         with self._lock:

@@ -31,7 +31,7 @@ _MOST_TRIES = 5
 # Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
 # wait for; the server ends such a transaction.
 _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
-_BEGIN = f"BEGIN; {_SILENCE}"
+_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
 

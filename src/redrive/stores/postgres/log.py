@@ -16,6 +16,7 @@ from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text
 from redrive.stores.postgres.codec import columns, is_uuid
+from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
@@ -57,17 +58,22 @@ RETURNING key, version, xid
 """
 _INSERT = """
 WITH stored AS (
-    INSERT INTO redrive.events (id, type, key, version, xid, destinations, document)
+    INSERT INTO redrive.events
+        (id, type, key, version, xid, destinations, document, routes_version)
     SELECT id, type, key, version, coalesce(xid, redrive.log_time()), destinations::text[],
-           document
+           document, $17::integer
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[],
                 $7::text[])
         WITH ORDINALITY AS given (id, type, key, version, xid, destinations, document, place)
     ORDER BY place
-    RETURNING id, position, destinations
+    RETURNING id, position, destinations, routes_version
 ), idle AS (
     INSERT INTO redrive.idle (position, since)
     SELECT position, $8::timestamptz FROM stored WHERE destinations = '{}'
+), late AS (
+    INSERT INTO redrive.late_events (position, routes_version)
+    SELECT position, (SELECT last_value FROM redrive.route_versions) FROM stored
+    WHERE routes_version < (SELECT last_value FROM redrive.route_versions WHERE is_called)
 )
 INSERT INTO redrive.deliveries
     (position, destination, is_ready, priority, generation, tenant, lane, is_behind, due,
@@ -123,7 +129,7 @@ async def append(
         stored = [] if all_or_nothing else fresh
         await _give_back(link, taken, keys=versions, stored=stored)
         fresh = stored
-    given = await _insert(link, fresh, now=now) if fresh else {}
+    given = await _insert(link, fresh, routes_version=current, now=now) if fresh else {}
     return Appended(numbered(results, given))
 
 
@@ -149,7 +155,9 @@ async def _give_back(
         await link.fetch(_FORGET_NEW, sorted(new))
 
 
-async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> dict[EventId, int]:
+async def _insert(
+    link: Link, entries: Sequence[Entry], *, routes_version: int, now: datetime
+) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
     wanted = {name for entry in entries for name in entry.destinations}
     destinations = await destination_ids(link, wanted) if wanted else {}
@@ -170,7 +178,7 @@ async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> dic
         for entry in entries
         for name in entry.destinations
     ]
-    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8))
+    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8), routes_version)
     return {
         entry.event.id: version
         for entry, (version, _) in zip(entries, versions, strict=True)
@@ -263,6 +271,9 @@ async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
     await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
     known = {one.name: one for one in (await read_routes(link)).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
+    if not changed:
+        return Routes(await count(link, "routes_version"), known.values())
+    version = await advance_routes(link)
     earlier = {
         name: (number, _destinations.decode(document).order)
         for number, name, document in await link.fetch(
@@ -288,9 +299,7 @@ async def register(link: Link, destinations: Sequence[Destination]) -> Routes:
             one.name,
             json_text(one),
         )
-    if not changed:
-        return Routes(await count(link, "routes_version"), known.values())
-    await grow(link, "routes_version", 1)
+    await note_change(link, version, changed)
     return await read_routes(link)
 
 

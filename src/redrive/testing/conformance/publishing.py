@@ -373,3 +373,18 @@ class RegistryConformance:
         assert routes.destinations_for("order.paid") == ("billing", "ledger", "mailing")
         assert routes.destinations_for("mail.sent") == ("mailing",)
         assert routes.destinations_for("other") == ()
+
+    async def test_there_is_nothing_to_catch_up_with_when_routes_were_current(
+        self, world: World
+    ) -> None:
+        """What was published before a destination came is not for it, what comes after is."""
+        await world.publish(an_event())
+        await world.append(entries(an_event(), to=[]))
+        await world.store.register([Destination(name="late", patterns=("*",))])
+        await world.append(entries(an_event(), to=["late"]))
+
+        added = [(await world.store.catch_up()).added for _ in range(5)]
+
+        assert added == [0] * 5
+        assert (await world.figures_of("late")).pending == 1
+        assert (await world.store.figures()).unrouted == 1

@@ -75,18 +75,17 @@ class LogConformance:
         assert await world.store.read_events(after=kept) == (second,)
 
     async def test_the_log_is_read_on_from_an_event_that_has_gone(self, world: World) -> None:
-        for number in range(3):
-            await world.publish(an_event(number))
-        seen = [one.position for one in await world.logged(3)]
-        for _ in range(2):
-            await world.settle(await world.claim_one(), Delivered())
+        for destination in ("mailing", "billing", "ledger"):
+            await world.publish(an_event(), to=destination)
+        first, gone, last = [one.position for one in await world.logged(3)]
+        await world.settle(await world.claim_one(), Delivered())
         world.clock.advance(2 * _DAY)
         await world.store.prune(_SHORT)
 
-        after = [await world.store.read_events(after=one) for one in (LOG_START, *seen)]
+        after = [await world.store.read_events(after=one) for one in (LOG_START, first, gone, last)]
 
         found = [[one.position for one in some] for some in after]
-        assert found == [[seen[2]], [seen[2]], [seen[2]], []]
+        assert found == [[first, last], [last], [last], []]
 
     async def test_what_comes_after_a_log_that_is_empty_again_is_read(self, world: World) -> None:
         await world.publish(an_event())
@@ -108,7 +107,7 @@ class LogConformance:
         dead = await world.dead_letter(an_event(key="k"), to="mailing")
         before = await world.logged(3)
 
-        await world.store.backfill("ledger", [1, 2, 3], actor=OPERATOR)
+        await world.store.backfill("ledger", [1], actor=OPERATOR)
         await world.store.replay([dead], actor=OPERATOR)
         await world.settle(await world.claim_one(), Delivered())
         world.clock.advance(2 * _DAY)

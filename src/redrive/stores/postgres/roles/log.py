@@ -12,9 +12,9 @@ from redrive.errors import StoreError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
+from redrive.store import Append, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import log
+from redrive.stores.postgres import completing, log
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.core import Core, Job
 from redrive.stores.postgres.joining import adopt
@@ -25,6 +25,7 @@ __all__ = ["LogRole"]
 
 
 T = TypeVar("T")
+_MOST_AT_ONCE = 500
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -99,6 +100,16 @@ class LogRole(Core):
         if not destinations:
             return await self.routes()
         return await self._write(lambda link, _: log.register(link, destinations))
+
+    async def catch_up(self) -> CaughtUp:
+        if not await self._read(lambda link, _: completing.has_late(link)):
+            return CaughtUp()
+        caught_up = await self._write(
+            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now)
+        )
+        if caught_up.added:
+            self._bell.ring()
+        return caught_up
 
     async def routes(self) -> Routes:
         return await self._read(lambda link, _: log.read_routes(link))

@@ -13,7 +13,7 @@ from redrive.errors import TransactionError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
+from redrive.store import Append, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.sqlite import log
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
@@ -106,6 +106,10 @@ class LogRole(Core):
         if not destinations:  # whoever only looks must not wait for the write lock
             return await self.routes()
         return await self._writer.call(lambda c: log.register(c, destinations))
+
+    async def catch_up(self) -> CaughtUp:
+        """Nothing: whoever publishes or registers has the write lock to themselves."""
+        return CaughtUp()
 
     async def routes(self) -> Routes:
         return await self._reader.call(log.read_routes)
