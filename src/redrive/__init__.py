@@ -22,12 +22,14 @@ if TYPE_CHECKING:
         TransactionError,
         Transient,
         UsageError,
+        VersionConflictError,
     )
     from redrive.model.event import Event, NewEvent, Receipt, Severity
     from redrive.model.fairness import Fairness
     from redrive.model.health import HealthCheck
     from redrive.model.limits import Breaker, Rate
     from redrive.model.outcome import Cancel, Snooze
+    from redrive.model.position import LogPosition
     from redrive.model.replay import AutoReplay
     from redrive.model.retention import Keep
     from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
@@ -49,6 +51,7 @@ __all__ = [
     "HealthCheck",
     "IdempotencyConflictError",
     "Keep",
+    "LogPosition",
     "NewEvent",
     "NotFoundError",
     "Operations",
@@ -73,6 +76,7 @@ __all__ = [
     "TransactionError",
     "Transient",
     "UsageError",
+    "VersionConflictError",
     "http",
 ]
 
@@ -84,6 +88,7 @@ _HOMES = (
     "redrive.model.health",
     "redrive.model.limits",
     "redrive.model.outcome",
+    "redrive.model.position",
     "redrive.model.replay",
     "redrive.model.retention",
     "redrive.policies.retry",

@@ -10,6 +10,7 @@ RedriveError
 └── StoreError                    the store: nothing was changed unless the message says so
     ├── StoreUnavailableError     cannot be opened or reached, is locked, or went away
     ├── StoreFullError            the disk is full
+    ├── VersionConflictError      the key of an event was not at the version expected
     ├── StoreCorruptError         the file is damaged, or not a Redrive store
     └── SchemaError               the schema is outside the range this version works with
 
@@ -37,6 +38,7 @@ __all__ = [
     "TransactionError",
     "Transient",
     "UsageError",
+    "VersionConflictError",
     "not_found",
     "refuse_unknown",
 ]
@@ -80,6 +82,25 @@ class StoreUnavailableError(StoreError):
 
 class StoreFullError(StoreError):
     """The disk under the store is full; nothing of the call was stored."""
+
+
+class VersionConflictError(StoreError):
+    """Somebody else has published to the key meanwhile; nothing was stored.
+
+    Read what they have published, decide anew, and publish with the `actual` version.
+    """
+
+    def __init__(self, key: str, *, expected: int, actual: int) -> None:
+        super().__init__(key, expected, actual)
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+
+    def __str__(self) -> str:
+        return (
+            f"The key {self.key!r} is at version {self.actual}, not {self.expected} as expected; "
+            "nothing was stored. Look at what was published to it, and try again with its version."
+        )
 
 
 class StoreCorruptError(StoreError):

@@ -21,6 +21,7 @@ __all__ = [
     "DeadLettered",
     "DestinationOrphaned",
     "DestinationPaused",
+    "EventsCompleted",
     "ExportFailed",
     "Fact",
     "HandlerStuck",
@@ -219,6 +220,12 @@ class HistoryPruned(msgspec.Struct, frozen=True, kw_only=True):
     pruned: Pruned
 
 
+class EventsCompleted(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that were published by older routes got the deliveries they missed."""
+
+    deliveries: int
+
+
 class LettersNearLimit(msgspec.Struct, frozen=True, kw_only=True):
     """A destination's dead letters will soon be exported and removed unless somebody acts."""
 
@@ -316,6 +323,7 @@ Fact = (
     | WorkerStopping
     | WorkerStopped
     | HistoryPruned
+    | EventsCompleted
     | LettersNearLimit
     | LettersExported
     | ExportFailed

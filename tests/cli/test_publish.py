@@ -142,3 +142,20 @@ def test_the_receipt_is_json_for_programs(shell: Shell, shop: Shop) -> None:
     assert receipt["destinations"] == ["billing"]
     assert receipt["is_duplicate"] is False
     assert receipt["event_id"] == story_of(shop).event.id
+
+
+def test_publish_may_expect_a_version_of_the_key(shell: Shell, shop: Shop) -> None:
+    first = shell("publish", "order.paid", "--key", "k", "--expected-version", "0", "--json")
+    again = shell("publish", "order.paid", "--key", "k", "--expected-version", "0")
+    second = shell("publish", "order.paid", "--key", "k", "--expected-version", "1", "--json")
+
+    assert (first.json["version"], second.json["version"]) == (1, 2)
+    assert again.code != 0
+    assert "The key 'k' is at version 1, not 0 as expected" in " ".join(again.err.split())
+
+
+def test_a_version_without_a_key_is_refused(shell: Shell, shop: Shop) -> None:
+    answer = shell("publish", "order.paid", "--expected-version", "0")
+
+    assert answer.code != 0
+    assert "the event has no key" in " ".join(answer.err.split())

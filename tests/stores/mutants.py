@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import Bucket, Closed, Gate, Open, Pause, Rotation
 from redrive.model.letter import Letter
 from redrive.model.limits import Limits, Rate
+from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
 from redrive.model.settlement import FailureReason, Snoozed
@@ -29,7 +30,9 @@ from redrive.store import (
     Advance,
     Allowance,
     Append,
+    AppendResult,
     Blame,
+    CaughtUp,
     Claim,
     ClaimRequest,
     Conflict,
@@ -38,6 +41,7 @@ from redrive.store import (
     Entry,
     Group,
     LetterPage,
+    LoggedEvent,
     Moved,
     NewReplay,
     Overdue,
@@ -59,6 +63,7 @@ from redrive.store import (
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
+from redrive.stores.sifting import Kept
 from redrive.testing.conformance.world import a_fault
 
 __all__ = ["MUTANTS"]
@@ -239,20 +244,19 @@ class IgnoresTheSourceOfAKey(Mutant):
 
 
 class AcceptsConflicts(Mutant):
-    def _result(self, entry: Entry, first: Entry) -> Receipt | Conflict:
+    def _result(self, entry: Entry, first: Kept) -> Receipt | Conflict:
         return Receipt(
             event_id=first.event.id,
             destinations=first.destinations,
-            is_duplicate=entry is not first,
+            is_duplicate=entry.event is not first.event,
+            version=first.version,
         )
 
 
 class StoresDuplicates(Mutant):
-    def _sift(
-        self, entries: Sequence[Entry]
-    ) -> tuple[tuple[Receipt | Conflict, ...], Sequence[Entry]]:
+    def _sift(self, entries: Sequence[Entry]) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
         results, _ = super()._sift(entries)
-        return results, entries
+        return results, [Kept(entry.event, entry.destinations) for entry in entries]
 
 
 class StoresHalfABatch(Mutant):
@@ -298,10 +302,10 @@ class CountsRoutesFromOne(Mutant):
 
 
 class ReencodesPayloads(Mutant):
-    def _insert(self, entry: Entry, *, now: datetime) -> None:
-        payload = msgspec.json.encode(msgspec.json.decode(entry.event.payload))
-        event = msgspec.structs.replace(entry.event, payload=msgspec.Raw(payload))
-        super()._insert(Entry(event, entry.destinations), now=now)
+    def _insert(self, kept: Kept, *, now: datetime) -> None:
+        payload = msgspec.json.encode(msgspec.json.decode(kept.event.payload))
+        event = msgspec.structs.replace(kept.event, payload=msgspec.Raw(payload))
+        super()._insert(msgspec.structs.replace(kept, event=event), now=now)
 
 
 class SnoozesSpendAttempts(Mutant):
@@ -992,7 +996,8 @@ class EditsTheEvent(Mutant):
         if is_done:
             row = self._rows[delivery_id]
             position = self._positions[row.event.id]
-            self._log[position] = Entry(row.carried, self._log[position].destinations)
+            before = self._log[position]
+            self._log[position] = msgspec.structs.replace(before, event=row.carried)
         return is_done
 
 
@@ -1092,9 +1097,9 @@ class NeverForgetsKeys(Mutant):
 
 
 class KeepsUnroutedEventsForEver(Mutant):
-    def _insert(self, entry: Entry, *, now: datetime) -> None:
-        super()._insert(entry, now=now)
-        if not entry.destinations:
+    def _insert(self, kept: Kept, *, now: datetime) -> None:
+        super()._insert(kept, now=now)
+        if not kept.destinations:
             del self._idle[self._last_position]
 
 
@@ -1219,7 +1224,7 @@ class MovesToTheEnd(Mutant):
 
 
 class MovesWhatWasGivenAlready(Mutant):
-    def _was_given(self, entry: Entry, destination: str) -> bool:
+    def _was_given(self, entry: Kept, destination: str) -> bool:
         return any(
             row.event.id == entry.event.id
             and row.destination == destination
@@ -1239,7 +1244,7 @@ class MovesAnEventTwiceAtOnce(Mutant):
         finally:
             self._had_it = None
 
-    def _was_given(self, entry: Entry, destination: str) -> bool:
+    def _was_given(self, entry: Kept, destination: str) -> bool:
         if self._had_it is None:
             return super()._was_given(entry, destination)
         return entry.event.id in self._had_it
@@ -1252,7 +1257,7 @@ class MovesAndForgetsWhereTo(Mutant):
 
 
 class BackfillsWhatWasPruned(Mutant):
-    def _was_given(self, entry: Entry, destination: str) -> bool:
+    def _was_given(self, entry: Kept, destination: str) -> bool:
         return any(
             row.event.id == entry.event.id and row.destination == destination
             for row in self._rows.values()
@@ -1376,5 +1381,143 @@ def _ignoring(filter_name: str, default: object = None) -> type[Mutant]:
 
 for _name in Query.__struct_fields__:
     _ignoring(_name, {"status": Status.FAILED, "with_resolved": True}.get(_name))
+
+
+class ReadsTheCursorOnceMore(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        before = LogPosition(number=max(0, after.number - 1))
+        return await super().read_events(after=before, limit=limit)
+
+
+class ReadsMoreThanWasAsked(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        return await super().read_events(after=after, limit=limit + 1)
+
+
+class LosesACursorWithItsEvent(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        if after != LOG_START and after.number not in self._log:
+            return ()
+        return await super().read_events(after=after, limit=limit)
+
+
+class StartsOverWithoutItsEvent(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        is_there = after.number in self._log or after.number == self._last_position
+        return await super().read_events(after=after if is_there else LOG_START, limit=limit)
+
+
+class CountsPositionsAnew(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        found = await super().read_events(limit=1_000_000)
+        placed = [
+            LoggedEvent(LogPosition(number=place), one.event, one.version)
+            for place, one in enumerate(found, start=1)
+        ]
+        return tuple(one for one in placed if one.position > after)[:limit]
+
+
+class MovesWhatIsGivenToTheEnd(Mutant):
+    def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
+        super()._give(position, destination, instead_of=instead_of)
+        self._log[position] = self._log.pop(position)
+
+
+class IgnoresExpectedVersions(Mutant):
+    def _is_expected(self, entry: Entry, actual: int) -> bool:
+        return True
+
+
+class AcceptsOlderVersions(Mutant):
+    def _is_expected(self, entry: Entry, actual: int) -> bool:
+        return entry.expected_version is None or entry.expected_version >= actual
+
+
+class TakesZeroForNoMatter(Mutant):
+    def _is_expected(self, entry: Entry, actual: int) -> bool:
+        return not entry.expected_version or entry.expected_version == actual
+
+
+class CountsVersionsOverAllKeys(Mutant):
+    def _next(self, event: Event[msgspec.Raw], versions: MutableMapping[str, int]) -> int | None:
+        version = super()._next(event, versions)
+        return None if version is None else sum(versions.values())
+
+
+class CountsNotWithinABatch(Mutant):
+    def _next(self, event: Event[msgspec.Raw], versions: MutableMapping[str, int]) -> int | None:
+        return super()._next(event, dict(versions))
+
+
+class BurnsVersionsOfWhatItRefuses(Mutant):
+    def _is_expected(self, entry: Entry, actual: int) -> bool:
+        is_expected = super()._is_expected(entry, actual)
+        if not is_expected:
+            self._next(entry.event, self._versions)
+        return is_expected
+
+
+class TakesTheKeyOfWhatItRefuses(Mutant):
+    def _is_expected(self, entry: Entry, actual: int) -> bool:
+        is_expected = super()._is_expected(entry, actual)
+        if not is_expected:
+            for identity in self._identities(entry.event)[1:]:
+                self._known[identity] = Kept(entry.event, entry.destinations, actual)
+        return is_expected
+
+
+class AsksForTheVersionFirst(Mutant):
+    def _result(self, entry: Entry, first: Kept) -> Receipt | Conflict:
+        is_known = (first.event.id,) in self._known
+        version = self._versions.get(entry.event.key or "", 0)
+        if is_known and not self._is_expected(entry, version):
+            return Conflict(first.event.id)
+        return super()._result(entry, first)
+
+
+class ForgetsTheVersionOfADuplicate(Mutant):
+    def _result(self, entry: Entry, first: Kept) -> Receipt | Conflict:
+        result = super()._result(entry, first)
+        if isinstance(result, Receipt) and result.is_duplicate:
+            return msgspec.structs.replace(result, version=None)
+        return result
+
+
+class ForgetsVersionsWithEvents(Mutant):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        pruned = await super().prune(retention, limit=limit)
+        left = {kept.event.key for kept in self._log.values()}
+        self._versions = {key: one for key, one in self._versions.items() if key in left}
+        return pruned
+
+
+class CountsNotWhatComesBack(Mutant):
+    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
+        versions = dict(self._versions)
+        restored = await super().restore(letters, actor=actor)
+        self._versions = versions
+        return restored
+
+
+class CompletesWhatCameBefore(Mutant):
+    async def catch_up(self) -> CaughtUp:
+        added = 0
+        for position, kept in list(self._log.items()):
+            for one in self._routes().destinations:
+                if one.wants(kept.event.type) and one.name not in self._log[position].destinations:
+                    self._add(position, one.name, None, now=self._clock.now())
+                    added += 1
+        return CaughtUp(added=added)
+
 
 MUTANTS = Mutant.__subclasses__()

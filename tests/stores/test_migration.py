@@ -10,8 +10,9 @@ import pytest
 
 from redrive.model.delivery import Status
 from redrive.model.settlement import Delivered
+from redrive.store import Entry
 from redrive.stores.sqlite import SqliteStore, schema
-from redrive.testing.conformance import World, an_event
+from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, blame, ids_of
 
 BACK_TO_VERSION_4 = """
@@ -20,6 +21,8 @@ DROP INDEX redrive_waiting_tenants;
 DROP INDEX redrive_letters_in_order;
 DROP TABLE redrive_tenants;
 DROP TABLE redrive_tenant_pauses;
+DROP TABLE redrive_keys;
+ALTER TABLE redrive_events DROP COLUMN version;
 CREATE INDEX redrive_ready ON redrive_deliveries (destination, generation, kind, priority DESC, id)
     WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2;
 UPDATE redrive_destinations SET document = json_remove(document, '$.fairness');
@@ -109,6 +112,28 @@ async def test_stores_that_start_at_once_on_an_old_file_migrate_it_once(
         await store.close()
     await world.reopen()
     assert ids_of(await world.claim(lease=timedelta(minutes=1))) == list(ids)
+
+
+async def test_events_of_an_old_file_are_numbered_within_their_keys(
+    world: World, tmp_path: Path
+) -> None:
+    keys = ("a", "b", "a", None, "a")
+    await world.append(entries(*[an_event(key=key, idempotency_key=key) for key in keys[:2]]))
+    await world.append(entries(*[an_event(key=key) for key in keys[2:]], to=["ledger"]))
+
+    await grow_old(world, tmp_path)
+    await world.reopen()
+
+    logged = await world.logged(5)
+    again, new = await world.receipts(
+        [
+            *entries(an_event(key="a", idempotency_key="a")),
+            Entry(an_event(key="a"), ("billing",), 3),
+        ]
+    )
+    assert [one.version for one in logged] == [1, 1, 2, None, 3]
+    assert (again.version, again.is_duplicate) == (1, True)
+    assert new.version == 4
 
 
 async def test_rounds_that_an_older_worker_forgot_are_not_counted_backwards(

@@ -119,12 +119,12 @@ async def test_a_prune_does_not_wait_for_who_publishes(world: World, address: Ad
     known = await world.append(entries(msgspec.structs.replace(later, id=an_event().id)))
     assert pruned == Pruned(delivered=1, events=1, keys=1)
     assert appended.results[0] == Receipt(
-        event_id=first.id, destinations=("ledger",), is_duplicate=True
+        event_id=first.id, destinations=("ledger",), is_duplicate=True, version=1
     )
     assert [one.event.id for one in claimed.deliveries] == [later.id]
     assert (figures.events, figures.unrouted) == (2, 1)
     assert known.results[0] == Receipt(
-        event_id=later.id, destinations=("ledger",), is_duplicate=True
+        event_id=later.id, destinations=("ledger",), is_duplicate=True, version=2
     )
 
 
@@ -190,15 +190,13 @@ async def test_an_event_that_is_being_given_to_somebody_stays(
         assert await prune(world) == Pruned(delivered=1, events=1)
 
 
-async def test_a_key_is_forgotten_with_its_last_event(world: World, address: Address) -> None:
+async def test_a_lane_goes_on_when_all_events_of_its_key_have_gone(world: World) -> None:
     await world.publish(an_event(key="k"), an_event(key="l"), to="ledger")
     await deliver_all(world, limit=1, destination="ledger")
     world.clock.advance("31d")
 
     await prune(world)
 
-    async with a_link(address) as link:
-        assert [row[0] for row in await link.fetch("SELECT key FROM redrive.keys")] == ["l"]
     await world.publish(an_event({"n": 2}, key="k"), to="ledger")
     assert len((await world.claim("ledger")).deliveries) == 2
 
@@ -288,28 +286,6 @@ async def test_an_id_that_is_no_uuid_is_refused(world: World) -> None:
         await world.store.restore([strange], actor=OPERATOR)
 
 
-async def test_the_log_is_read_on_from_an_event_that_has_gone(world: World) -> None:
-    await world.publish(an_event(1), an_event(2), an_event(3))
-    seen = await positions(world, count=3)
-    await deliver_all(world, limit=2)
-    world.clock.advance("31d")
-    await prune(world)
-
-    rest = await positions(world, after=seen[1], count=1)
-    new = await positions(world, after=seen[2], count=0)
-
-    assert rest == [seen[2]]
-    assert new == []
-
-
-async def positions(world: World, *, after: int = 0, count: int) -> list[int]:
-    """Read the log, once no transaction on the server is older than its last event."""
-    async with asyncio.timeout(20):
-        while len(found := await world.store.read_events(after=after)) < count:
-            pass
-    return [one.position for one in found]
-
-
 async def test_looking_for_what_may_go_reads_indexes(world: World, address: Address) -> None:
     now, day = world.now, timedelta(days=1)
     statements: dict[str, tuple[object, ...]] = {
@@ -319,7 +295,6 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         keeping._IDLE: (now, 1),
         keeping._LOCK_EVENTS: ([1],),
         keeping._DELETE_EVENTS: ([1], [now], now),
-        keeping._DELETE_KEYS: (["k"],),
         keeping._UNCHANGED: ([1], [now], [None]),
         receipts._FORGET: ([an_event().id],),
         receipts._FORGET_REMAINS: (now, 1),

@@ -81,6 +81,10 @@ def publish(
     deadline: Annotated[
         str | None, typer.Option(metavar="TIME", help="Not after: in 1d, or an instant.")
     ] = None,
+    expected_version: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Only if its key has had this many events."),
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -102,6 +106,7 @@ def publish(
         occurred_at=maybe_moment(occurred_at, name="occurred-at", is_past=True),
         due=maybe_moment(due, name="due"),
         deadline=maybe_moment(deadline, name="deadline"),
+        expected_version=expected_version,
     )
     receipt = in_session(lambda app: app.publish(event_type, body, **attributes), store=store)
     if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.maintenance.caretaker import Caretaker
-from redrive.maintenance.duties import expire, rescue, shed
+from redrive.maintenance.duties import catch_up, expire, rescue, shed
 from redrive.maintenance.examiner import Examiner
 from redrive.maintenance.keeping import Housekeeper, Upkeep
 from redrive.maintenance.replays import advance_replays, start_scheduled
@@ -14,6 +14,7 @@ __all__ = [
     "Housekeeper",
     "Upkeep",
     "advance_replays",
+    "catch_up",
     "expire",
     "rescue",
     "shed",

@@ -11,7 +11,14 @@ from typing import TypeVar
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor
-from redrive.maintenance.duties import MOST_AT_ONCE, DutyStore, expire, rescue, shed
+from redrive.maintenance.duties import (
+    MOST_AT_ONCE,
+    DutyStore,
+    catch_up,
+    expire,
+    rescue,
+    shed,
+)
 from redrive.maintenance.examiner import Examiner
 from redrive.maintenance.keeping import Housekeeper
 from redrive.maintenance.replays import advance_replays, start_scheduled
@@ -22,6 +29,7 @@ from redrive.transport import Endpoint
 __all__ = ["Caretaker"]
 
 _LONGEST_REST_SECONDS = 1.0
+_SHORT_REST_SECONDS = 0.02
 _RESTS_PER_LEASE = 3
 _LAST_ROUND_SECONDS = 5.0
 
@@ -69,10 +77,11 @@ class Caretaker:
         self._steady_since = -math.inf
         self._nudged = asyncio.Event()
         self._replaying = asyncio.Lock()
+        self._catching_up = asyncio.Lock()
         self._follows_replays = False
         self._next_step = math.inf
         self.sent = 0
-        """How many letters of replays it has sent since it began."""
+        """How many deliveries it has made due since it began, of replays and of late events."""
 
     def hold_back(self) -> None:
         """Rescue nothing until the store has been within reach for a while. For any thread."""
@@ -122,11 +131,20 @@ class Caretaker:
         sent = self.sent
         try:
             given_up = await self._shed_all()
+            has_more = await self._catch_up()
         except StoreError as error:
             self._on_store_lost(error)
             return False
         await self.look_after_replays()
-        return await self.examiner.check_once() or given_up > 0 or self.sent > sent
+        has_changed = await self.examiner.check_once() or given_up > 0 or has_more
+        return has_changed or self.sent > sent
+
+    async def _catch_up(self) -> bool:
+        """Complete late events, and tell whether there may be more of them."""
+        async with self._catching_up:
+            caught_up = await catch_up(self._store, self._observer)
+        self.sent += caught_up.added
+        return caught_up.has_more
 
     async def _shed_all(self) -> int:
         given_up = last = await shed(self._store, self._observer)
@@ -147,6 +165,8 @@ class Caretaker:
                     await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
                 ):
                     pass
+            if await self._catch_up():
+                rest = min(rest, _SHORT_REST_SECONDS)
             if self._housekeeper is not None:
                 rest = min(rest, await self._housekeeper.tidy())
         except StoreError as error:

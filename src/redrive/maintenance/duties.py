@@ -7,16 +7,16 @@ from typing import Protocol
 import msgspec
 
 from redrive.model.settlement import Failed, FailureReason
-from redrive.observer import DeadLettered, Observer, Rescued
+from redrive.observer import DeadLettered, EventsCompleted, Observer, Rescued
 from redrive.policies.recovery import deadline_passed, not_to_wait, recover
-from redrive.store import DeliveryQueue, Gates, Inspection, Replays, Rescue
+from redrive.store import CaughtUp, DeliveryQueue, Gates, Inspection, Registry, Replays, Rescue
 
-__all__ = ["MOST_AT_ONCE", "DutyStore", "expire", "rescue", "shed"]
+__all__ = ["MOST_AT_ONCE", "DutyStore", "catch_up", "expire", "rescue", "shed"]
 
 MOST_AT_ONCE = 200
 
 
-class DutyStore(DeliveryQueue, Gates, Inspection, Replays, Protocol):
+class DutyStore(DeliveryQueue, Gates, Inspection, Registry, Replays, Protocol):
     """What the duties need of a store."""
 
 
@@ -54,6 +54,14 @@ async def expire(store: DutyStore, observer: Observer) -> int:
         if delivery.fault is not None:
             observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))
     return len(expired)
+
+
+async def catch_up(store: DutyStore, observer: Observer) -> CaughtUp:
+    """Complete events that were published by older routes than there were."""
+    caught_up = await store.catch_up()
+    if caught_up.added:
+        observer.notice(EventsCompleted(deliveries=caught_up.added))
+    return caught_up
 
 
 async def shed(store: DutyStore, observer: Observer) -> int:

@@ -49,7 +49,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event still to be published; `publish_many` takes these.
 
     `due` delays the first attempt, `deadline` is when trying stops. `key` is what the event is
-    about: an ordered destination keeps the order of each key.
+    about: an ordered destination keeps the order of each key. `expected_version` is how many
+    events the key must have had before this one; 0 says that it must be new.
     """
 
     type: str
@@ -65,6 +66,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime | None = None
     deadline: datetime | None = None
     due: datetime | None = None
+    expected_version: int | None = None
 
     def __post_init__(self) -> None:
         # In bulk this is most of what publishing costs, so what was left out is not looked at.
@@ -88,6 +90,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
                 f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
             )
         check_priority(self.priority)
+        if self.expected_version is not None:
+            _check_expectation(self.expected_version, self.key)
 
     def _bring_to_utc(self) -> None:
         for name in ("occurred_at", "deadline", "due"):
@@ -113,6 +117,7 @@ class EventAttributes(TypedDict, total=False):
     occurred_at: datetime | None
     deadline: datetime | Duration | None
     due: datetime | Duration | None
+    expected_version: int | None
 
 
 def new_event(
@@ -158,11 +163,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     `destinations` is empty for an event nobody wants: it is in the log, counted as unrouted.
     `is_duplicate` says that an earlier publish with the same idempotency key stored it.
+    `version` is how many events its key has had, this one included; `None` without a key.
     """
 
     event_id: EventId
     destinations: tuple[str, ...] = ()
     is_duplicate: bool = False
+    version: int | None = None
 
     @property
     def is_routed(self) -> bool:
@@ -192,6 +199,19 @@ def _check_telling(name: str, value: str) -> None:
         raise ConfigurationError(
             f"{name} is blank, so different events would pass for one; "
             "write what tells this one from others, or leave it out."
+        )
+
+
+def _check_expectation(expected: object, key: str | None) -> None:
+    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
+        raise ConfigurationError(
+            f"expected_version is {expected!r}; it is how many events the key has had so far: "
+            "0 for a key that must be new, else the version of the last receipt."
+        )
+    if key is None:
+        raise ConfigurationError(
+            f"expected_version is {expected}, but the event has no key; versions are counted for "
+            "each key, so write key= as well."
         )
 
 

@@ -25,6 +25,7 @@ from redrive.observer import (
     DeadLettered,
     DestinationOrphaned,
     DestinationPaused,
+    EventsCompleted,
     ExportFailed,
     Fact,
     HandlerStuck,
@@ -133,6 +134,8 @@ class LoggingObserver:
                 log.info("worker stopped", worker=worker, released=released)
             case HistoryPruned(pruned=pruned):
                 log.debug("pruned", **msgspec.structs.asdict(pruned))
+            case EventsCompleted(deliveries=count):
+                log.info("late events completed", deliveries=count)
             case LettersNearLimit(destination=destination, limit=limit):
                 log.warning("dead letters near limit", destination=destination, limit=limit)
             case LettersExported(destination=destination, count=count, file=file):

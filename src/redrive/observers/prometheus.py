@@ -31,6 +31,7 @@ from redrive.observer import (
     DeadLettered,
     DestinationOrphaned,
     DestinationPaused,
+    EventsCompleted,
     ExportFailed,
     Fact,
     HandlerStuck,
@@ -251,7 +252,7 @@ class PrometheusObserver:
                 self._export_failed.add(self._destinations.name(destination))
             case LettersNearLimit() | WorkStranded() | DestinationOrphaned():
                 pass  # the store's figures tell it for as long as it lasts
-            case WorkerStopping() | WorkerStopped() | WorkerWedged():
+            case WorkerStopping() | WorkerStopped() | WorkerWedged() | EventsCompleted():
                 pass
             case StoreBack() | ListeningBack():
                 pass

@@ -11,6 +11,7 @@ from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import GateFigures
+from redrive.model.position import LOG_START, LogPosition
 from redrive.operations.desk import MOST_PER_PAGE, Desk, check_limit, known_ids
 from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
 from redrive.policies.waiting import Waiting, why_waiting
@@ -128,9 +129,17 @@ class Looking(Desk):
             waiting=await self._waiting(delivery),
         )
 
-    async def events(self, *, after: int = 0, limit: int = 50) -> Sequence[LoggedEvent]:
-        """Return published events in commit order; `after` is the position to go on from."""
-        return await (await self._store()).read_events(after=after, limit=limit)
+    async def events(
+        self, *, after: LogPosition | str = LOG_START, limit: int = 50
+    ) -> Sequence[LoggedEvent]:
+        """Return published events in the order of the log, from behind a position.
+
+        Who goes on from the last position they have seen, again and again, sees every event
+        once. It may be kept as text; it stays good when its event has gone.
+        """
+        check_limit(limit)
+        place = after if isinstance(after, LogPosition) else LogPosition.parse(after)
+        return await (await self._store()).read_events(after=place, limit=limit)
 
     async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         """Return past operations, the latest first."""

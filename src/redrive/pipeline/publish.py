@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -15,12 +15,13 @@ from redrive.errors import (
     IdempotencyConflictError,
     StoreError,
     TransactionError,
+    VersionConflictError,
 )
 from redrive.model.destination import Routes
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Published
 from redrive.policies.payload import check_size, encode_payload
-from redrive.store import Conflict, Entry, EventLog, RoutesChanged
+from redrive.store import AppendResult, Conflict, Entry, EventLog, RoutesChanged, VersionConflict
 
 __all__ = ["Publisher", "open_transaction", "refuse_in_transaction"]
 
@@ -38,7 +39,14 @@ open_transaction: contextvars.ContextVar[_Transaction | None] = contextvars.Cont
 """The caller's transaction that is open in this context, if any."""
 
 
-_Waiting = tuple[Event[msgspec.Raw], asyncio.Future[Receipt | Conflict]]
+class _Prepared(NamedTuple):
+    """An event to be stored, and the version its key is expected to have."""
+
+    event: Event[msgspec.Raw]
+    expected_version: int | None
+
+
+_Waiting = tuple[_Prepared, asyncio.Future[AppendResult]]
 """An event to be stored with the next commit, and who waits for it."""
 
 
@@ -76,7 +84,7 @@ class Publisher:
         if within is not None:
             (result,) = await self._append([prepared], all_or_nothing=True, within=within)
             return _receipt(event, result)
-        future: asyncio.Future[Receipt | Conflict] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((prepared, future))
         if self._committing is None:
             self._committing = asyncio.create_task(self._commit())
@@ -94,11 +102,11 @@ class Publisher:
         results = await self._append(prepared, all_or_nothing=True, within=within)
         return [_receipt(event, result) for event, result in zip(events, results, strict=True)]
 
-    def _prepare(self, new: NewEvent) -> Event[msgspec.Raw]:
+    def _prepare(self, new: NewEvent) -> _Prepared:
         payload = encode_payload(new.payload)
         check_size(payload, self._payload_limit, what=new.type)
         now = self._clock.now()
-        return Event(
+        event = Event(
             id=EventId(self._ids.event_id()),
             type=new.type,
             payload=msgspec.Raw(payload),
@@ -115,6 +123,7 @@ class Publisher:
             deadline=new.deadline,
             due=new.due,
         )
+        return _Prepared(event, new.expected_version)
 
     async def _commit(self) -> None:
         """Store what waits, batch after batch, until nothing does."""
@@ -147,12 +156,15 @@ class Publisher:
                     future.set_result(result)
 
     async def _append(
-        self, events: Sequence[Event[msgspec.Raw]], *, all_or_nothing: bool, within: object
-    ) -> Sequence[Receipt | Conflict]:
+        self, events: Sequence[_Prepared], *, all_or_nothing: bool, within: object
+    ) -> Sequence[AppendResult]:
         routes = self._routes
         while True:
             appended = await self._store.append(
-                [Entry(event, routes.destinations_for(event.type)) for event in events],
+                [
+                    Entry(one.event, routes.destinations_for(one.event.type), one.expected_version)
+                    for one in events
+                ],
                 routes_version=routes.version,
                 all_or_nothing=all_or_nothing,
                 within=within,
@@ -163,8 +175,8 @@ class Publisher:
         if routes.version > self._routes.version:  # a transaction may see older ones than others
             self._routes = routes
         stored = tuple(
-            (event.type, result)
-            for event, result in zip(events, appended.results, strict=True)
+            (one.event.type, result)
+            for one, result in zip(events, appended.results, strict=True)
             if isinstance(result, Receipt)
         )
         if stored and (len(stored) == len(events) or not all_or_nothing):
@@ -202,7 +214,11 @@ def _refuse_bypass(within: object) -> None:
         refuse_in_transaction("publish with within=, or")
 
 
-def _receipt(event: NewEvent, result: Receipt | Conflict) -> Receipt:
+def _receipt(event: NewEvent, result: AppendResult) -> Receipt:
+    if isinstance(result, VersionConflict):
+        raise VersionConflictError(
+            event.key or "", expected=event.expected_version or 0, actual=result.actual
+        )
     if isinstance(result, Conflict):
         raise IdempotencyConflictError(
             f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "

@@ -17,12 +17,15 @@ from redrive.store.keeping import Hoard, Keeping, LetterPage, Letters, Pruned, R
 from redrive.store.log import (
     Append,
     Appended,
+    AppendResult,
+    CaughtUp,
     Conflict,
     Entry,
     EventLog,
     LoggedEvent,
     Registry,
     RoutesChanged,
+    VersionConflict,
 )
 from redrive.store.people import (
     Audit,
@@ -75,11 +78,13 @@ __all__ = [
     "Advance",
     "Allowance",
     "Append",
+    "AppendResult",
     "Appended",
     "Audit",
     "Backfilled",
     "Blame",
     "Capabilities",
+    "CaughtUp",
     "Checkup",
     "Claim",
     "ClaimRequest",
@@ -131,6 +136,7 @@ __all__ = [
     "Survey",
     "TenantFigures",
     "Tenants",
+    "VersionConflict",
     "WorkerFigures",
     "Workload",
 ]

@@ -9,24 +9,32 @@ import msgspec
 
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
+from redrive.model.position import LOG_START, LogPosition
 
 __all__ = [
     "Append",
+    "AppendResult",
     "Appended",
+    "CaughtUp",
     "Conflict",
     "Entry",
     "EventLog",
     "LoggedEvent",
     "Registry",
     "RoutesChanged",
+    "VersionConflict",
 ]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An event to append, and the destinations that want it."""
+    """An event to append, and the destinations that want it.
+
+    `expected_version` is how many events its key must have had before, if that matters.
+    """
 
     event: Event[msgspec.Raw]
     destinations: tuple[str, ...]
+    expected_version: int | None = None
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -35,10 +43,19 @@ class Conflict(msgspec.Struct, frozen=True):
     event_id: EventId
 
 
+class VersionConflict(msgspec.Struct, frozen=True):
+    """The key of the event was at another version than the entry expected."""
+
+    actual: int
+
+
+AppendResult = Receipt | Conflict | VersionConflict
+
+
 class Appended(msgspec.Struct, frozen=True):
     """One result per entry, in the same order."""
 
-    results: tuple[Receipt | Conflict, ...]
+    results: tuple[AppendResult, ...]
 
 
 class RoutesChanged(msgspec.Struct, frozen=True):
@@ -51,15 +68,32 @@ class RoutesChanged(msgspec.Struct, frozen=True):
 Append = Appended | RoutesChanged
 
 
-class LoggedEvent(msgspec.Struct, frozen=True):
-    """An event and its position in the log; positions grow in commit order."""
+class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries were added to events that missed them, and whether to look on."""
 
-    position: int
+    added: int = 0
+    has_more: bool = False
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    """An event, its position in the log, and its version within its key, if it has one."""
+
+    position: LogPosition
     event: Event[msgspec.Raw]
+    version: int | None = None
+
+    @property
+    def payload(self) -> object:
+        """The payload, decoded."""
+        return msgspec.json.decode(self.event.payload)
 
 
 class EventLog(Protocol):
-    """Events in the order of their commits."""
+    """Events, each at a position that it keeps; the events of a key in the order of their commits.
+
+    Each event of a key has the next version, beginning with 1; no version is left out or given
+    twice, and the count goes on when events have gone.
+    """
 
     async def append(
         self,
@@ -74,14 +108,24 @@ class EventLog(Protocol):
         An entry whose `(source, idempotency_key)` is known stores nothing: with the same body it
         gets the first receipt, marked as a duplicate, with another body a `Conflict`. An event id
         that is known already stores nothing and gets its receipt: a caller that never heard the
-        answer may ask again. With `all_or_nothing` one conflict keeps the whole batch out.
+        answer may ask again. Only then does `expected_version` count: if the key is at another
+        version, entries of this batch before it included, the entry stores nothing and gets a
+        `VersionConflict`. With `all_or_nothing` one conflict keeps the whole batch out.
 
         `within` is a transaction of the caller's: the write joins it, and is durable when the
         caller commits. A store that cannot join it raises `TransactionError`.
         """
 
-    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
-        """Return the events behind a position, in commit order."""
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        """Return the events behind a position, in the order of the log.
+
+        Who goes on from the last one they have read, again and again, sees every event that was
+        committed, once, whatever the order of the commits: what commits late is never before a
+        position that was read. The events of a key come in the order of their versions. A
+        position may be read on from when its event has gone.
+        """
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
         """Return one event."""
@@ -92,6 +136,15 @@ class Registry(Protocol):
 
     async def register(self, destinations: Sequence[Destination]) -> Routes:
         """Add or change destinations; the version grows only when something differs."""
+
+    async def catch_up(self) -> CaughtUp:
+        """Give events the deliveries they miss because they were published by older routes.
+
+        Such an event was stored in a transaction that did not see a change of the routes, and
+        ended after it. It gets each delivery once, as if it were published now. Events whose
+        transactions ended before the change are left alone; those are for a backfill. Looks at a
+        stretch of the log at a time, and waits for nobody.
+        """
 
     async def routes(self) -> Routes:
         """Return all destinations as of the current version, which is 0 while there are none."""

@@ -32,8 +32,8 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 class LogSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of the log, as far as one destination is concerned; `last` is where it ends.
 
-    `missing` are positions and keys of events that it wants and never had a delivery of; `given`
-    of those that it had. `last` is `None` when there was nothing left to read.
+    `missing` are numbers of positions and keys of events that it wants and never had a delivery
+    of; `given` of those that it had. `last` is `None` when there was nothing left to read.
     """
 
     missing: tuple[tuple[int, str | None], ...] = ()
@@ -94,9 +94,11 @@ class Rerouting(Protocol):
         until: datetime | None = None,
         event_type: str | None = None,
     ) -> LogSlice:
-        """Read the log for a destination from behind a position; events past their deadline aside.
+        """Read the log for a destination; events past their deadline aside.
 
-        `since`, `until` (when it was published) and `event_type`, a glob, narrow what is missing.
+        `after`, and what is found, are numbers of positions, and come in their order: who reads on
+        to the end sees all that was committed when they began. `since`, `until` (when it was
+        published) and `event_type`, a glob, narrow what is missing.
         """
 
     async def backfill(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from redrive.model.event import Event, EventId, Receipt
-from redrive.store import Conflict, Entry
+from redrive.store import AppendResult, Conflict, Entry, VersionConflict
 from redrive.stores.codec import body_digest, is_same_body
 
-__all__ = ["Remains", "remains_from", "sift"]
+__all__ = ["Kept", "Remains", "has_expectations", "is_refused", "numbered", "remains_from", "sift"]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """An event as it is kept: to whom it was given, and its version within its key."""
+
+    event: Event[msgspec.Raw]
+    destinations: tuple[str, ...]
+    version: int | None = None
 
 
 class Remains(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,11 +27,17 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     event_id: EventId
     destinations: tuple[str, ...]
     digest: str
+    version: int | None = None
 
     @classmethod
-    def of(cls, event: Event[msgspec.Raw], destinations: Sequence[str]) -> Remains:
+    def of(cls, kept: Kept) -> Remains:
         """Return what to remember of an event."""
-        return cls(event_id=event.id, destinations=tuple(destinations), digest=body_digest(event))
+        return cls(
+            event_id=kept.event.id,
+            destinations=kept.destinations,
+            digest=body_digest(kept.event),
+            version=kept.version,
+        )
 
 
 _remains = msgspec.json.Decoder(Remains)
@@ -34,14 +48,20 @@ def remains_from(document: str) -> Remains:
     return _remains.decode(document)
 
 
-def sift(
-    entries: Sequence[Entry], known: dict[object, Entry | Remains]
-) -> tuple[list[Receipt | Conflict], list[Entry]]:
-    """Decide each entry's result, and which entries are new.
+def has_expectations(entries: Sequence[Entry]) -> bool:
+    """Tell whether the versions of keys have to be known before anything is decided."""
+    return any(entry.expected_version is not None for entry in entries)
 
-    `known` holds what was stored before, by event id and by source with idempotency key.
+
+def sift(
+    entries: Sequence[Entry], known: dict[object, Kept | Remains], versions: dict[str, int]
+) -> tuple[list[AppendResult], list[Entry]]:
+    """Decide each entry's result, and which entries are new; those get their versions later.
+
+    `known` holds what was stored before, by event id and by source with idempotency key;
+    `versions` how far the keys are, if any entry expects something of them.
     """
-    results: list[Receipt | Conflict] = []
+    results: list[AppendResult] = []
     fresh: list[Entry] = []
     for entry in entries:
         event = entry.event
@@ -49,27 +69,58 @@ def sift(
         earlier = known.get(event.id)
         if earlier is None and event.idempotency_key is not None:
             earlier = known.get(keyed)
-        if earlier is None:
-            fresh.append(entry)
-            known[event.id] = entry
-            known[keyed] = entry
-            results.append(Receipt(event_id=event.id, destinations=entry.destinations))
-        elif isinstance(earlier, Remains):
-            results.append(_from_remains(earlier, event))
-        elif earlier.event.id == event.id or is_same_body(earlier.event, event):
-            results.append(
-                Receipt(
-                    event_id=earlier.event.id,
-                    destinations=earlier.destinations,
-                    is_duplicate=earlier.event.id != event.id,
-                )
-            )
-        else:
-            results.append(Conflict(earlier.event.id))
+        if earlier is not None:
+            results.append(_result(earlier, event))
+            continue
+        actual = versions.get(event.key or "", 0)
+        if entry.expected_version not in (None, actual):
+            results.append(VersionConflict(actual))
+            continue
+        versions[event.key or ""] = actual + 1
+        fresh.append(entry)
+        known[event.id] = known[keyed] = Kept(event, entry.destinations)
+        results.append(Receipt(event_id=event.id, destinations=entry.destinations))
     return results, fresh
+
+
+def _result(earlier: Kept | Remains, event: Event[msgspec.Raw]) -> Receipt | Conflict:
+    if isinstance(earlier, Remains):
+        return _from_remains(earlier, event)
+    if earlier.event.id != event.id and not is_same_body(earlier.event, event):
+        return Conflict(earlier.event.id)
+    return Receipt(
+        event_id=earlier.event.id,
+        destinations=earlier.destinations,
+        is_duplicate=earlier.event.id != event.id,
+        version=earlier.version,
+    )
 
 
 def _from_remains(remains: Remains, event: Event[msgspec.Raw]) -> Receipt | Conflict:
     if remains.digest != body_digest(event):
         return Conflict(remains.event_id)
-    return Receipt(event_id=remains.event_id, destinations=remains.destinations, is_duplicate=True)
+    return Receipt(
+        event_id=remains.event_id,
+        destinations=remains.destinations,
+        is_duplicate=True,
+        version=remains.version,
+    )
+
+
+def is_refused(results: Sequence[AppendResult]) -> bool:
+    """Tell whether any of the entries cannot be stored."""
+    return any(not isinstance(result, Receipt) for result in results)
+
+
+def numbered(
+    results: Sequence[AppendResult], versions: Mapping[EventId, int]
+) -> tuple[AppendResult, ...]:
+    """Return the results with the versions that the new events got."""
+    if not versions:
+        return tuple(results)
+    return tuple(
+        msgspec.structs.replace(result, version=versions[result.event_id])
+        if isinstance(result, Receipt) and result.event_id in versions
+        else result
+        for result in results
+    )

@@ -20,6 +20,7 @@ from redrive.model.delivery import Delivery, Status
 from redrive.model.duration import Duration, duration
 from redrive.model.event import Event
 from redrive.model.pattern import matches
+from redrive.model.position import LOG_START
 from redrive.operations import Operations
 from redrive.operations.desk import MOST_PER_PAGE
 from redrive.pipeline.publish import open_transaction
@@ -263,7 +264,7 @@ def _elsewhere(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 async def _all_events(operations: Operations) -> list[Event[Any]]:
     events: list[Event[Any]] = []
-    position = 0
+    position = LOG_START
     while page := await operations.events(after=position, limit=_PER_PAGE):
         position = page[-1].position
         events += [

@@ -33,6 +33,7 @@ from redrive.observer import (
     DeadLettered,
     DestinationOrphaned,
     DestinationPaused,
+    EventsCompleted,
     ExportFailed,
     Fact,
     HandlerStuck,
@@ -222,6 +223,7 @@ FACTS: list[tuple[Fact, str, str]] = [
     (WorkerStopping(worker="w1", carrying=3), "info", "worker stopping"),
     (WorkerStopped(worker="w1", released=1), "info", "worker stopped"),
     (HistoryPruned(pruned=Pruned(delivered=3)), "debug", "pruned"),
+    (EventsCompleted(deliveries=3), "info", "late events completed"),
     (
         LettersNearLimit(destination="billing", limit="80 of 100"),
         "warning",

@@ -13,12 +13,13 @@ from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
-from redrive.store import Entry, Hoard, LetterPage, Pruned, Query, Restored
+from redrive.store import Hoard, LetterPage, Pruned, Query, Restored
 from redrive.stores.codec import read_cursor, write_cursor
 from redrive.stores.memory.inspection import MemoryInspection, fits
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity
+from redrive.stores.sifting import Kept
 
 __all__ = ["MemoryKeeping", "MemoryLetters"]
 
@@ -228,7 +229,8 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
             self._give(self._positions[event.id], told.destination)
             event = self._log[self._positions[event.id]].event
         else:
-            self._log_event(Entry(event, (told.destination,)))
+            version = self._next(event, self._versions)
+            self._log_event(Kept(event, (told.destination,), version))
         self._last_delivery_id += 1
         row = Row(
             id=DeliveryId(self._last_delivery_id),

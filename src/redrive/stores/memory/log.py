@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -13,10 +13,22 @@ from redrive.errors import TransactionError, UsageError
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
-from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
+from redrive.model.position import LOG_START, LogPosition
+from redrive.store import (
+    Append,
+    Appended,
+    AppendResult,
+    CaughtUp,
+    Conflict,
+    Entry,
+    LoggedEvent,
+    RoutesChanged,
+    VersionConflict,
+)
 from redrive.stores.codec import is_same_body
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity, Tables
+from redrive.stores.sifting import Kept, is_refused
 
 __all__ = ["MemoryEventLog", "MemoryRegistry"]
 
@@ -42,28 +54,30 @@ class MemoryEventLog(Tables):
                 return RoutesChanged(self._routes())
             self._check_destinations(entries)
             results, fresh = self._sift(entries)
-            if all_or_nothing and any(isinstance(one, Conflict) for one in results):
+            if all_or_nothing and is_refused(results):
                 return Appended(results)
             now = self._clock.now()
-            for entry in fresh:
-                self._insert(entry, now=now)
+            for kept in fresh:
+                self._insert(kept, now=now)
             if fresh:
                 self._tell()
             return Appended(results)
 
-    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
         with self._lock:
             return tuple(
-                LoggedEvent(position, entry.event)
-                for position, entry in islice(
-                    ((one, entry) for one, entry in self._log.items() if one > after), limit
+                LoggedEvent(LogPosition(number=number), kept.event, kept.version)
+                for number, kept in islice(
+                    ((one, kept) for one, kept in self._log.items() if one > after.number), limit
                 )
             )
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
         with self._lock:
-            entry = self._known.get((event_id,))
-            return None if entry is None else entry.event
+            kept = self._known.get((event_id,))
+            return None if kept is None else kept.event
 
     def _is_current_version(self, version: int) -> bool:
         return version == self._routes_version
@@ -77,28 +91,42 @@ class MemoryEventLog(Tables):
                         "register it before publishing to it."
                     )
 
-    def _sift(
-        self, entries: Sequence[Entry]
-    ) -> tuple[tuple[Receipt | Conflict, ...], Sequence[Entry]]:
-        """Decide each entry's result, and which entries are new."""
-        results: list[Receipt | Conflict] = []
-        fresh: list[Entry] = []
-        known = ChainMap[Identity, Entry]({}, self._known)
+    def _sift(self, entries: Sequence[Entry]) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
+        """Decide each entry's result, and what is new."""
+        results: list[AppendResult] = []
+        fresh: list[Kept] = []
+        known = ChainMap[Identity, Kept]({}, self._known)
+        versions = ChainMap[str, int]({}, self._versions)
         for entry in entries:
             identities = self._identities(entry.event)
             first = next((known[one] for one in identities if one in known), None)
             if first is None:
-                fresh.append(entry)
-                known |= dict.fromkeys(identities, entry)
-            results.append(self._result(entry, first or entry))
+                actual = versions.get(entry.event.key or "", 0)
+                if not self._is_expected(entry, actual):
+                    results.append(VersionConflict(actual))
+                    continue
+                first = Kept(entry.event, entry.destinations, self._next(entry.event, versions))
+                fresh.append(first)
+                known |= dict.fromkeys(identities, first)
+            results.append(self._result(entry, first))
         return tuple(results), fresh
+
+    def _is_expected(self, entry: Entry, actual: int) -> bool:
+        return entry.expected_version in (None, actual)
+
+    def _next(self, event: Event[msgspec.Raw], versions: MutableMapping[str, int]) -> int | None:
+        """Return the version of one more event, which is counted."""
+        if event.key is None:
+            return None
+        versions[event.key] = versions.get(event.key, 0) + 1
+        return versions[event.key]
 
     def _identities(self, event: Event[msgspec.Raw]) -> list[Identity]:
         if event.idempotency_key is None:
             return [(event.id,)]
         return [(event.id,), (event.source, event.idempotency_key)]
 
-    def _result(self, entry: Entry, first: Entry) -> Receipt | Conflict:
+    def _result(self, entry: Entry, first: Kept) -> Receipt | Conflict:
         is_same_event = entry.event.id == first.event.id
         if not is_same_event and not is_same_body(entry.event, first.event):
             return Conflict(first.event.id)
@@ -106,14 +134,15 @@ class MemoryEventLog(Tables):
             event_id=first.event.id,
             destinations=first.destinations,
             is_duplicate=not is_same_event,
+            version=first.version,
         )
 
-    def _insert(self, entry: Entry, *, now: datetime) -> None:
-        event = entry.event
-        self._log_event(entry)
-        if not entry.destinations:
+    def _insert(self, kept: Kept, *, now: datetime) -> None:
+        event = kept.event
+        self._log_event(kept)
+        if not kept.destinations:
             self._idle[self._last_position] = now
-        for destination in entry.destinations:
+        for destination in kept.destinations:
             self._last_delivery_id += 1
             row = Row(
                 id=DeliveryId(self._last_delivery_id),
@@ -127,25 +156,27 @@ class MemoryEventLog(Tables):
             )
             self._rows[row.id] = row
 
-    def _log_event(self, entry: Entry) -> None:
+    def _log_event(self, kept: Kept) -> None:
         self._last_position += 1
-        self._log[self._last_position] = entry
-        self._positions[entry.event.id] = self._last_position
-        for identity in self._identities(entry.event):
-            known = self._known.setdefault(identity, entry)
-            if identity in self._outlived and known.event.id == entry.event.id:
+        self._log[self._last_position] = kept
+        self._positions[kept.event.id] = self._last_position
+        if kept.event.key is not None and kept.version is not None:
+            self._versions[kept.event.key] = kept.version
+        for identity in self._identities(kept.event):
+            known = self._known.setdefault(identity, kept)
+            if identity in self._outlived and known.event.id == kept.event.id:
                 del self._outlived[identity]
-                self._known[identity] = entry
+                self._known[identity] = kept
 
     def _give(self, position: int, destination: str, *, instead_of: str = "") -> None:
         """Note that an event was given to one more destination, or to another one."""
         before = self._log[position]
         names = {*before.destinations, destination} - {instead_of}
-        entry = Entry(before.event, tuple(sorted(names)))
-        self._log[position] = entry
-        for identity in self._identities(entry.event):
+        kept = msgspec.structs.replace(before, destinations=tuple(sorted(names)))
+        self._log[position] = kept
+        for identity in self._identities(kept.event):
             if self._known.get(identity) is before:
-                self._known[identity] = entry
+                self._known[identity] = kept
 
 
 class MemoryRegistry(Tables):
@@ -164,6 +195,10 @@ class MemoryRegistry(Tables):
                     self._removed.pop(name, None)
                 self._routes_version += 1
             return self._routes()
+
+    async def catch_up(self) -> CaughtUp:
+        """Nothing: an append is checked and stored at one moment."""
+        return CaughtUp()
 
     async def routes(self) -> Routes:
         with self._lock:

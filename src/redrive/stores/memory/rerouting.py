@@ -11,9 +11,10 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
-from redrive.store import LOWEST_PRIORITY, Backfilled, Entry, LogSlice, Moved
+from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
+from redrive.stores.sifting import Kept
 
 __all__ = ["MemoryRerouting"]
 
@@ -140,7 +141,7 @@ class MemoryRerouting(MemoryEventLog):
                 self._note("backfill", actor, now=now, count=count, detail=destination)
             return Backfilled(added=len(added), overtaken=overtaken)
 
-    def _was_given(self, entry: Entry, destination: str) -> bool:
+    def _was_given(self, entry: Kept, destination: str) -> bool:
         return destination in entry.destinations
 
     def _destination(self, name: str) -> Destination:

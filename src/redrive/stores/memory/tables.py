@@ -18,8 +18,9 @@ from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
-from redrive.store import Entry, Serving
+from redrive.store import Serving
 from redrive.stores.memory.row import Record, Row
+from redrive.stores.sifting import Kept
 
 __all__ = ["Heads", "Identity", "Lane", "Tables", "TenantPast", "Waiter"]
 
@@ -61,11 +62,12 @@ class Tables:
         self._clock = clock
         self._history = history
         self._lock = threading.Lock()
-        self._log: dict[int, Entry] = {}
+        self._log: dict[int, Kept] = {}
         self._last_position = 0
         self._positions: dict[EventId, int] = {}
         self._idle: dict[int, datetime] = {}
-        self._known: dict[Identity, Entry] = {}
+        self._versions: dict[str, int] = {}
+        self._known: dict[Identity, Kept] = {}
         self._outlived: dict[Identity, datetime] = {}
         self._destinations: dict[str, Destination] = {}
         self._removed: dict[str, datetime] = {}

@@ -45,7 +45,7 @@ _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 # carry them out, and so does compiling them. A table that was empty a moment ago looks small to the
 # planner, who would then read all of it.
 _PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
-_BEGIN = f"BEGIN; {_SILENCE}"
+_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
 _REPLAN = "DISCARD PLANS"
@@ -81,7 +81,7 @@ class Core:
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
-        self._floors = Floors()
+        self.floors = Floors()
         self._plans = Plans()
 
     async def open(self) -> None:

@@ -11,7 +11,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.event import EventId
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
-from redrive.store import Entry, Hoard, Pruned
+from redrive.store import Hoard, Pruned
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns, jsonb
@@ -21,6 +21,7 @@ from redrive.stores.postgres.letters import letters_of
 from redrive.stores.postgres.log import grow
 from redrive.stores.postgres.receipts import forget_keys, forget_remains, outlive
 from redrive.stores.postgres.removing import leave_idle, remove
+from redrive.stores.sifting import Kept
 
 __all__ = [
     "discard",
@@ -88,17 +89,10 @@ DELETE FROM redrive.events e
 USING unnest($1::bigint[], $2::timestamptz[]) AS given (position, since)
 WHERE e.position = given.position
   AND NOT EXISTS (SELECT FROM redrive.deliveries d WHERE d.position = e.position)
-RETURNING e.id::text, e.key, e.destinations, given.since, CASE WHEN given.since > $3 AND EXISTS (
-    SELECT FROM redrive.idempotency i WHERE i.event = e.id
-) THEN e.document END
-"""
-_LOCK_KEYS = """
-SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key FOR UPDATE SKIP LOCKED
-"""
-_DELETE_KEYS = """
-DELETE FROM redrive.keys k WHERE k.key = ANY ($1::text[])
-  AND NOT EXISTS (SELECT FROM redrive.events e WHERE e.key = k.key)
-  AND NOT EXISTS (SELECT FROM redrive.late_lanes l WHERE l.lane = k.key)
+RETURNING e.id::text, e.destinations, e.version, given.since, CASE
+    WHEN given.since > $3 AND EXISTS (SELECT FROM redrive.idempotency i WHERE i.event = e.id)
+    THEN e.document
+END
 """
 _LOCK_DESTINATIONS = """
 SELECT id FROM redrive.destinations WHERE id = ANY ($1::integer[]) ORDER BY id
@@ -193,21 +187,13 @@ async def _prune_events(
     await outlive(
         link,
         [
-            (Entry(event_from(document), tuple(destinations)), at)
-            for _, _, destinations, at, document in gone
+            (Kept(event_from(document), tuple(destinations), version), at)
+            for _, destinations, version, at, document in gone
             if document is not None
         ],
     )
     passing = [EventId(event_id) for event_id, _, _, at, _ in gone if at <= keys_by]
-    await _forget_lanes(link, sorted({key for _, key, _, _, _ in gone if key is not None}))
     return len(gone), await forget_keys(link, passing)
-
-
-async def _forget_lanes(link: Link, keys: Sequence[str]) -> None:
-    """Forget how far keys are that no event has any more, unless one is just published to them."""
-    free = [row[0] for row in await link.fetch(_LOCK_KEYS, list(keys))] if keys else []
-    if free:
-        await link.fetch(_DELETE_KEYS, free)
 
 
 async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned:

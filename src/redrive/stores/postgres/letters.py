@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -153,23 +153,19 @@ async def _add_events(
     One that is there when it is looked for may have been pruned when it is to be locked.
     """
     ids = list(events)
+    # Whoever restores the same events waits here, so that no version is given to nothing.
+    await take_turns(link, (), also=[one.key for one in events.values() if one.key is not None])
     while True:
         known = {row[0] for row in await link.fetch(_EVENTS, ids)}
         missing = [one for one in events.values() if one.id not in known]
-        await _add_missing(link, missing, [events[one].key for one in ids if one in known])
+        await _add_missing(link, missing)
         locked = {EventId(row[0]): int(row[1]) for row in await link.fetch(_LOCK_EVENTS, ids)}
         if len(locked) == len(events):
             return locked
 
 
-async def _add_missing(
-    link: Link, missing: Sequence[Event[msgspec.Raw]], others: Collection[str | None]
-) -> None:
-    turns = await take_turns(
-        link,
-        [one.key for one in missing],
-        also=[key for key in others if key is not None],
-    )
+async def _add_missing(link: Link, missing: Sequence[Event[msgspec.Raw]]) -> None:
+    turns = await take_turns(link, [one.key for one in missing])
     rows = [
         (one.id, one.type, one.key, *turn, json_text(one))
         for one, turn in zip(missing, turns, strict=True)

@@ -12,14 +12,23 @@ import msgspec
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
-from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
+from redrive.model.position import LogPosition
+from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text
 from redrive.stores.postgres.codec import columns, is_uuid
+from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
 from redrive.stores.postgres.prompt import Numbers
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
-from redrive.stores.sifting import Remains, sift
+from redrive.stores.sifting import (
+    Kept,
+    Remains,
+    has_expectations,
+    is_refused,
+    numbered,
+    sift,
+)
 
 __all__ = [
     "append",
@@ -37,7 +46,7 @@ __all__ = [
 _destinations = msgspec.json.Decoder(Destination)
 
 _KNOWN = """
-SELECT c.value, e.destinations, e.document
+SELECT c.value, e.destinations, e.version, e.document
 FROM redrive.counters c LEFT JOIN redrive.events e ON e.id = ANY ($1::uuid[])
 WHERE c.name = 'routes_version'
 """
@@ -51,17 +60,22 @@ RETURNING key, version, xid
 """
 _INSERT = """
 WITH stored AS (
-    INSERT INTO redrive.events (id, type, key, version, xid, destinations, document)
+    INSERT INTO redrive.events
+        (id, type, key, version, xid, destinations, document, routes_version)
     SELECT id, type, key, version, coalesce(xid, redrive.log_time()), destinations::text[],
-           document
+           document, $17::integer
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[],
                 $7::text[])
         WITH ORDINALITY AS given (id, type, key, version, xid, destinations, document, place)
     ORDER BY place
-    RETURNING id, position, destinations
+    RETURNING id, position, destinations, routes_version
 ), idle AS (
     INSERT INTO redrive.idle (position, since)
     SELECT position, $8::timestamptz FROM stored WHERE destinations = '{}'
+), late AS (
+    INSERT INTO redrive.late_events (position, routes_version)
+    SELECT position, (SELECT last_value FROM redrive.route_versions) FROM stored
+    WHERE routes_version < (SELECT last_value FROM redrive.route_versions WHERE is_called)
 )
 INSERT INTO redrive.deliveries
     (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
@@ -85,10 +99,9 @@ FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13
 JOIN stored ON stored.id = given.id
 ORDER BY given.place
 """
-# Of an event that has gone since, the one before it tells.
-_TIME_OF = "SELECT xid FROM redrive.events WHERE position <= $1 ORDER BY position DESC LIMIT 1"
+_FORGET_NEW = "DELETE FROM redrive.keys WHERE key = ANY ($1::text[]) AND version = 0"
 _READ = """
-SELECT position, document FROM redrive.events
+SELECT xid, position, version, document FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
 """
@@ -106,28 +119,54 @@ async def append(
     now: datetime,
 ) -> Append:
     """Carry out `EventLog.append` within the open transaction."""
-    known: dict[object, Entry | Remains] = {}
+    known: dict[object, Kept | Remains] = {}
     current = routes_version
-    for version, destinations, document in await link.fetch(
+    for of_routes, destinations, version, document in await link.fetch(
         _KNOWN, [entry.event.id for entry in entries]
     ):
-        current = version
+        current = of_routes
         if document is not None:
             event = event_from(document)
-            known[event.id] = Entry(event, tuple(destinations))
+            known[event.id] = Kept(event, tuple(destinations), version)
     if current != routes_version:
         return RoutesChanged(await read_routes(link))
     taken = await take_keys(link, entries, known)
-    results, fresh = sift(entries, known)
-    if all_or_nothing and any(isinstance(result, Conflict) for result in results):
-        await give_back_keys(link, taken)
-        return Appended(tuple(results))
-    if fresh:
-        await _insert(link, fresh, now=now)
-    return Appended(tuple(results))
+    versions = await _versions(link, entries) if has_expectations(entries) else {}
+    results, fresh = sift(entries, known, versions.copy())
+    if is_refused(results):
+        stored = [] if all_or_nothing else fresh
+        await _give_back(link, taken, keys=versions, stored=stored)
+        fresh = stored
+    given = await _insert(link, fresh, routes_version=current, now=now) if fresh else {}
+    return Appended(numbered(results, given))
 
 
-async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> None:
+async def _versions(link: Link, entries: Sequence[Entry]) -> dict[str, int]:
+    """Return how far the keys of these entries are; nobody else publishes to them from now on."""
+    keys = {entry.event.key for entry in entries if entry.event.key is not None}
+    rows = await link.fetch(_TAKE_TURNS, list(keys), [0] * len(keys))
+    return {key: version for key, version, _ in rows}
+
+
+async def _give_back(
+    link: Link,
+    taken: Sequence[tuple[str, str]],
+    *,
+    keys: Collection[str],
+    stored: Sequence[Entry],
+) -> None:
+    """Leave no trace of entries that are not stored."""
+    used = {(entry.event.source, entry.event.idempotency_key) for entry in stored}
+    await give_back_keys(link, [pair for pair in taken if pair not in used])
+    new = set(keys) - {entry.event.key for entry in stored}
+    if new:
+        await link.fetch(_FORGET_NEW, sorted(new))
+
+
+async def _insert(
+    link: Link, entries: Sequence[Entry], *, routes_version: int, now: datetime
+) -> dict[EventId, int]:
+    """Store events and their deliveries; return the versions of those that have a key."""
     wanted = {name for entry in entries for name in entry.destinations}
     destinations = await destination_ids(link, wanted) if wanted else {}
     versions = await take_turns(link, [entry.event.key for entry in entries])
@@ -147,7 +186,12 @@ async def _insert(link: Link, entries: Sequence[Entry], *, now: datetime) -> Non
         for entry in entries
         for name in entry.destinations
     ]
-    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8))
+    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8), routes_version)
+    return {
+        entry.event.id: version
+        for entry, (version, _) in zip(entries, versions, strict=True)
+        if version is not None
+    }
 
 
 async def take_turns(
@@ -212,12 +256,13 @@ async def destination_ids(
     return found
 
 
-async def read_events(link: Link, *, after: int, limit: int) -> Sequence[LoggedEvent]:
+async def read_events(link: Link, *, after: LogPosition, limit: int) -> Sequence[LoggedEvent]:
     """Carry out `EventLog.read_events`."""
-    xid = await link.value(_TIME_OF, after) or 0
     return tuple(
-        LoggedEvent(position, event_from(document))
-        for position, document in await link.fetch(_READ, xid, after, limit)
+        LoggedEvent(LogPosition(xid, number), event_from(document), version)
+        for xid, number, version, document in await link.fetch(
+            _READ, after.time, after.number, limit
+        )
     )
 
 
@@ -235,6 +280,9 @@ async def register(link: Link, destinations: Sequence[Destination], *, history: 
     await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
     known = {one.name: one for one in (await read_routes(link)).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
+    if not changed:
+        return Routes(await count(link, "routes_version"), known.values())
+    version = await advance_routes(link)
     earlier = {
         name: (number, _destinations.decode(document).order)
         for number, name, document in await link.fetch(
@@ -260,9 +308,7 @@ async def register(link: Link, destinations: Sequence[Destination], *, history: 
             one.name,
             json_text(one),
         )
-    if not changed:
-        return Routes(await count(link, "routes_version"), known.values())
-    await grow(link, "routes_version", 1)
+    await note_change(link, version, changed)
     return await read_routes(link)
 
 

@@ -32,13 +32,23 @@ WITH present AS MATERIALIZED (
     SELECT array_agg(nextval('redrive.events_position_seq')) AS positions
     FROM generate_series(1, $3::integer)
 ), stored AS (
-    INSERT INTO redrive.events (position, id, document, type, destinations, xid)
+    INSERT INTO redrive.events
+        (position, id, document, type, destinations, xid, routes_version)
     SELECT given.position, given.id, given.document, coalesce(given.type, $7),
-           coalesce(given.destinations, $9)::text[], present.xid
+           coalesce(given.destinations, $9)::text[], present.xid, $2
     FROM present CROSS JOIN unnest(
         (SELECT positions FROM numbers), (SELECT $4::uuid[]), (SELECT $5::text[]),
         (SELECT $6::text[]), (SELECT $8::text[])
     ) AS given (position, id, document, type, destinations)
+), late AS (
+    INSERT INTO redrive.late_events (position, routes_version)
+    SELECT position, latest.version
+    FROM present CROSS JOIN LATERAL (
+        -- Read when this transaction has its number: who changes the routes now, sees it.
+        SELECT last_value AS version FROM redrive.route_versions
+        WHERE is_called AND present.xid IS NOT NULL
+    ) AS latest CROSS JOIN unnest((SELECT positions FROM numbers)) AS position
+    WHERE latest.version > $2
 ), sent AS (
     INSERT INTO redrive.deliveries
         (position, enqueued_at, is_ready, kind, due, destination, priority, generation, tenant,

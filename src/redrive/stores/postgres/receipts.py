@@ -12,7 +12,7 @@ from redrive.store import Entry
 from redrive.stores.codec import event_from, json_text
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
-from redrive.stores.sifting import Remains, remains_from
+from redrive.stores.sifting import Kept, Remains, remains_from
 
 __all__ = [
     "forget_keys",
@@ -35,7 +35,7 @@ WITH taken AS (
 SELECT source, key FROM taken
 """
 _HOLDERS = """
-SELECT i.source, i.key, i.remains, e.destinations, e.document
+SELECT i.source, i.key, i.remains, e.destinations, e.version, e.document
 FROM unnest($1::text[], $2::text[]) AS given (source, key)
 JOIN redrive.idempotency i ON i.source = given.source AND i.key = given.key
 LEFT JOIN redrive.events e ON e.id = i.event
@@ -74,7 +74,7 @@ SELECT count(*) FROM gone
 
 
 async def take_keys(
-    link: Link, entries: Sequence[Entry], known: dict[object, Entry | Remains]
+    link: Link, entries: Sequence[Entry], known: dict[object, Kept | Remains]
 ) -> list[tuple[str, str]]:
     """Take the idempotency keys that are free, and note in `known` who had the others.
 
@@ -93,13 +93,13 @@ async def take_keys(
             del wanted[(source, key)]
         if not wanted:
             break
-        for source, key, remains, destinations, document in await link.fetch(
+        for source, key, remains, destinations, version, document in await link.fetch(
             _HOLDERS, *columns(list(wanted), 2)
         ):
             known[(source, key)] = (
                 remains_from(remains)
                 if document is None
-                else Entry(event_from(document), tuple(destinations))
+                else Kept(event_from(document), tuple(destinations), version)
             )
             del wanted[(source, key)]
         # What is left was there, and has been kept long enough since: it is free now.
@@ -124,12 +124,9 @@ async def restore_keys(link: Link, events: Collection[Event[msgspec.Raw]]) -> No
         await link.fetch(_TAKE, *columns(rows, 3))
 
 
-async def outlive(link: Link, gone: Sequence[tuple[Entry, datetime]]) -> None:
+async def outlive(link: Link, gone: Sequence[tuple[Kept, datetime]]) -> None:
     """Keep the keys of events that go, each with the instant since which it was idle."""
-    rows = [
-        (entry.event.id, since, json_text(Remains.of(entry.event, entry.destinations)))
-        for entry, since in gone
-    ]
+    rows = [(kept.event.id, since, json_text(Remains.of(kept))) for kept, since in gone]
     if rows:
         await link.fetch(_OUTLIVE, *columns(rows, 3))
 

@@ -15,6 +15,7 @@ from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.completing import advance_routes
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give, give_instead
 from redrive.stores.postgres.lanes import free_lanes, hold, lanes_of, pass_by
@@ -123,7 +124,7 @@ async def unregister(link: Link, destination: str, *, actor: Actor, now: datetim
     number, _ = await _find(link, destination)
     if await link.value(_REMOVE, number, now) is None:
         return False
-    await grow(link, "routes_version", 1)
+    await advance_routes(link)
     await record(link, "remove", (), actor, now=now, count=1, detail=destination)
     return True
 

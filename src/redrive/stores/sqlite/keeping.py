@@ -23,7 +23,7 @@ from redrive.stores.codec import (
     maybe_micros,
     micros,
 )
-from redrive.stores.sifting import Remains
+from redrive.stores.sifting import Kept, Remains
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of
@@ -201,10 +201,11 @@ def _prune_events(
 
 
 def _remains(connection: apsw.Connection, position: int) -> str:
-    destinations, document = connection.execute(
-        "SELECT destinations, document FROM redrive_events WHERE position = ?", (position,)
+    destinations, version, document = connection.execute(
+        "SELECT destinations, version, document FROM redrive_events WHERE position = ?",
+        (position,),
     ).get
-    return json_text(Remains.of(event_from(document), _names.decode(destinations)))
+    return json_text(Remains.of(Kept(event_from(document), _names.decode(destinations), version)))
 
 
 def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime) -> Pruned:

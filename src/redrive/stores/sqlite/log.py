@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -12,9 +13,18 @@ import msgspec
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
-from redrive.store import Append, Appended, Conflict, Entry, LoggedEvent, RoutesChanged
+from redrive.model.position import LogPosition
+from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text, maybe_micros, micros
-from redrive.stores.sifting import Remains, remains_from, sift
+from redrive.stores.sifting import (
+    Kept,
+    Remains,
+    has_expectations,
+    is_refused,
+    numbered,
+    remains_from,
+    sift,
+)
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.lanes import relane
 
@@ -36,9 +46,18 @@ _names = msgspec.json.Decoder(tuple[str, ...])
 _destinations = msgspec.json.Decoder(Destination)
 
 _INSERT_EVENTS = """
-INSERT INTO redrive_events (id, type, key, destinations, document)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4
+INSERT INTO redrive_events (id, type, key, version, destinations, document)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5
 FROM json_each(?) ORDER BY json_each.key
+"""
+_VERSIONS = """
+SELECT k.key, k.version FROM json_each(?) CROSS JOIN redrive_keys k ON k.key = value
+"""
+_TAKE_TURNS = """
+INSERT INTO redrive_keys (key, version)
+SELECT value ->> 0, value ->> 1 FROM json_each(?) WHERE true
+ON CONFLICT (key) DO UPDATE SET version = version + excluded.version
+RETURNING key, version
 """
 _INSERT_KEYS = """
 INSERT INTO redrive_idempotency (source, key, position)
@@ -65,6 +84,7 @@ FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value ->> 2 WHERE true
 ON CONFLICT (source, key) DO UPDATE SET position = excluded.position, since = NULL, remains = NULL
 WHERE remains ->> 'event_id' = (SELECT id FROM redrive_events WHERE position = excluded.position)
 """
+_KNOWN_IDS = "SELECT id FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))"
 _GIVE = """
 UPDATE redrive_events SET destinations = given.value ->> 1
 FROM json_each(?) AS given WHERE redrive_events.id = given.value ->> 0
@@ -94,37 +114,44 @@ def append(
     current = count(connection, "routes_version")
     if current != routes_version:
         return RoutesChanged(read_routes(connection))
-    results, fresh = sift(entries, _known_events(connection, entries))
-    if all_or_nothing and any(isinstance(result, Conflict) for result in results):
+    versions = _versions(connection, entries) if has_expectations(entries) else {}
+    results, fresh = sift(entries, _known_events(connection, entries), versions)
+    if all_or_nothing and is_refused(results):
         return Appended(tuple(results))
-    if fresh:
-        _insert(connection, fresh, now=now)
-    return Appended(tuple(results))
+    given = _insert(connection, fresh, now=now) if fresh else {}
+    return Appended(numbered(results, given))
+
+
+def _versions(connection: apsw.Connection, entries: Sequence[Entry]) -> dict[str, int]:
+    """Return how far the keys of these entries are."""
+    keys = sorted({entry.event.key for entry in entries if entry.event.key is not None})
+    return dict(rows(connection, _VERSIONS, (json_text(keys),)))
 
 
 def _known_events(
     connection: apsw.Connection, entries: Sequence[Entry]
-) -> dict[object, Entry | Remains]:
+) -> dict[object, Kept | Remains]:
     """Return what was stored before, by event id and by idempotency key."""
-    known: dict[object, Entry | Remains] = {}
+    known: dict[object, Kept | Remains] = {}
     ids = json_text([entry.event.id for entry in entries])
-    for destinations, document in rows(
+    for destinations, version, document in rows(
         connection,
-        "SELECT destinations, document FROM redrive_events "
+        "SELECT destinations, version, document FROM redrive_events "
         "WHERE id IN (SELECT value FROM json_each(?))",
         (ids,),
     ):
         event = event_from(document)
-        known[event.id] = Entry(event, _names.decode(destinations))
+        known[event.id] = Kept(event, _names.decode(destinations), version)
     keyed = [
         (entry.event.source, entry.event.idempotency_key)
         for entry in entries
         if entry.event.idempotency_key is not None
     ]
     if keyed:
-        for source, key, destinations, document, remains in rows(
+        for source, key, destinations, version, document, remains in rows(
             connection,
-            "SELECT i.source, i.key, e.destinations, e.document, i.remains FROM json_each(?) "
+            "SELECT i.source, i.key, e.destinations, e.version, e.document, i.remains "
+            "FROM json_each(?) "
             "CROSS JOIN redrive_idempotency i ON i.source = value ->> 0 AND i.key = value ->> 1 "
             "LEFT JOIN redrive_events e ON e.position = i.position",
             (json_text(keyed),),
@@ -132,14 +159,18 @@ def _known_events(
             known[(source, key)] = (
                 remains_from(remains)
                 if document is None
-                else Entry(event_from(document), _names.decode(destinations))
+                else Kept(event_from(document), _names.decode(destinations), version)
             )
     return known
 
 
-def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime) -> None:
+def _insert(
+    connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
+) -> dict[EventId, int]:
+    """Store events and their deliveries; return the versions of those that have a key."""
     wanted = {name for entry in entries for name in entry.destinations}
     destinations = destination_ids(connection, wanted)
+    versions = _take_turns(connection, [entry.event for entry in entries])
     connection.execute(
         _INSERT_EVENTS,
         (
@@ -149,6 +180,7 @@ def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datet
                         entry.event.id,
                         entry.event.type,
                         entry.event.key,
+                        versions.get(entry.event.id),
                         json_text(entry.destinations),
                         json_text(entry.event),
                     )
@@ -178,6 +210,23 @@ def _insert(connection: apsw.Connection, entries: Sequence[Entry], *, now: datet
         connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": micros(now)})
         if any(is_ordered for _, is_ordered in destinations.values()):
             fall_in_behind(connection, last)
+    return versions
+
+
+def _take_turns(
+    connection: apsw.Connection, events: Collection[Event[msgspec.Raw]]
+) -> dict[EventId, int]:
+    """Return the version of each event within its key, for those that have one."""
+    counts = Counter(event.key for event in events if event.key is not None)
+    if not counts:
+        return {}
+    taken = dict(rows(connection, _TAKE_TURNS, (json_text(list(counts.items())),)))
+    last = {key: version - counts[key] for key, version in taken.items()}
+    versions: dict[EventId, int] = {}
+    for event in events:
+        if event.key is not None:
+            versions[event.id] = last[event.key] = last[event.key] + 1
+    return versions
 
 
 def fall_in_behind(connection: apsw.Connection, last: int) -> None:
@@ -187,11 +236,15 @@ def fall_in_behind(connection: apsw.Connection, last: int) -> None:
 
 def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw]]) -> None:
     """Append events that come back, unless they are there; a key that is taken stays as it is."""
-    batch = [(one.id, one.type, one.key, "[]", json_text(one)) for one in events]
-    connection.execute(
-        _INSERT_EVENTS.replace("INSERT INTO", "INSERT OR IGNORE INTO"), (json_text(batch),)
-    )
-    grow(connection, "unrouted", connection.changes())
+    ids = json_text([one.id for one in events])
+    known = {number for (number,) in rows(connection, _KNOWN_IDS, (ids,))}
+    missing = [one for one in events if one.id not in known]
+    versions = _take_turns(connection, missing)
+    batch = [
+        (one.id, one.type, one.key, versions.get(one.id), "[]", json_text(one)) for one in missing
+    ]
+    connection.execute(_INSERT_EVENTS, (json_text(batch),))
+    grow(connection, "unrouted", len(missing))
     keys = [(one.source, one.idempotency_key, one.id) for one in events if one.idempotency_key]
     connection.execute(_RESTORE_KEYS, (json_text(keys),))
 
@@ -255,15 +308,17 @@ def destination_ids(
     return found
 
 
-def read_events(connection: apsw.Connection, *, after: int, limit: int) -> Sequence[LoggedEvent]:
-    """Carry out `EventLog.read_events`."""
+def read_events(
+    connection: apsw.Connection, *, after: LogPosition, limit: int
+) -> Sequence[LoggedEvent]:
+    """Carry out `EventLog.read_events`; there is one writer, so positions are in commit order."""
     return tuple(
-        LoggedEvent(position, event_from(document))
-        for position, document in rows(
+        LoggedEvent(LogPosition(number=number), event_from(document), version)
+        for number, version, document in rows(
             connection,
-            "SELECT position, document FROM redrive_events WHERE position > ? "
+            "SELECT position, version, document FROM redrive_events WHERE position > ? "
             "ORDER BY position LIMIT ?",
-            (after, limit),
+            (after.number, limit),
         )
     )
 

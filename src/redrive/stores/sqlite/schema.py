@@ -21,6 +21,8 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0004_keeping.sql", 4),
     ("0005_fairness.sql", 4),
     ("0006_letters.sql", 4),
+    # Code that does not know of versions would publish events that are not counted.
+    ("0007_versions.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

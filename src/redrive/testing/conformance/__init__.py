@@ -43,6 +43,7 @@ from redrive.testing.conformance.outages import (
     ShedConformance,
 )
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
+from redrive.testing.conformance.reading import LogConformance, VersionConformance
 from redrive.testing.conformance.replaying import ReplaysConformance, SurveyConformance
 from redrive.testing.conformance.rerouting import MoveConformance, RemovalConformance
 from redrive.testing.conformance.rescuing import (
@@ -71,6 +72,8 @@ __all__ = [
 
 class StoreConformance(
     PublishingConformance,
+    LogConformance,
+    VersionConformance,
     RegistryConformance,
     ClaimingConformance,
     KindConformance,

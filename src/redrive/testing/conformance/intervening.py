@@ -59,7 +59,7 @@ class ReplayConformance:
 
         leased = await world.claim_one()
         assert (leased.lease.delivery_id, leased.event) == (delivery_id, event)
-        assert len(await world.store.read_events()) == 1
+        assert len(await world.logged(1)) == 1
 
     async def test_a_replay_starts_a_clean_cycle(self, world: World) -> None:
         delivery_id = await world.suspect()

@@ -10,6 +10,7 @@ import msgspec
 
 from redrive.model.delivery import Status
 from redrive.model.destination import Destination
+from redrive.model.event import Receipt
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.settlement import Delivered, Requeued
 from redrive.store import Conflict, Rescue
@@ -223,6 +224,7 @@ class DurabilityConformance:
                 )
             )
         ).results
+        assert isinstance(same, Receipt)
         assert same.event_id == first.id
         assert other == Conflict(first.id)
 

@@ -132,7 +132,7 @@ class LetterConformance:
         assert (restored.deliveries, restored.known) == ((back.delivery.id,), 0)
         assert back.event == letter.event
         assert _but_for_id(back.delivery) == _but_for_id(letter.delivery)
-        assert len(await world.store.read_events()) == 1
+        assert len(await world.logged(1)) == 1
 
     async def test_a_letter_comes_back_to_a_store_that_never_saw_its_event(
         self, world: World

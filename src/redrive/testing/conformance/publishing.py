@@ -21,7 +21,6 @@ from redrive.testing.conformance.world import (
     OPERATOR,
     World,
     an_event,
-    an_id,
     entries,
     only,
 )
@@ -128,28 +127,6 @@ class PublishingConformance:
     async def test_an_unknown_event_is_not_found(self, world: World) -> None:
         assert await world.store.find_event(EventId("no-such-event")) is None
 
-    async def test_the_log_is_in_commit_order_whatever_the_ids(self, world: World) -> None:
-        events = [an_event(id=an_id(number)) for number in (3, 1, 2)]
-
-        for event in events:
-            await world.publish(event)
-
-        logged = await world.store.read_events()
-        assert [one.event.id for one in logged] == [an_id(3), an_id(1), an_id(2)]
-        assert [one.position for one in logged] == sorted({one.position for one in logged})
-
-    async def test_the_log_is_read_on_from_a_position(self, world: World) -> None:
-        events = [an_event() for _ in range(5)]
-        await world.publish(*events)
-
-        first = await world.store.read_events(limit=2)
-        rest = await world.store.read_events(after=first[-1].position)
-        end = await world.store.read_events(after=rest[-1].position)
-
-        assert [one.event.id for one in (*first, *rest)] == [event.id for event in events]
-        assert len(first) == 2
-        assert len(end) == 0
-
     async def test_an_event_nobody_wants_is_logged_and_counted(self, world: World) -> None:
         event = an_event()
 
@@ -175,7 +152,7 @@ class PublishingConformance:
 
         receipt = Receipt(event_id=first.id, destinations=("billing",), is_duplicate=True)
         assert appended.results == (receipt,)
-        assert len(await world.store.read_events()) == 1
+        assert len(await world.logged(1)) == 1
         assert len(await world.found(status=Status.PENDING)) == 1
 
     async def test_the_order_of_keys_and_blanks_do_not_make_another_body(
@@ -209,7 +186,7 @@ class PublishingConformance:
         appended = await world.append(entries(*others))
 
         assert appended.results == (Conflict(first.id),) * len(others)
-        assert len(await world.store.read_events()) == 1
+        assert len(await world.logged(1)) == 1
         assert len(await world.found(status=Status.PENDING)) == 1
 
     async def test_an_idempotency_key_counts_within_its_source(self, world: World) -> None:
@@ -217,23 +194,23 @@ class PublishingConformance:
 
         await world.append(entries(an_event({"n": 2}, source="till", idempotency_key="k")))
 
-        assert len(await world.store.read_events()) == 2
+        assert len(await world.logged(2)) == 2
 
     async def test_events_without_an_idempotency_key_are_never_duplicates(
         self, world: World
     ) -> None:
         await world.append(entries(an_event({"n": 1}), an_event({"n": 1})))
 
-        assert len(await world.store.read_events()) == 2
+        assert len(await world.logged(2)) == 2
 
     async def test_a_duplicate_within_one_batch_stores_once(self, world: World) -> None:
         first = an_event({"n": 1}, idempotency_key="k")
         again = an_event({"n": 1}, idempotency_key="k")
 
-        appended = await world.append(entries(first, again), all_or_nothing=True)
+        receipts = await world.receipts(entries(first, again), all_or_nothing=True)
 
-        assert [result.event_id for result in appended.results] == [first.id, first.id]
-        assert len(await world.store.read_events()) == 1
+        assert [one.event_id for one in receipts] == [first.id, first.id]
+        assert len(await world.logged(1)) == 1
 
     async def test_a_conflict_within_one_batch_names_the_first(self, world: World) -> None:
         first = an_event({"n": 1}, idempotency_key="k")
@@ -242,7 +219,7 @@ class PublishingConformance:
         appended = await world.append(entries(first, other, an_event()))
 
         assert appended.results[1] == Conflict(first.id)
-        assert len(await world.store.read_events()) == 2
+        assert len(await world.logged(2)) == 2
 
     async def test_all_or_nothing_keeps_the_batch_out_for_one_conflict(self, world: World) -> None:
         first = an_event({"n": 1}, idempotency_key="k")
@@ -254,7 +231,7 @@ class PublishingConformance:
         )
 
         assert appended.results[1] == Conflict(first.id)
-        assert len(await world.store.read_events()) == 1
+        assert len(await world.logged(1)) == 1
         assert len(await world.found(status=Status.PENDING)) == 1
 
     async def test_an_idempotency_key_is_remembered_after_its_delivery_is_gone(
@@ -266,14 +243,14 @@ class PublishingConformance:
         deleted = an_event({"n": 1}, idempotency_key="deleted")
         await world.store.delete([await world.dead_letter(deleted)], actor=OPERATOR)
 
-        appended = await world.append(
+        receipts = await world.receipts(
             entries(
                 an_event({"n": 1}, idempotency_key="delivered"),
                 an_event({"n": 1}, idempotency_key="deleted"),
             )
         )
 
-        assert [one.event_id for one in appended.results] == [delivered.id, deleted.id]
+        assert [one.event_id for one in receipts] == [delivered.id, deleted.id]
         assert await world.found(status=Status.PENDING) == ()
 
     async def test_a_publisher_that_never_heard_the_answer_may_ask_again(
@@ -286,7 +263,7 @@ class PublishingConformance:
         again = await world.append(entries(event, plain), all_or_nothing=True)
 
         assert again == answer
-        assert len(await world.store.read_events()) == 2
+        assert len(await world.logged(2)) == 2
         assert len(await world.found(status=Status.PENDING)) == 2
 
     async def test_concurrent_publishes_with_one_idempotency_key_store_once(
@@ -294,14 +271,12 @@ class PublishingConformance:
     ) -> None:
         await world.version()
 
-        appended = await asyncio.gather(
-            *[world.append(entries(an_event({"n": 1}, idempotency_key="k"))) for _ in range(8)]
+        receipts = await asyncio.gather(
+            *[world.receipts(entries(an_event({"n": 1}, idempotency_key="k"))) for _ in range(8)]
         )
 
-        results = [result for one in appended for result in one.results]
-        assert all(isinstance(result, Receipt) for result in results)
-        assert len({result.event_id for result in results}) == 1
-        assert len(await world.store.read_events()) == 1
+        assert len({receipt.event_id for [receipt] in receipts}) == 1
+        assert len(await world.logged(1)) == 1
 
     async def test_events_routed_by_an_old_version_are_not_stored(self, world: World) -> None:
         old = await world.version()
@@ -315,14 +290,14 @@ class PublishingConformance:
         assert isinstance(refused, RoutesChanged)
         assert refused.routes.version == current.version > old
         assert refused.routes.destinations == current.destinations
-        assert len(await world.store.read_events()) == 0
+        assert len(await world.logged(0)) == 0
         assert await world.found(status=Status.PENDING) == ()
 
     async def test_an_unknown_destination_is_refused_and_nothing_stored(self, world: World) -> None:
         with pytest.raises(UsageError, match="nowhere"):
             await world.append([*entries(an_event()), *entries(an_event(), to=["nowhere"])])
 
-        assert len(await world.store.read_events()) == 0
+        assert len(await world.logged(0)) == 0
         assert await world.found(status=Status.PENDING) == ()
 
     async def test_a_transaction_the_store_cannot_join_is_refused(self, world: World) -> None:
@@ -333,14 +308,14 @@ class PublishingConformance:
                 entries(an_event()), routes_version=version, all_or_nothing=True, within=object()
             )
 
-        assert len(await world.store.read_events()) == 0
+        assert len(await world.logged(0)) == 0
 
     async def test_a_large_batch_is_stored_whole_and_in_order(self, world: World) -> None:
         events = [an_event(number) for number in range(500)]
 
         await world.append(entries(*events), all_or_nothing=True)
 
-        logged = await world.store.read_events(limit=1000)
+        logged = await world.logged(len(events))
         claim = await world.claim(total=1000)
         assert [one.event.id for one in logged] == [event.id for event in events]
         assert [one.event.id for one in claim.deliveries] == [event.id for event in events]
@@ -398,3 +373,18 @@ class RegistryConformance:
         assert routes.destinations_for("order.paid") == ("billing", "ledger", "mailing")
         assert routes.destinations_for("mail.sent") == ("mailing",)
         assert routes.destinations_for("other") == ()
+
+    async def test_there_is_nothing_to_catch_up_with_when_routes_were_current(
+        self, world: World
+    ) -> None:
+        """What was published before a destination came is not for it, what comes after is."""
+        await world.publish(an_event())
+        await world.append(entries(an_event(), to=[]))
+        await world.store.register([Destination(name="late", patterns=("*",))])
+        await world.append(entries(an_event(), to=["late"]))
+
+        added = [(await world.store.catch_up()).added for _ in range(5)]
+
+        assert added == [0] * 5
+        assert (await world.figures_of("late")).pending == 1
+        assert (await world.store.figures()).unrouted == 1

@@ -15,8 +15,9 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Attempt, Delivery, DeliveryId, Lease, Leased, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration, duration
-from redrive.model.event import DEFAULT_GENERATION, Event, EventId
+from redrive.model.event import DEFAULT_GENERATION, Event, EventId, Receipt
 from redrive.model.outcome import Fault
+from redrive.model.position import LOG_START, LogPosition
 from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Settlement
 from redrive.store import (
     Allowance,
@@ -26,6 +27,7 @@ from redrive.store import (
     DestinationFigures,
     Entry,
     Group,
+    LoggedEvent,
     Query,
     Rescue,
     Settled,
@@ -59,6 +61,7 @@ MAILING = Destination(name="mailing", patterns=("order.*", "mail.*"))
 OPERATOR = Actor(by="ada", why="the customer called")
 
 _PUBLISHED_AT = datetime.fromisoformat("2026-01-01T11:59:59.123456+00:00")
+_PATIENCE_SECONDS = 20.0
 _numbers = count(1)
 
 
@@ -192,6 +195,27 @@ class World:
         )
         assert isinstance(result, Appended)
         return result
+
+    async def receipts(
+        self, batch: Sequence[Entry], *, all_or_nothing: bool = False
+    ) -> list[Receipt]:
+        """Append what nothing speaks against, and return the receipts."""
+        results = (await self.append(batch, all_or_nothing=all_or_nothing)).results
+        receipts = [one for one in results if isinstance(one, Receipt)]
+        assert len(receipts) == len(batch)
+        return receipts
+
+    async def logged(self, count: int, *, after: LogPosition = LOG_START) -> Sequence[LoggedEvent]:
+        """Return the events of the log behind a position, once so many can be read.
+
+        In a store with many writers an event may have to wait for who began before it.
+        """
+        found = await self.store.read_events(after=after, limit=1000)
+        if self.store.capabilities.is_shared_by_processes:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while len(found) < count:
+                    found = await self.store.read_events(after=after, limit=1000)
+        return found
 
     async def publish(
         self, *events: Event[msgspec.Raw], to: str = "billing"

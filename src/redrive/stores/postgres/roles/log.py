@@ -12,9 +12,10 @@ import msgspec
 from redrive.errors import StoreError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
-from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
+from redrive.model.position import LOG_START, LogPosition
+from redrive.store import Append, Appended, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import log, prompt
+from redrive.stores.postgres import completing, log, prompt
 from redrive.stores.postgres.connection import LOST, Link
 from redrive.stores.postgres.core import Core, Job
 from redrive.stores.postgres.joining import adopt
@@ -25,6 +26,7 @@ __all__ = ["LogRole"]
 
 
 T = TypeVar("T")
+_MOST_AT_ONCE = 500
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -108,7 +110,9 @@ class LogRole(Core):
             return self._clock.now()
         return from_micros(await link.value(_NOW))
 
-    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
         return await self._read(lambda link, _: log.read_events(link, after=after, limit=limit))
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
@@ -120,6 +124,16 @@ class LogRole(Core):
         return await self._write(
             lambda link, _: log.register(link, destinations, history=self._history)
         )
+
+    async def catch_up(self) -> CaughtUp:
+        if not await self._read(lambda link, _: completing.has_late(link)):
+            return CaughtUp()
+        caught_up = await self._write(
+            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now)
+        )
+        if caught_up.added:
+            self._bell.ring()
+        return caught_up
 
     async def routes(self) -> Routes:
         return await self._read(lambda link, _: log.read_routes(link))

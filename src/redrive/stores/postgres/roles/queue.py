@@ -30,7 +30,7 @@ class QueueRole(Core):
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         return await self._share(
-            lambda link, now: claiming.claim(link, request, floors=self._floors, now=now)
+            lambda link, now: claiming.claim(link, request, floors=self.floors, now=now)
         )
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:

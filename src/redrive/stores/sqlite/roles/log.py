@@ -12,7 +12,8 @@ import msgspec
 from redrive.errors import TransactionError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
-from redrive.store import Append, Entry, LoggedEvent, RoutesChanged
+from redrive.model.position import LOG_START, LogPosition
+from redrive.store import Append, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.sqlite import log
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
@@ -93,7 +94,9 @@ class LogRole(Core):
         with translated(self.path):
             connection.execute(statement)
 
-    async def read_events(self, *, after: int = 0, limit: int = 100) -> Sequence[LoggedEvent]:
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
         return await self._reader.call(lambda c: log.read_events(c, after=after, limit=limit))
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
@@ -103,6 +106,10 @@ class LogRole(Core):
         if not destinations:  # whoever only looks must not wait for the write lock
             return await self.routes()
         return await self._writer.call(lambda c: log.register(c, destinations))
+
+    async def catch_up(self) -> CaughtUp:
+        """Nothing: whoever publishes or registers has the write lock to themselves."""
+        return CaughtUp()
 
     async def routes(self) -> Routes:
         return await self._reader.call(log.read_routes)

@@ -1,0 +1,266 @@
+"""Events that were published by older routes than there were, in SQL: they get what they miss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from redrive.model.destination import Destination, Order
+from redrive.store import CaughtUp
+from redrive.stores.codec import destination_from, event_from, json_text
+from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.giving import give
+
+__all__ = ["advance_routes", "catch_up", "has_late", "note_change"]
+
+# The number is read past all snapshots: who stores an event afterwards knows of this change.
+_ANNOUNCE = """
+SELECT setval('redrive.route_versions', greatest(
+    (SELECT last_value FROM redrive.route_versions WHERE is_called),
+    (SELECT value FROM redrive.counters WHERE name = 'routes_version')
+) + 1)
+"""
+_ADVANCE = "UPDATE redrive.counters SET value = $1 WHERE name = 'routes_version'"
+# A statement after the number was set: who has not read it is under way here, or has ended.
+_NOTE = """
+INSERT INTO redrive.route_changes (version, documents, read_xid)
+VALUES ($1, $2::text[], redrive.log_end())
+"""
+_HAS_LATE = """
+SELECT EXISTS (SELECT FROM redrive.late_events) OR EXISTS (
+    SELECT FROM redrive.route_changes
+    WHERE NOT is_done AND (until IS NULL OR until <= redrive.log_end())
+)
+"""
+# Who was under way at the change has an earlier number than this transaction, which sees it.
+_BOUND = """
+UPDATE redrive.route_changes SET until = redrive.log_time() WHERE version IN (
+    SELECT version FROM redrive.route_changes WHERE NOT is_done AND until IS NULL
+    ORDER BY version FOR UPDATE SKIP LOCKED
+)
+RETURNING version
+"""
+_LATE = """
+SELECT position, routes_version FROM redrive.late_events
+ORDER BY position LIMIT $1 FOR UPDATE SKIP LOCKED
+"""
+_MARK = """
+INSERT INTO redrive.late_events AS known (position, routes_version)
+SELECT position, $2 FROM unnest($1::bigint[]) AS position ORDER BY position
+ON CONFLICT (position) DO UPDATE
+SET routes_version = greatest(known.routes_version, excluded.routes_version)
+"""
+_FORGET = "DELETE FROM redrive.late_events WHERE position = ANY ($1::bigint[])"
+_CHANGES = """
+SELECT version, documents FROM redrive.route_changes
+WHERE version > $1 AND version <= $2 ORDER BY version
+"""
+_EVENTS = """
+SELECT position, type, key, routes_version, destinations FROM redrive.events
+WHERE position = ANY ($1::bigint[])
+"""
+# Everybody who could have published by older routes has ended, so where they have is known now.
+_TAKE_CHANGE = """
+SELECT version, documents, read_xid, read_position,
+       coalesce(last_xid, pg_snapshot_xmax(pg_current_snapshot())::text::bigint + (
+           SELECT value FROM redrive.counters WHERE name = 'log_offset'
+       )) AS last_xid
+FROM redrive.route_changes WHERE NOT is_done AND until <= redrive.log_end()
+ORDER BY version LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
+_SLICE = """
+SELECT xid, position, type, routes_version, destinations FROM redrive.events
+WHERE (xid, position) > ($1, $2) AND xid < $3 ORDER BY xid, position LIMIT $4
+"""
+_READ_ON = """
+UPDATE redrive.route_changes SET read_xid = $2, read_position = $3, last_xid = $4
+WHERE version = $1
+"""
+_CLOSE = "UPDATE redrive.route_changes SET is_done = true WHERE version = $1"
+# Nobody is registering just now, so a number that is ahead belongs to somebody who gave up.
+_HEAL = """
+UPDATE redrive.counters SET value = (SELECT last_value FROM redrive.route_versions)
+WHERE name = (
+    SELECT name FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE SKIP LOCKED
+) AND value < (SELECT last_value FROM redrive.route_versions WHERE is_called)
+"""
+_DESTINATIONS = """
+SELECT id, name, document FROM redrive.destinations
+WHERE name = ANY ($1::text[]) AND removed_at IS NULL
+"""
+_LOCK_KEYS = """
+SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+_LOCK_EVENTS = """
+SELECT position, destinations, document FROM redrive.events
+WHERE position = ANY ($1::bigint[]) ORDER BY position FOR NO KEY UPDATE SKIP LOCKED
+"""
+_INSERT = """
+INSERT INTO redrive.deliveries
+    (position, destination, is_ready, priority, generation, tenant, lane, is_behind, due,
+     deadline, enqueued_at)
+SELECT given.position, given.destination, given.due <= $1, given.priority, given.generation,
+       given.tenant, given.lane, given.lane IS NOT NULL AND (
+           row_number() OVER (
+               PARTITION BY given.destination, given.lane ORDER BY given.position
+           ) > 1
+           OR EXISTS (
+               SELECT FROM redrive.deliveries AS head
+               WHERE head.destination = given.destination AND head.lane = given.lane
+                 AND head.status <> 2 AND head.resolution IS NULL
+           )
+       ),
+       given.due, given.deadline, $1::timestamptz
+FROM unnest($2::bigint[], $3::integer[], $4::smallint[], $5::text[], $6::text[], $7::text[],
+            $8::timestamptz[], $9::timestamptz[])
+    AS given (position, destination, priority, generation, tenant, lane, due, deadline)
+ORDER BY given.position
+"""
+
+
+class _Late(NamedTuple):
+    """An event that may lack deliveries, and to whom."""
+
+    position: int
+    key: str | None
+    lacking: frozenset[str]
+
+
+async def advance_routes(link: Link) -> int:
+    """Begin a new version of the routes, with their counter locked; return its number."""
+    version = int(await link.value(_ANNOUNCE))
+    await link.fetch(_ADVANCE, version)
+    return version
+
+
+async def note_change(link: Link, version: int, changed: Sequence[Destination]) -> None:
+    """Note what a version has changed, and whom of those under way it may have passed by."""
+    await link.fetch(_NOTE, version, [json_text(one) for one in changed])
+
+
+async def has_late(link: Link) -> bool:
+    """Tell whether there is anything to catch up with; costs next to nothing if not."""
+    return bool(await link.value(_HAS_LATE))
+
+
+async def catch_up(link: Link, *, limit: int, now: datetime) -> CaughtUp:
+    """Carry out `Registry.catch_up`, for one stretch of the log."""
+    has_read = await _mark_passed_by(link, limit)
+    marks = {row[0]: row[1] for row in await link.fetch(_LATE, limit)}
+    if not marks:
+        return CaughtUp(has_more=has_read)
+    await link.fetch(_HEAL)
+    late = await _find_lacking(link, marks)
+    busy, added = await _complete(link, late, now=now)
+    done = [position for position in marks if position not in busy]
+    await link.fetch(_FORGET, done)
+    return CaughtUp(added=added, has_more=has_read or (bool(done) and len(marks) == limit))
+
+
+async def _mark_passed_by(link: Link, limit: int) -> bool:
+    """Mark events whose transactions were under way when routes changed; tell if that goes on.
+
+    They could not know of the change when they were stored.
+    """
+    if await link.fetch(_BOUND):
+        return True
+    for version, documents, read_xid, read_position, last_xid in await link.fetch(_TAKE_CHANGE):
+        changed = _read(documents)
+        rows = await link.fetch(_SLICE, read_xid, read_position, last_xid, limit)
+        passed_by = [
+            position
+            for _, position, kind, routes_version, names in rows
+            if routes_version is not None
+            and routes_version < version
+            and _lacking(kind, names, changed)
+        ]
+        if passed_by:
+            await link.fetch(_MARK, passed_by, version)
+        if len(rows) == limit:
+            await link.fetch(_READ_ON, version, *rows[-1][:2], last_xid)
+        else:
+            await link.fetch(_CLOSE, version)
+        return True
+    return False
+
+
+async def _find_lacking(link: Link, marks: Mapping[int, int]) -> list[_Late]:
+    """Return what events lack by the changes that they ought to have known of."""
+    events = await link.fetch(_EVENTS, list(marks))
+    first = min((row[3] for row in events), default=0)
+    changes = [
+        (version, _read(documents))
+        for version, documents in await link.fetch(_CHANGES, first, max(marks.values()))
+    ]
+    return [
+        _Late(
+            position,
+            key,
+            frozenset(
+                name
+                for version, changed in changes
+                if routes_version < version <= marks[position]
+                for name in _lacking(kind, names, changed)
+            ),
+        )
+        for position, kind, key, routes_version, names in events
+    ]
+
+
+async def _complete(
+    link: Link, late: Sequence[_Late], *, now: datetime
+) -> tuple[frozenset[int], int]:
+    """Give events the deliveries they lack, as if they were just published.
+
+    Returns which of them somebody else has in hand, and how many deliveries were added.
+    """
+    lacking = {one.position: one for one in late if one.lacking}
+    wanted = sorted({name for one in late for name in one.lacking})
+    destinations = {
+        name: (number, destination_from(document).order is not Order.NONE)
+        for number, name, document in await link.fetch(_DESTINATIONS, wanted)
+    }
+    ordered = {name for name, (_, is_ordered) in destinations.items() if is_ordered}
+    keys = {one.key for one in late if one.key is not None and one.lacking & ordered}
+    held = {row[0] for row in await link.fetch(_LOCK_KEYS, sorted(keys))} if keys else set()
+    free = [
+        one.position
+        for one in lacking.values()
+        if one.key not in keys - held or not one.lacking & ordered
+    ]
+    rows: list[tuple[object, ...]] = []
+    given: list[tuple[int, str]] = []
+    busy = set(lacking)
+    for position, names, document in await link.fetch(_LOCK_EVENTS, free):
+        busy.remove(position)
+        event = event_from(document)
+        for name in sorted((lacking[position].lacking & destinations.keys()) - set(names)):
+            number, is_ordered = destinations[name]
+            given.append((position, name))
+            rows.append(
+                (
+                    position,
+                    number,
+                    event.priority,
+                    event.generation,
+                    event.tenant,
+                    event.key if is_ordered else None,
+                    event.due or now,
+                    event.deadline,
+                )
+            )
+    if rows:
+        await link.fetch(_INSERT, now, *columns(rows, 8))
+        await give(link, given)
+    return frozenset(busy), len(rows)
+
+
+def _read(documents: Sequence[str]) -> list[Destination]:
+    return [destination_from(one) for one in documents]
+
+
+def _lacking(kind: str, names: Sequence[str], changed: Sequence[Destination]) -> list[str]:
+    return [one.name for one in changed if one.wants(kind) and one.name not in names]
