@@ -10,7 +10,17 @@ import msgspec
 from redrive.clock import Rng
 from redrive.model.delivery import Kind, Leased
 from redrive.model.duration import spell_duration
-from redrive.model.outcome import Cancel, Fault, Faulted, Nature, Outcome, Snooze, Succeeded
+from redrive.model.outcome import (
+    Applied,
+    Cancel,
+    Fault,
+    Faulted,
+    Interrupted,
+    Nature,
+    Outcome,
+    Snooze,
+    Succeeded,
+)
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -26,7 +36,7 @@ from redrive.policies.terms import Terms
 __all__ = ["settle"]
 
 
-def settle(
+def settle(  # noqa: PLR0911 - one for each outcome
     outcome: Outcome, leased: Leased, terms: Terms, *, now: datetime, rng: Rng
 ) -> Settlement:
     """Decide about a delivery after one attempt; `now` is the store's clock.
@@ -34,8 +44,10 @@ def settle(
     Nothing waits past its deadline: what could only go on afterwards fails as expired at once.
     """
     match outcome:
-        case Succeeded():
+        case Succeeded() | Applied():
             return Delivered()
+        case Interrupted(fault=fault):
+            return _snooze(_growing(leased, terms, rng), fault, leased, terms, now)
         case Cancel(why=why):
             fault = Fault(
                 error_class="Cancel", message=bounded_message(why), rule="handler returned Cancel"
@@ -77,9 +89,13 @@ def _retry(
 def _throttle(outcome: Faulted, leased: Leased, terms: Terms, rng: Rng) -> timedelta:
     if outcome.retry_after is not None:
         return bounded_retry_after(outcome.retry_after)
-    # Throttling spends no attempt, so the snoozes are what makes the wait grow.
+    return bounded_retry_after(_growing(leased, terms, rng))
+
+
+def _growing(leased: Leased, terms: Terms, rng: Rng) -> timedelta:
+    # What spends no attempt is counted by its snoozes, so they are what makes the wait grow.
     step = leased.attempt + leased.snoozes
-    return bounded_retry_after(terms.retry_for(leased.event.type).delay(step, rng))
+    return terms.retry_for(leased.event.type).delay(step, rng)
 
 
 def _snooze(

@@ -22,9 +22,8 @@ from redrive.model.event import Event
 from redrive.model.pattern import matches
 from redrive.operations import Operations
 from redrive.operations.desk import MOST_PER_PAGE
-from redrive.pipeline.publish import open_transaction
 from redrive.policies.payload import encode_payload
-from redrive.store import Page, Query, Store
+from redrive.store import Page, Query, Store, open_transaction
 from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
 from redrive.testing.fakes import CountingIds, InlineExecutor, SeededRng

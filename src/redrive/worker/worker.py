@@ -82,6 +82,7 @@ class Worker:
             grace=settings.grace,
             observer=observer,
             on_progress=self._progress.set,
+            effects=store.capabilities.effects_at_once,
         )
         self._claimer = Claimer(
             store=store,
@@ -237,7 +238,10 @@ class Worker:
         if self._suspects and self._carrier.is_empty:
             return True
         return starves(
-            tuple(self._endpoints.values()), stuck=stuck, concurrency=self._settings.concurrency
+            tuple(self._endpoints.values()),
+            stuck=stuck,
+            concurrency=self._settings.concurrency,
+            effects=self._store.capabilities.effects_at_once,
         )
 
     async def _settle(self, decisions: Sequence[Decision]) -> None:
@@ -261,6 +265,7 @@ class Worker:
             running=running,
             concurrency=self._settings.concurrency,
             turn=self._turns,
+            effects=self._store.capabilities.effects_at_once,
         )
         self._turns += 1
         asked = self._clock.monotonic()

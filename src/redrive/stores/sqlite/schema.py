@@ -21,6 +21,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0004_keeping.sql", 4),
     ("0005_fairness.sql", 4),
     ("0006_letters.sql", 4),
+    ("0007_inbox.sql", 4),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
