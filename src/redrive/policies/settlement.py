@@ -35,6 +35,9 @@ from redrive.policies.terms import Terms
 
 __all__ = ["settle"]
 
+_MOST_INTERRUPTIONS = 100
+"""It may be something about this delivery that loses the store again and again."""
+
 
 def settle(  # noqa: PLR0911 - one for each outcome
     outcome: Outcome, leased: Leased, terms: Terms, *, now: datetime, rng: Rng
@@ -47,7 +50,7 @@ def settle(  # noqa: PLR0911 - one for each outcome
         case Succeeded() | Applied():
             return Delivered()
         case Interrupted(fault=fault):
-            return _snooze(_growing(leased, terms, rng), fault, leased, terms, now)
+            return _put_back(_growing(leased, terms, rng), fault, leased, terms, now)
         case Cancel(why=why):
             fault = Fault(
                 error_class="Cancel", message=bounded_message(why), rule="handler returned Cancel"
@@ -79,8 +82,7 @@ def _retry(
     wait = retry.delay(leased.attempt, rng)
     if outcome.retry_after is not None:
         wait = max(wait, bounded_retry_after(outcome.retry_after))
-    # The worker's `now` may be a moment ahead of the store's: what is not to wait must not.
-    when = _after(now, wait) if wait else leased.claimed_at
+    when = _when(now, wait, leased)
     if _is_late(when, leased):
         return Failed(reason=FailureReason.EXPIRED, fault=outcome.fault)
     return RetryAt(when=when, fault=outcome.fault)
@@ -104,11 +106,24 @@ def _snooze(
     excess = _excess(leased, terms, now)
     if excess:
         return Failed(reason=FailureReason.EXHAUSTED, fault=_given_up(excess, fault))
-    until = _after(now, wait)
+    until = _when(now, wait, leased)
     if _is_late(until, leased):
         why = f"It was to wait until {until}, which is not before its deadline."
         late = fault or Fault(error_class="Snooze", message=why, rule="deadline")
         return Failed(reason=FailureReason.EXPIRED, fault=late)
+    return Snoozed(until=until, fault=fault)
+
+
+def _put_back(
+    wait: timedelta, fault: Fault, leased: Leased, terms: Terms, now: datetime
+) -> Snoozed | Failed:
+    """Snooze what nobody asked to be put off, so that its age says nothing against it."""
+    if leased.snoozes >= max(terms.snooze_limit, _MOST_INTERRUPTIONS):
+        why = f"It was put off {leased.snoozes} times."
+        return Failed(reason=FailureReason.EXHAUSTED, fault=_given_up(why, fault))
+    until = _when(now, wait, leased)
+    if _is_late(until, leased):
+        return Failed(reason=FailureReason.EXPIRED, fault=fault)
     return Snoozed(until=until, fault=fault)
 
 
@@ -135,7 +150,10 @@ def _is_late(when: datetime, leased: Leased) -> bool:
     return deadline is not None and leased.claimed_at < deadline <= when
 
 
-def _after(now: datetime, wait: timedelta) -> datetime:
+def _when(now: datetime, wait: timedelta, leased: Leased) -> datetime:
+    # The worker's `now` may be a moment ahead of the store's: what is not to wait must not.
+    if not wait:
+        return leased.claimed_at
     try:
         return now + wait
     except OverflowError:
