@@ -43,6 +43,8 @@ _RETRY_RATE = "100/s"
 _REPLAY_RATE = "100/s"
 _BLOCKING_SHARE = 3
 """Heartbeats must get through in time, so nobody blocks them for more than this part of a lease."""
+_LONGEST_BLOCKING = timedelta(seconds=20)
+"""Others wait for the write lock for 30 s, and then give up."""
 
 
 class DestinationOptions(TypedDict, total=False):
@@ -108,15 +110,16 @@ class EffectHandler(msgspec.Struct, frozen=True):
                 "its effect could be committed with the delivery; use sqlite:/// or "
                 "postgresql://. In a test, give the kit a file with store=, or script it."
             )
-        longest = lease / _BLOCKING_SHARE
+        longest = min(lease / _BLOCKING_SHARE, _LONGEST_BLOCKING)
         if not capabilities.effects_block_writers or terms.timeout <= longest:
             return terms
         if self.has_own_timeout:
             raise ConfigurationError(
                 f"The transactional handler {name!r} has a time-out of "
                 f"{spell_duration(terms.timeout)}, and on SQLite it keeps everybody else from "
-                "writing, heartbeats too, so it must end within a third of the lease "
-                f"({spell_duration(longest)}); shorten timeout, or lengthen the setting lease."
+                f"writing, heartbeats too, so it must end within {spell_duration(longest)}, which "
+                "is a third of the lease and never more than 20s; shorten timeout, or lengthen "
+                "the setting lease."
             )
         return msgspec.structs.replace(terms, timeout=longest)
 
