@@ -124,6 +124,8 @@ class EffectConformance:
         assert await trace.is_left()
         assert (await world.show(delivery_id)).status is Status.DELIVERED
         assert await world.settle(leased, Delivered()) == [leased.lease]
+        beat = await world.store.heartbeat("worker-1", [leased.lease], lease=_AT_MOST)
+        assert list(beat) == [leased.lease]
         assert (await world.figures_of()).delivered == 1
 
     async def test_an_effect_that_asks_for_it_leaves_nothing(self, world: World) -> None:
