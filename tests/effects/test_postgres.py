@@ -168,6 +168,28 @@ async def test_what_a_handler_sets_on_its_connection_does_not_stay(
         assert "nowhere" not in seen
 
 
+async def test_a_statement_that_takes_too_long_holds_nothing_afterwards(
+    postgres_url: str, ledger: Ledger
+) -> None:
+    """The server must hear of the time-out: the next try needs the same inbox record."""
+    app, tries = Redrive(postgres_url), 0
+
+    @app.handler("order.*", transactional=True, timeout="2s", retry=AT_ONCE)
+    async def bill(event: Event[int], connection: Connection) -> None:
+        nonlocal tries
+        tries += 1
+        await ledger.write(connection, event.payload)
+        if tries == 1:
+            await connection.execute("SELECT pg_sleep(100)")
+
+    async with app:
+        await app.publish("order.paid", 7)
+        tally = await app.drain()
+
+        assert (tally.retried, tally.delivered, tries) == (1, 1, 2)
+        assert await ledger.numbers() == Counter({7: 1})
+
+
 async def test_a_connection_that_is_lost_under_a_handler_costs_no_attempt(
     postgres_url: str, ledger: Ledger
 ) -> None:

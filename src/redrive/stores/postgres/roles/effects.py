@@ -107,6 +107,7 @@ class EffectsRole(Core):
             await room.transaction.start()
             begun.append(room)
 
+        pool = self._opened()
         with translated(self.address):
             connection = await self._taken(begin)
         try:
@@ -115,7 +116,7 @@ class EffectsRole(Core):
             try:
                 await self._clean(begun[-1])
             finally:
-                await self._opened().release(connection)
+                await pool.release(connection)
 
     async def _clean(self, room: _Room) -> None:
         """Undo what is left, and what a handler may have set; else throw the connection away."""
