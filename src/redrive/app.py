@@ -36,9 +36,9 @@ from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
-from redrive.pipeline.publish import Publisher, open_transaction, refuse_in_transaction
+from redrive.pipeline.publish import Publisher
 from redrive.session import Session, Sessions, SessionWorker
-from redrive.store import Store
+from redrive.store import Store, open_transaction, refuse_in_transaction
 from redrive.storing import StoreMaker, forget_parent
 from redrive.transport import Way
 from redrive.transports.function import Handler
@@ -84,7 +84,8 @@ class Redrive:
 
         It may be sync or async, takes the event (with `batch`, a list of events), and is called
         at least once for each. It may return `Snooze` or `Cancel`, and raise `Terminal` or
-        `Transient` to say what kind of failure it met.
+        `Transient` to say what kind of failure it met. With `transactional` it also takes a
+        connection, and what it does with that happens exactly once.
         """
         check_handler_options(patterns, options)
 
@@ -226,7 +227,10 @@ class Redrive:
         worker = SessionWorker(
             store=session.store,
             open_store=self._open_store,
-            endpoints=[one.endpoint(self._ports) for one in self._declared.values()],
+            endpoints=[
+                one.endpoint(self._ports, session.store, lease=settings.lease)
+                for one in self._declared.values()
+            ],
             settings=WorkerSettings(
                 concurrency=settings.concurrency,
                 lease=settings.lease,

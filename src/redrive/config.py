@@ -20,7 +20,7 @@ __all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_sto
 
 _FILE = "redrive.toml"
 _PREFIX = "REDRIVE_"
-_KEPT = ("keep_delivered", "keep_events", "keep_idempotency")
+_KEPT = ("keep_delivered", "keep_events", "keep_idempotency", "keep_inbox")
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -55,6 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long events are kept after the last of their deliveries was settled."""
     keep_idempotency: timedelta = timedelta(days=30)
     """How long idempotency keys are remembered, from then on as well."""
+    keep_inbox: timedelta = timedelta(days=30)
+    """How long it is remembered which effects were applied, from then on as well, but never shorter
+    than `keep_idempotency`."""
     export_folder: str = ""
     """Where dead letters go that a destination has too many of; it needs one to limit them."""
 
@@ -91,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             delivered=self.keep_delivered,
             events=self.keep_events,
             idempotency=self.keep_idempotency,
+            inbox=self.keep_inbox,
         )
 
     def _set(self, name: str, value: object) -> None:
@@ -111,6 +115,7 @@ class AppOptions(TypedDict, total=False):
     keep_delivered: Duration
     keep_events: Duration
     keep_idempotency: Duration
+    keep_inbox: Duration
     export_folder: str | Path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, TypedDict
 
 import msgspec
@@ -11,7 +12,7 @@ from redrive.clock import Clock, Ids, Rng, SystemClock, SystemIds, SystemRng
 from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
-from redrive.model.duration import Duration
+from redrive.model.duration import Duration, spell_duration
 from redrive.model.fairness import Fairness
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, OverRetryRate, Rate, read_rate
@@ -21,12 +22,15 @@ from redrive.model.retention import Keep
 from redrive.policies.profiles import read_profile
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
+from redrive.store import Capabilities, Store
 from redrive.transport import Addressed, Blueprint, Endpoint, Transport, Way
 from redrive.transports.function import FunctionTransport, Handler
+from redrive.transports.transactional import TransactionalTransport, check_transactional
 
 __all__ = [
     "Declaration",
     "DestinationOptions",
+    "EffectHandler",
     "HandlerOptions",
     "Ports",
     "check_handler_options",
@@ -37,6 +41,10 @@ __all__ = [
 
 _RETRY_RATE = "100/s"
 _REPLAY_RATE = "100/s"
+_BLOCKING_SHARE = 3
+"""Heartbeats must get through in time, so nobody blocks them for more than this part of a lease."""
+_LONGEST_BLOCKING = timedelta(seconds=20)
+"""Others wait for the write lock for 30 s, and then give up."""
 
 
 class DestinationOptions(TypedDict, total=False):
@@ -68,10 +76,11 @@ class DestinationOptions(TypedDict, total=False):
 
 
 class HandlerOptions(DestinationOptions, total=False):
-    """The terms of a handler, its name, and how many events it takes at once."""
+    """The terms of a handler, its name, how many events it takes, and how its effect is kept."""
 
     name: str
     batch: int
+    transactional: bool
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +93,43 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     end_process: Callable[[], None] = end_process
 
 
+class EffectHandler(msgspec.Struct, frozen=True):
+    """A transactional handler, and whether its time-out was chosen for it."""
+
+    function: Handler
+    has_own_timeout: bool
+
+    def check(
+        self, declared: Declaration, capabilities: Capabilities, *, lease: timedelta
+    ) -> Terms:
+        """Return its terms with a store that has these capabilities, or say why it has none."""
+        name, terms = declared.destination.name, declared.terms
+        if not capabilities.effects_at_once:
+            raise ConfigurationError(
+                f"The handler {name!r} is transactional, and this store has no database in which "
+                "its effect could be committed with the delivery; use sqlite:/// or "
+                "postgresql://. In a test, give the kit a file with store=, or script it."
+            )
+        longest = min(lease / _BLOCKING_SHARE, _LONGEST_BLOCKING)
+        if not capabilities.effects_block_writers or terms.timeout <= longest:
+            return terms
+        if self.has_own_timeout:
+            raise ConfigurationError(
+                f"The transactional handler {name!r} has a time-out of "
+                f"{spell_duration(terms.timeout)}, and on SQLite it keeps everybody else from "
+                f"writing, heartbeats too, so it must end within {spell_duration(longest)}, which "
+                "is a third of the lease and never more than 20s; shorten timeout, or lengthen "
+                "the setting lease."
+            )
+        return msgspec.structs.replace(terms, timeout=longest)
+
+
 class Declaration(msgspec.Struct, frozen=True):
     """A destination, its terms, and how to make the way to it."""
 
     destination: Destination
     terms: Terms
-    make_transport: Callable[[Ports], Transport]
+    make_transport: Callable[[Ports], Transport] | EffectHandler
 
     def check_export(self, folder: str) -> None:
         """Refuse a limit of dead letters without a folder for what is over it."""
@@ -100,8 +140,21 @@ class Declaration(msgspec.Struct, frozen=True):
                 'export_folder, such as Redrive(export_folder="exports").'
             )
 
-    def endpoint(self, ports: Ports) -> Endpoint:
+    def endpoint(self, ports: Ports, store: Store, *, lease: timedelta) -> Endpoint:
         """Return the destination as a worker has it."""
+        if isinstance(self.make_transport, EffectHandler):
+            terms = self.make_transport.check(self, store.capabilities, lease=lease)
+            return Endpoint(
+                destination=self.destination,
+                terms=terms,
+                transport=TransactionalTransport(
+                    self.make_transport.function,
+                    terms=terms,
+                    executor=ports.executor,
+                    effects=store,
+                ),
+                is_transactional=True,
+            )
         return Endpoint(
             destination=self.destination,
             terms=self.terms,
@@ -131,6 +184,17 @@ def check_handler_options(patterns: tuple[str, ...], options: Mapping[str, Any])
         raise ConfigurationError(
             f"batch is {batch!r}; it is how many events the handler takes at once, from 1."
         )
+    transactional = options.get("transactional", False)
+    if not isinstance(transactional, bool):
+        raise ConfigurationError(
+            f"transactional is {transactional!r}; write True to have the handler's effect "
+            "committed together with the delivery, or leave it out."
+        )
+    if transactional and batch is not None:
+        raise ConfigurationError(
+            "A handler cannot be transactional and take a batch: one event that fails would undo "
+            "the others. Leave batch out."
+        )
 
 
 def declare_handler(
@@ -139,20 +203,29 @@ def declare_handler(
     """Return the declaration of a function as a destination."""
     given = dict(options)
     name, batch = given.pop("name", None), given.pop("batch", None)
+    is_transactional = given.pop("transactional", False)
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
     known, terms = _read_options(given)
     _check_health(terms.health, known["limits"], function)
-    declaration = Declaration(
-        Destination(name=title, patterns=patterns, **known),
-        terms,
-        lambda ports: FunctionTransport(
-            function, terms=terms, executor=ports.executor, batch=batch
-        ),
-    )
-    declaration.make_transport(ports)  # a handler that cannot be called is refused here and now
-    return declaration
+    destination = Destination(name=title, patterns=patterns, **known)
+
+    def make_transport(ports: Ports) -> Transport:
+        return FunctionTransport(
+            function,
+            terms=terms,
+            executor=ports.executor,
+            batch=batch,
+            takes_connection=is_transactional,
+        )
+
+    make_transport(ports)  # a handler that cannot be called is refused here and now
+    if is_transactional:
+        check_transactional(function)
+        effect = EffectHandler(function, has_own_timeout="timeout" in options)
+        return Declaration(destination, terms, effect)
+    return Declaration(destination, terms, make_transport)
 
 
 def declare_destination(

@@ -84,7 +84,7 @@ class Heartbeat:
             self._worker, leases, lease=self._lease, serving=self._serving
         )
         # A lease settled between the list and the beat is not lost.
-        held = frozenset(self._carrier.leases()) if refused else frozenset()
+        held = frozenset(self._carrier.leases(with_effects=False)) if refused else frozenset()
         lost = tuple(lease for lease in refused if lease in held)
         if lost:
             self._observer.notice(LeasesLost(worker=self._worker, leases=lost))

@@ -16,6 +16,7 @@ from redrive.model.settlement import FailureReason, Recovery, Settlement
 from redrive.store import Overdue, Pruned, Replay
 
 __all__ = [
+    "AlreadyApplied",
     "BreakerChanged",
     "Claimed",
     "DeadLettered",
@@ -81,6 +82,13 @@ class SettlementsRefused(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: str
     leases: tuple[Lease, ...]
+
+
+class AlreadyApplied(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery was settled without running its handler: the effect had been applied before."""
+
+    worker: str
+    leased: Leased
 
 
 class LeasesLost(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,6 +315,7 @@ Fact = (
     | Claimed
     | Settlements
     | SettlementsRefused
+    | AlreadyApplied
     | LeasesLost
     | Rescued
     | DeadLettered

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 from redrive.errors import TransactionError, UsageError
 from redrive.model.event import EventAttributes, NewEvent, Receipt
 from redrive.operations import Operations
-from redrive.pipeline.publish import open_transaction
+from redrive.store import open_transaction
 
 if TYPE_CHECKING:
     from redrive.app import Redrive

@@ -76,3 +76,5 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     destination: Destination
     terms: Terms
     transport: Transport
+    is_transactional: bool = False
+    """Whether its transport has the store commit what it does, together with the settlement."""

@@ -47,6 +47,7 @@ from tests.app import (
     test_terms,
 )
 from tests.app.recorder import Recorder
+from tests.effects import test_effects
 from tests.http import test_health_checks
 
 ONCE = Retry(max_attempts=1)
@@ -266,6 +267,7 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "keep_delivered": test_keeping.test_keep_delivered_is_how_long_what_arrived_is_kept,
     "keep_events": test_keeping.test_keep_events_is_how_long_the_log_is_kept,
     "keep_idempotency": test_keeping.test_keep_idempotency_is_how_long_a_key_is_remembered,
+    "keep_inbox": test_effects.test_keep_inbox_is_how_long_applied_effects_are_remembered,
     "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
 }
 TERMS: Mapping[str, Callable[..., object]] = {
@@ -326,6 +328,7 @@ HANDLER = {
     **DESTINATION,
     "name": test_terms.test_name_is_what_a_destination_is_called,
     "batch": test_terms.test_batch_is_how_many_events_a_handler_takes,
+    "transactional": test_effects.test_transactional_commits_the_effect_with_the_delivery,
 }
 AUTO_REPLAY: Mapping[str, Callable[..., object]] = {
     "schedule": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
@@ -380,6 +383,7 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
     assert sorted(keys) == sorted(shown)
     elsewhere = (
         test_auto_replay,
+        test_effects,
         test_fairness,
         test_health_checks,
         test_keeping,

@@ -24,6 +24,7 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "keep_delivered": ("1h", "1h", timedelta(hours=1)),
     "keep_events": ("20d", "20d", timedelta(days=20)),
     "keep_idempotency": ("60d", "60d", timedelta(days=60)),
+    "keep_inbox": ("70d", "70d", timedelta(days=70)),
     "export_folder": ("exports", "exports", "exports"),
 }
 """Each key: as the environment spells it, as redrive.toml does, and what is read."""

@@ -12,6 +12,9 @@ from typing import Any
 
 from redrive import Breaker, Event, Redrive, Retry, Terminal, http
 from redrive.clock import SystemClock
+from tests.effects.ledger import Connection, Ledger
+from tests.faults import mortality
+from tests.faults.journal import record
 
 App = Callable[[Path], Redrive]
 Payload = Event[dict[str, Any]]
@@ -39,16 +42,6 @@ def make_app(
         concurrency=concurrency,
         grace=grace,
     )
-
-
-def record(folder: Path, event: Payload, what: str) -> None:
-    """Append one line, whole even when many processes write: what, number, process."""
-    line = f"{what} {event.payload['number']} {os.getpid()}\n"
-    journal = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(journal, line.encode())
-    finally:
-        os.close(journal)
 
 
 def steady(folder: Path, *, lease: str = "1s") -> Redrive:
@@ -237,5 +230,21 @@ def mending(folder: Path) -> Redrive:
             raise Terminal("not yet")
         await clock.sleep(0.002)
         record(folder, event, "done")
+
+    return app
+
+
+def bookkeeping(folder: Path) -> Redrive:
+    """Writes each number into a ledger in the store's database; the marked ones kill it once."""
+    app = make_app(folder)
+    ledger = Ledger(app.settings.store)
+    patient = Retry(max_attempts=100, base="50ms", cap="1s")
+
+    @app.handler("thing.*", name="books", transactional=True, timeout="300ms", retry=patient)
+    async def handle(event: Payload, connection: Connection) -> None:
+        record(folder, event, "begun")
+        await ledger.write(connection, event.payload["number"])
+        await clock.sleep(0.001)
+        mortality.die_once(folder, event, at="effect")
 
     return app

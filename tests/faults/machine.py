@@ -168,6 +168,10 @@ class Machine:
         """Count, by number, how often handlers wrote this word."""
         return Counter(number for word, number, _ in self._lines() if word == what)
 
+    def story(self, number: int) -> list[str]:
+        """Return the words that handlers wrote for a number, in order."""
+        return [word for word, written, _ in self._lines() if written == number]
+
     def pids(self) -> list[int]:
         """Return the processes that ran handlers, in the order they appeared."""
         return list(dict.fromkeys(pid for _, _, pid in self._lines()))

@@ -12,7 +12,7 @@ import msgspec
 
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
-from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Status
+from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import Bucket, Closed, Gate, Open, Pause, Rotation
@@ -21,7 +21,7 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
-from redrive.model.settlement import FailureReason, Snoozed
+from redrive.model.settlement import Delivered, FailureReason, Snoozed
 from redrive.policies.fairness import Line, Share
 from redrive.policies.gate import Passage, Turnstile, passage
 from redrive.policies.outage import Shedding
@@ -38,6 +38,8 @@ from redrive.store import (
     Conflict,
     Due,
     DueWork,
+    Effect,
+    Ending,
     Entry,
     Group,
     LetterPage,
@@ -77,6 +79,13 @@ class AcceptsStaleTokens(Mutant):
     def _current(self, lease: Lease, now: datetime) -> Row | None:
         row = self._rows.get(lease.delivery_id)
         return row if row is not None and row.is_leased(now) else None
+
+
+class RunsEffectsWithoutADatabase(Mutant):
+    async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:
+        await effect(None)
+        await self.settle([Settled(lease=leased.lease, settlement=Delivered())])
+        return Ending.APPLIED
 
 
 class AcceptsLateSettlements(Mutant):

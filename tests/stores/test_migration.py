@@ -10,7 +10,7 @@ import pytest
 
 from redrive.model.delivery import Status
 from redrive.model.settlement import Delivered
-from redrive.store import Entry
+from redrive.store import Ending, Entry
 from redrive.stores.sqlite import SqliteStore, schema
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, blame, ids_of
@@ -23,6 +23,7 @@ DROP TABLE redrive_tenants;
 DROP TABLE redrive_tenant_pauses;
 DROP TABLE redrive_keys;
 ALTER TABLE redrive_events DROP COLUMN version;
+DROP TABLE redrive_inbox;
 CREATE INDEX redrive_ready ON redrive_deliveries (destination, generation, kind, priority DESC, id)
     WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2;
 UPDATE redrive_destinations SET document = json_remove(document, '$.fairness');
@@ -167,3 +168,17 @@ async def test_a_worker_of_the_release_before_can_go_on_beside_a_new_one(
     connection.close()
 
     assert [number for (number,) in found] == list(ids)
+
+
+async def test_work_of_an_old_file_may_be_done_by_an_effect(world: World, tmp_path: Path) -> None:
+    async def effect(connection: object) -> bool:
+        return True
+
+    await world.publish(an_event())
+    leased = await world.claim_one()
+    await grow_old(world, tmp_path)
+    await world.reopen()
+
+    ending = await world.store.apply(leased, effect, at_most=timedelta(seconds=5))
+
+    assert ending is Ending.APPLIED

@@ -16,6 +16,7 @@ from redrive.observer import LeasesLost, Rescued
 from redrive.store import Finding, Query
 from redrive.stores.postgres import PostgresStore
 from redrive.testing.conformance import World
+from redrive.testing.conformance.applying import EffectConformance, InboxConformance
 from redrive.testing.conformance.fencing import FencingConformance
 from redrive.testing.conformance.lasting import DurabilityConformance
 from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
@@ -41,7 +42,12 @@ def pooled_url(_pooled: str, postgres_url: str) -> str:
 
 
 class TestPostgresStoreBehindAProxy(
-    SettlingConformance, FencingConformance, LeaseConformance, DurabilityConformance
+    SettlingConformance,
+    FencingConformance,
+    LeaseConformance,
+    EffectConformance,
+    InboxConformance,
+    DurabilityConformance,
 ):
     pytestmark = pytest.mark.asyncio
 

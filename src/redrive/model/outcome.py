@@ -11,10 +11,12 @@ from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 
 __all__ = [
+    "Applied",
     "Cancel",
     "Exchange",
     "Fault",
     "Faulted",
+    "Interrupted",
     "Nature",
     "Outcome",
     "Snooze",
@@ -67,6 +69,21 @@ class Succeeded(msgspec.Struct, frozen=True):
     """The destination took it."""
 
 
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """The handler's effect and the settlement were committed together; nothing is left to settle.
+
+    `is_repeat` says that the effect had been applied before, and that nothing was run now.
+    """
+
+    is_repeat: bool = False
+
+
+class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the handler did was undone, or may have been, and not by its own fault."""
+
+    fault: Fault
+
+
 class Faulted(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt failed. `retry_after` is the least wait the destination asked for.
 
@@ -114,4 +131,4 @@ class Cancel(msgspec.Struct, frozen=True):
             )
 
 
-Outcome = Succeeded | Faulted | Snooze | Cancel
+Outcome = Succeeded | Applied | Interrupted | Faulted | Snooze | Cancel

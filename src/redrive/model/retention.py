@@ -18,13 +18,15 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     Deliveries that arrived are kept for `delivered`. Events are kept for `events` after the last
     of their deliveries was settled, and so are resolved dead letters. What an idempotency key was
-    used for is remembered for `idempotency`, counted from the same moment. What still waits, runs
-    or is an unresolved dead letter keeps its event and its key, however old they are.
+    used for is remembered for `idempotency`, counted from the same moment, and which effects were
+    applied for `inbox`, but never shorter than that. What still waits, runs or is an unresolved
+    dead letter keeps its event and all its records, however old they are.
     """
 
     delivered: timedelta = timedelta(hours=24)
     events: timedelta = timedelta(days=30)
     idempotency: timedelta = timedelta(days=30)
+    inbox: timedelta = timedelta(days=30)
 
     def __post_init__(self) -> None:
         if self.events < self.delivered:
@@ -40,6 +42,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
                 "and events they guard, and a repeated publish would be stored twice. "
                 "Keep idempotency records at least as long."
             )
+        # What may still be sent again must not be applied twice.
+        msgspec.structs.force_setattr(self, "inbox", max(self.inbox, self.idempotency))
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from redrive.model.gate import Closed, HalfOpen, Open
 from redrive.model.outcome import Fault
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Settlement, Snoozed
 from redrive.observer import (
+    AlreadyApplied,
     BreakerChanged,
     Claimed,
     DeadLettered,
@@ -93,6 +94,8 @@ class LoggingObserver:
                 self._settlements(log, fact)
             case SettlementsRefused(worker=worker, leases=leases):
                 log.warning("settlements refused", worker=worker, **_leases(leases))
+            case AlreadyApplied(worker=worker, leased=leased):
+                log.info("already applied", worker=worker, **_delivery(leased))
             case LeasesLost(worker=worker, leases=leases):
                 log.warning("leases lost", worker=worker, **_leases(leases))
             case Rescued():

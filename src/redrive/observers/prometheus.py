@@ -26,6 +26,7 @@ from redrive.model.settlement import (
     Snoozed,
 )
 from redrive.observer import (
+    AlreadyApplied,
     BreakerChanged,
     Claimed,
     DeadLettered,
@@ -118,6 +119,11 @@ class PrometheusObserver:
         )
         self._refused = _Counter(
             "redrive_settlements_refused_total", "Settlements that came after the lease's end."
+        )
+        self._repeats = _Counter(
+            "redrive_effects_already_applied_total",
+            "Deliveries settled without running their handler again.",
+            "destination",
         )
         self._leases_lost = _Counter(
             "redrive_leases_lost_total", "Leases that ran out while their deliveries ran."
@@ -233,6 +239,8 @@ class PrometheusObserver:
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):
                 self._refused.add(by=len(leases))
+            case AlreadyApplied(leased=leased):
+                self._repeats.add(self._destinations.name(leased.destination))
             case LeasesLost(leases=leases):
                 self._leases_lost.add(by=len(leases))
             case Operated(action=action):

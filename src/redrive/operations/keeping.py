@@ -68,6 +68,7 @@ class Keeper(Desk):
                 resolved=total.resolved + pruned.resolved,
                 events=total.events + pruned.events,
                 keys=total.keys + pruned.keys,
+                inbox=total.inbox + pruned.inbox,
             )
             if progress is not None:
                 progress(pruned.delivered + pruned.events)

@@ -13,12 +13,18 @@ _SHARE_KEPT_FREE = 4
 
 
 def admit(
-    endpoints: Sequence[Endpoint], *, running: Mapping[str, int], concurrency: int, turn: int
+    endpoints: Sequence[Endpoint],
+    *,
+    running: Mapping[str, int],
+    concurrency: int,
+    turn: int,
+    effects: int = 0,
 ) -> tuple[Allowance, ...]:
     """Return how many deliveries of each destination may start now.
 
     A slow destination cannot fill the worker: a few places stay free for each of the others.
-    Which destination is served first goes round with `turn`.
+    Transactional ones share the `effects` that the store has room for. Which destination is served
+    first goes round with `turn`.
     """
     free = concurrency - sum(running.values())
     kept = max(1, concurrency // (_SHARE_KEPT_FREE * max(1, len(endpoints))))
@@ -28,6 +34,7 @@ def admit(
         endpoint.destination.name: max(0, kept - running.get(endpoint.destination.name, 0))
         for endpoint in endpoints
     }
+    room = _room(endpoints, running=running, effects=effects)
     allowances = []
     for endpoint in endpoints:
         name = endpoint.destination.name
@@ -35,12 +42,27 @@ def admit(
         own = endpoint.terms.concurrency
         if own is not None:
             total = min(total, own - running.get(name, 0))
+        if endpoint.is_transactional:
+            total = min(total, room)
         allowances.append(Allowance(destination=name, total=max(0, total)))
     first = turn % len(allowances) if allowances else 0
     return tuple(allowances[first:] + allowances[:first])
 
 
-def starves(endpoints: Sequence[Endpoint], *, stuck: Mapping[str, int], concurrency: int) -> bool:
+def _room(endpoints: Sequence[Endpoint], *, running: Mapping[str, int], effects: int) -> int:
+    """Return how many more effects each transactional destination may have under way."""
+    names = [one.destination.name for one in endpoints if one.is_transactional]
+    free = effects - sum(running.get(name, 0) for name in names)
+    return max(1, free // len(names)) if names and free > 0 else 0
+
+
+def starves(
+    endpoints: Sequence[Endpoint],
+    *,
+    stuck: Mapping[str, int],
+    concurrency: int,
+    effects: int = 0,
+) -> bool:
     """Tell whether handlers that never end leave some destination no place at all."""
-    allowances = admit(endpoints, running=stuck, concurrency=concurrency, turn=0)
+    allowances = admit(endpoints, running=stuck, concurrency=concurrency, turn=0, effects=effects)
     return any(allowance.total == 0 for allowance in allowances)

@@ -103,6 +103,7 @@ class Carrier:
         grace: timedelta,
         observer: Observer,
         on_progress: Callable[[], None],
+        effects: int = 0,
     ) -> None:
         self._worker = worker
         self._clock = clock
@@ -110,6 +111,8 @@ class Carrier:
         self._observer = observer
         self._on_progress = on_progress
         self._queue: deque[Load] = deque()
+        self._effects = effects
+        self._held: deque[Load] = deque()
         self._running: dict[Load, None] = {}
         self._stuck: dict[Load, None] = {}
         self._finished: list[Load] = []
@@ -125,8 +128,24 @@ class Carrier:
         """Take over loads; they begin as soon as the event loop is free."""
         for load in loads:
             self._running[load] = None
-        self._queue.extend(loads)
+            if not load.endpoint.is_transactional:
+                self._queue.append(load)
+            elif self._effects > 0:
+                self._effects -= 1
+                self._queue.append(load)
+            else:  # its time begins to run when it has a place
+                self._held.append(load)
         self._call_runner()
+
+    def _free_place(self, load: Load) -> None:
+        """Let the next effect begin when one has ended."""
+        if not load.endpoint.is_transactional:
+            return
+        if self._held:
+            self._queue.append(self._held.popleft())
+            self._call_runner()
+        else:
+            self._effects += 1
 
     def take_finished(self) -> list[Load]:
         """Return the loads that have ended since the last call."""
@@ -146,13 +165,17 @@ class Carrier:
         """Return how many deliveries' handlers neither ended nor stopped, by destination."""
         return _by_destination(self._stuck)
 
-    def leases(self) -> list[Lease]:
-        """Return the leases worth extending. May be called from another thread."""
+    def leases(self, *, with_effects: bool = True) -> list[Lease]:
+        """Return the leases worth extending. May be called from another thread.
+
+        Those `with_effects` may have been settled already, together with the effect.
+        """
         now = self._clock.monotonic()
         return [
             delivery.lease
             for load in list(self._running)
             if not load.is_abandoned and now < load.begun + load.timeout + self._grace
+            if with_effects or not load.endpoint.is_transactional
             for delivery in load.deliveries
         ]
 
@@ -191,6 +214,7 @@ class Carrier:
             for delivery in load.deliveries
         ]
         self._queue.clear()
+        self._held.clear()
         runners = list(self._runners)
         for _ in range(2):  # a handler in a thread gives up at the second word only
             for runner in runners:
@@ -231,6 +255,8 @@ class Carrier:
             # Were this handler to wait, the next load must not wait for it.
             self._call_runner()
             await self._carry(load)
+            if _is_ending(asyncio.current_task()):
+                return
             if contextvars.copy_context() != clean:
                 self._call_runner()
                 return
@@ -256,6 +282,7 @@ class Carrier:
                 outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(load.deliveries)
         if load.is_timed_out and task is not None:
             task.uncancel()
+        self._free_place(load)
         is_awaited = load in self._running and not load.is_abandoned
         self._running.pop(load, None)
         self._stuck.pop(load, None)
@@ -319,6 +346,11 @@ def _ends_runner(error: BaseException, task: asyncio.Task[None] | None) -> bool:
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0
     return isinstance(error, GeneratorExit) and not _is_current(task)
+
+
+def _is_ending(task: asyncio.Task[None] | None) -> bool:
+    """Tell whether it was told to end while a load had to finish a step."""
+    return task is not None and task.cancelling() > 0
 
 
 def _is_current(task: asyncio.Task[None] | None) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,29 +13,25 @@ from redrive.errors import (
     ConfigurationError,
     IdempotencyConflictError,
     StoreError,
-    TransactionError,
     VersionConflictError,
 )
 from redrive.model.destination import Routes
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Published
 from redrive.policies.payload import check_size, encode_payload
-from redrive.store import AppendResult, Conflict, Entry, EventLog, RoutesChanged, VersionConflict
+from redrive.store import (
+    AppendResult,
+    Conflict,
+    Entry,
+    EventLog,
+    RoutesChanged,
+    VersionConflict,
+    refuse_in_transaction,
+)
 
-__all__ = ["Publisher", "open_transaction", "refuse_in_transaction"]
+__all__ = ["Publisher"]
 
 _MOST_PER_COMMIT = 1_000
-
-
-class _Transaction(Protocol):
-    @property
-    def is_open(self) -> bool: ...
-
-
-open_transaction: contextvars.ContextVar[_Transaction | None] = contextvars.ContextVar(
-    "redrive_open_transaction", default=None
-)
-"""The caller's transaction that is open in this context, if any."""
 
 
 class _Prepared(NamedTuple):
@@ -196,17 +191,6 @@ def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
                 'such as NewEvent(type="order.paid", payload={"order": 42}).'
             )
     return listed
-
-
-def refuse_in_transaction(advice: str) -> None:
-    """Refuse a write past an open transaction: it would wait for the lock which that one holds."""
-    current = open_transaction.get()
-    # A task begun inside the block keeps its context when the block is over.
-    if current is not None and current.is_open:
-        raise TransactionError(
-            "A transaction of app.transaction() is open here and holds the write lock; "
-            f"{advice} after the block."
-        )
 
 
 def _refuse_bypass(within: object) -> None:

@@ -10,9 +10,10 @@ import msgspec
 
 from redrive.clock import Rng
 from redrive.model.delivery import Attempt, Leased
-from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
+from redrive.model.outcome import Applied, Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
 from redrive.observer import (
+    AlreadyApplied,
     BreakerChanged,
     DeadLettered,
     DestinationPaused,
@@ -64,7 +65,9 @@ class Decision(msgspec.Struct, frozen=True):
     """A settlement, the delivery it is about, and how many seconds the try took.
 
     `is_success` is whether the destination answered, `None` when the try does not tell;
-    `slow_for` is a wait it asked of everybody, `pause` why it must be left alone.
+    `slow_for` is a wait it asked of everybody, `pause` why it must be left alone. `is_settled` is
+    whether the store has carried it out already, together with the handler's effect, and
+    `is_repeat` whether that effect was there before.
     """
 
     leased: Leased
@@ -73,6 +76,8 @@ class Decision(msgspec.Struct, frozen=True):
     is_success: bool | None = None
     slow_for: timedelta | None = None
     pause: str = ""
+    is_settled: bool = False
+    is_repeat: bool = False
 
 
 class _Queue(DeliveryQueue, Gates, Protocol):
@@ -99,6 +104,10 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(outcome, Succeeded):
             settled = Settled(lease=leased.lease, settlement=_DELIVERED)
             return Decision(leased, settled, took, is_success=True)
+        if isinstance(outcome, Applied):
+            settled = Settled(lease=leased.lease, settlement=_DELIVERED)
+            is_repeat, is_success = outcome.is_repeat, None if outcome.is_repeat else True
+            return Decision(leased, settled, took, is_success, is_settled=True, is_repeat=is_repeat)
         now = leased.claimed_at + timedelta(seconds=waited)
         settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
         attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
@@ -147,7 +156,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
 
     async def settle(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
         """Carry out the decisions; returns those that were accepted."""
-        refused = frozenset(await self.store.settle([one.settled for one in decisions]))
+        open_ones = [one.settled for one in decisions if not one.is_settled]
+        refused = frozenset(await self.store.settle(open_ones) if open_ones else ())
         if refused:
             self.observer.notice(SettlementsRefused(worker=self.worker, leases=tuple(refused)))
             decisions = [one for one in decisions if one.settled.lease not in refused]
@@ -161,6 +171,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         for one in decisions:
             if isinstance(one.settled.settlement, Failed):
                 self.observer.notice(_dead_letter(one.leased, one.settled.settlement))
+            elif one.is_repeat:
+                self.observer.notice(AlreadyApplied(worker=self.worker, leased=one.leased))
         return decisions
 
     def _reports(self, decisions: Sequence[Decision]) -> list[Report]:

@@ -10,7 +10,17 @@ import msgspec
 from redrive.clock import Rng
 from redrive.model.delivery import Kind, Leased
 from redrive.model.duration import spell_duration
-from redrive.model.outcome import Cancel, Fault, Faulted, Nature, Outcome, Snooze, Succeeded
+from redrive.model.outcome import (
+    Applied,
+    Cancel,
+    Fault,
+    Faulted,
+    Interrupted,
+    Nature,
+    Outcome,
+    Snooze,
+    Succeeded,
+)
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -25,8 +35,11 @@ from redrive.policies.terms import Terms
 
 __all__ = ["settle"]
 
+_MOST_INTERRUPTIONS = 100
+"""It may be something about this delivery that loses the store again and again."""
 
-def settle(
+
+def settle(  # noqa: PLR0911 - one for each outcome
     outcome: Outcome, leased: Leased, terms: Terms, *, now: datetime, rng: Rng
 ) -> Settlement:
     """Decide about a delivery after one attempt; `now` is the store's clock.
@@ -34,8 +47,10 @@ def settle(
     Nothing waits past its deadline: what could only go on afterwards fails as expired at once.
     """
     match outcome:
-        case Succeeded():
+        case Succeeded() | Applied():
             return Delivered()
+        case Interrupted(fault=fault):
+            return _put_back(_growing(leased, terms, rng), fault, leased, terms, now)
         case Cancel(why=why):
             fault = Fault(
                 error_class="Cancel", message=bounded_message(why), rule="handler returned Cancel"
@@ -67,8 +82,7 @@ def _retry(
     wait = retry.delay(leased.attempt, rng)
     if outcome.retry_after is not None:
         wait = max(wait, bounded_retry_after(outcome.retry_after))
-    # The worker's `now` may be a moment ahead of the store's: what is not to wait must not.
-    when = _after(now, wait) if wait else leased.claimed_at
+    when = _when(now, wait, leased)
     if _is_late(when, leased):
         return Failed(reason=FailureReason.EXPIRED, fault=outcome.fault)
     return RetryAt(when=when, fault=outcome.fault)
@@ -77,9 +91,13 @@ def _retry(
 def _throttle(outcome: Faulted, leased: Leased, terms: Terms, rng: Rng) -> timedelta:
     if outcome.retry_after is not None:
         return bounded_retry_after(outcome.retry_after)
-    # Throttling spends no attempt, so the snoozes are what makes the wait grow.
+    return bounded_retry_after(_growing(leased, terms, rng))
+
+
+def _growing(leased: Leased, terms: Terms, rng: Rng) -> timedelta:
+    # What spends no attempt is counted by its snoozes, so they are what makes the wait grow.
     step = leased.attempt + leased.snoozes
-    return bounded_retry_after(terms.retry_for(leased.event.type).delay(step, rng))
+    return terms.retry_for(leased.event.type).delay(step, rng)
 
 
 def _snooze(
@@ -88,11 +106,24 @@ def _snooze(
     excess = _excess(leased, terms, now)
     if excess:
         return Failed(reason=FailureReason.EXHAUSTED, fault=_given_up(excess, fault))
-    until = _after(now, wait)
+    until = _when(now, wait, leased)
     if _is_late(until, leased):
         why = f"It was to wait until {until}, which is not before its deadline."
         late = fault or Fault(error_class="Snooze", message=why, rule="deadline")
         return Failed(reason=FailureReason.EXPIRED, fault=late)
+    return Snoozed(until=until, fault=fault)
+
+
+def _put_back(
+    wait: timedelta, fault: Fault, leased: Leased, terms: Terms, now: datetime
+) -> Snoozed | Failed:
+    """Snooze what nobody asked to be put off, so that its age says nothing against it."""
+    if leased.snoozes >= max(terms.snooze_limit, _MOST_INTERRUPTIONS):
+        why = f"It was put off {leased.snoozes} times."
+        return Failed(reason=FailureReason.EXHAUSTED, fault=_given_up(why, fault))
+    until = _when(now, wait, leased)
+    if _is_late(until, leased):
+        return Failed(reason=FailureReason.EXPIRED, fault=fault)
     return Snoozed(until=until, fault=fault)
 
 
@@ -119,7 +150,10 @@ def _is_late(when: datetime, leased: Leased) -> bool:
     return deadline is not None and leased.claimed_at < deadline <= when
 
 
-def _after(now: datetime, wait: timedelta) -> datetime:
+def _when(now: datetime, wait: timedelta, leased: Leased) -> datetime:
+    # The worker's `now` may be a moment ahead of the store's: what is not to wait must not.
+    if not wait:
+        return leased.claimed_at
     try:
         return now + wait
     except OverflowError:

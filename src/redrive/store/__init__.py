@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
+from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.gates import Gates, Report, Reported
 from redrive.store.keeping import Hoard, Keeping, LetterPage, Letters, Pruned, Restored
 from redrive.store.log import (
@@ -70,8 +71,10 @@ from redrive.store.replays import (
 )
 from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
 from redrive.store.tenants import TenantFigures, Tenants
+from redrive.store.transactions import open_transaction, refuse_in_transaction
 
 __all__ = [
+    "ALREADY_APPLIED",
     "FORGOTTEN_AFTER",
     "LOWEST_PRIORITY",
     "SCHEDULER",
@@ -94,6 +97,9 @@ __all__ = [
     "Due",
     "DueWork",
     "Editing",
+    "Effect",
+    "Effects",
+    "Ending",
     "Entry",
     "EventLog",
     "Figures",
@@ -139,6 +145,8 @@ __all__ = [
     "VersionConflict",
     "WorkerFigures",
     "Workload",
+    "open_transaction",
+    "refuse_in_transaction",
 ]
 
 
@@ -148,12 +156,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     survives_restart: bool
     is_shared_by_processes: bool
     joins_transactions: bool
+    effects_at_once: int = 0
+    """How many effects of handlers may be under way in a process; 0 without a database for them."""
+    effects_block_writers: bool = False
+    """Whether nobody else can write while an effect is under way, so that it has to be short."""
 
 
 class Store(
     EventLog,
     Registry,
     DeliveryQueue,
+    Effects,
     Gates,
     Tenants,
     Inspection,

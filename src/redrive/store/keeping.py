@@ -18,17 +18,21 @@ __all__ = ["Hoard", "Keeping", "LetterPage", "Letters", "Pruned", "Restored"]
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was removed because it had been kept long enough; `keys` are idempotency keys."""
+    """How much was removed because it had been kept long enough.
+
+    `keys` are idempotency keys, `inbox` records of effects that were applied.
+    """
 
     delivered: int = 0
     resolved: int = 0
     events: int = 0
     keys: int = 0
+    inbox: int = 0
 
     @property
     def most(self) -> int:
         """The largest of the counts."""
-        return max(self.delivered, self.resolved, self.events, self.keys)
+        return max(self.delivered, self.resolved, self.events, self.keys, self.inbox)
 
 
 class Hoard(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +71,9 @@ class Keeping(Protocol):
 
         An event goes when `retention.events` have passed since the last of its deliveries was
         settled, or was removed by a person, or since it was stored if it had none. After that its
-        idempotency key still answers with its receipt, for as long as `retention.idempotency`.
+        idempotency key still answers with its receipt, for as long as `retention.idempotency`,
+        and its effects stay known as applied for as long as `retention.inbox`; both are counted
+        from that moment.
         """
 
     async def prunable(self, retention: Retention) -> Pruned:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 import msgspec
 
 from redrive.app import Redrive
-from redrive.config import parse_store
+from redrive.config import Settings, parse_store
 from redrive.declaration import Ports
 from redrive.errors import UsageError, refuse_unknown
 from redrive.model.delivery import Delivery, Status
@@ -21,12 +21,13 @@ from redrive.model.duration import Duration, duration
 from redrive.model.event import Event
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START
+from redrive.observer import Observers
 from redrive.operations import Operations
 from redrive.operations.desk import MOST_PER_PAGE
-from redrive.pipeline.publish import open_transaction
 from redrive.policies.payload import encode_payload
-from redrive.store import Page, Query, Store
+from redrive.store import Page, Query, Store, open_transaction
 from redrive.stores.memory import MemoryStore
+from redrive.storing import StoreMaker
 from redrive.testing.clock import FakeClock
 from redrive.testing.fakes import CountingIds, InlineExecutor, SeededRng
 from redrive.testing.scripted import ScriptedDestination, Step
@@ -56,14 +57,16 @@ class Kit:
     ...         kit.assert_published("invoice.sent", key="order-42", times=1)
     >>> asyncio.run(test_an_order_is_billed())
 
-    Code that uses `app.transaction()` needs SQLite: pass `store`, the URL of a file that is still
-    to be created. Looking (`published`, `dead_letters` and the assertions) needs no `await`.
+    Code that uses `app.transaction()` or a transactional handler needs a database: pass `store`,
+    the URL of a SQLite file or a PostgreSQL schema that is still to be created. Looking
+    (`published`, `dead_letters` and the assertions) needs no `await`.
     """
 
     def __init__(self, app: Redrive, *, store: str = "memory://", seed: int = 0) -> None:
         self.clock = FakeClock()
         self._app = app
-        self._path = parse_store(store).path
+        self._url = store
+        self._is_in_memory = parse_store(store).scheme == "memory"
         self._ports = Ports(
             clock=self.clock,
             ids=CountingIds(),
@@ -94,10 +97,10 @@ class Kit:
     def open(self) -> None:
         """Connect the app; the block does so for you."""
         self._stand_in = self._connect(self._app)
-        if self._path is not None and self._look(lambda operations: operations.events(limit=1)):
+        if not self._is_in_memory and self._look(lambda operations: operations.events(limit=1)):
             self.close()
             raise UsageError(
-                f"The store {self._path} holds events already; a kit needs an empty one, "
+                "The store of this kit holds events already; a kit needs an empty one, "
                 "such as a new file in a temporary folder."
             )
 
@@ -188,7 +191,7 @@ class Kit:
         return self._look(lambda operations: _all_deliveries(operations, Status.FAILED))
 
     def _connect(self, app: Redrive) -> Callable[[str, Any], None]:
-        if self._path is None and not self._stores:
+        if self._is_in_memory and not self._stores:
             self._stores.append(MemoryStore(self.clock, app.settings.history))
         history = app.settings.history
         return self._wiring.enter_context(
@@ -196,11 +199,10 @@ class Kit:
         )
 
     def _make_store(self, history: int) -> Store:
-        if self._path is None:
+        if self._is_in_memory:
             return self._stores[0]
-        from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
-
-        store = SqliteStore(self._path, clock=self.clock, history=history)
+        maker = StoreMaker(clock=self.clock, observer=Observers())
+        store = maker.make(Settings(store=self._url, history=history))
         self._stores.append(store)
         return store
 

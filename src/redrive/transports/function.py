@@ -21,11 +21,11 @@ from redrive.policies.capture import capture
 from redrive.policies.classify import classify
 from redrive.policies.terms import Terms
 
-__all__ = ["FunctionTransport", "Handler"]
+__all__ = ["FunctionTransport", "Handler", "is_async", "name_of"]
 
 Handler = Callable[..., Any]
 
-_SUCCEEDED = (Succeeded(),)
+_SUCCEEDED = Succeeded()
 
 
 class FunctionTransport:
@@ -38,25 +38,36 @@ class FunctionTransport:
     """
 
     def __init__(
-        self, handler: Handler, *, terms: Terms, executor: Executor, batch: int | None = None
+        self,
+        handler: Handler,
+        *,
+        terms: Terms,
+        executor: Executor,
+        batch: int | None = None,
+        takes_connection: bool = False,
     ) -> None:
         self._handler = handler
         self._terms = terms
         self._executor = executor
-        self._is_async = _is_async(handler)
+        self._is_async = is_async(handler)
         self._takes_batch = batch is not None
         self.batch = batch or 1
-        self._decode = _payload_decoder(handler, takes_batch=self._takes_batch)
+        self._decode = _payload_decoder(
+            handler, takes_batch=self._takes_batch, takes_connection=takes_connection
+        )
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         if self._takes_batch:
             return await self._send_batch(deliveries)
+        return (await self._try(deliveries[0]),)
+
+    async def _try(self, leased: Leased, *more: object) -> Outcome:
+        """Call the handler once, with the event and what else it takes."""
         try:
-            event = self._open(deliveries[0])
-            answer = await self._call(event)
+            answer = await self._call(self._open(leased), *more)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
-            return (self._fault(error),)
-        return _SUCCEEDED if answer is None else (self._outcome(answer),)
+            return self._fault(error)
+        return _SUCCEEDED if answer is None else self._outcome(answer)
 
     async def _send_batch(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -102,18 +113,20 @@ class FunctionTransport:
         event = leased.event
         return msgspec.structs.replace(event, payload=self._decode(event.payload))
 
-    async def _call(self, argument: object) -> object:
-        answer = await (self._handler(argument) if self._is_async else self._in_thread(argument))
+    async def _call(self, *arguments: object) -> object:
+        answer = await (
+            self._handler(*arguments) if self._is_async else self._in_thread(*arguments)
+        )
         # A plain function around an async one, such as a decorator, hands out its coroutine.
         return await answer if inspect.isawaitable(answer) else answer
 
-    async def _in_thread(self, argument: object) -> object:
+    async def _in_thread(self, *arguments: object) -> object:
         """Run the handler in a thread.
 
         A thread cannot be ended: the first cancellation (the time-out) goes on waiting for it, so
         that its place in the worker stays taken.
         """
-        future = self._executor.submit(lambda: self._handler(argument))
+        future = self._executor.submit(lambda: self._handler(*arguments))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -140,7 +153,10 @@ class FunctionTransport:
         return Faulted(fault=fault, nature=verdict.nature, retry_after=verdict.retry_after)
 
 
-def _payload_decoder(handler: Handler, *, takes_batch: bool) -> Callable[[msgspec.Raw], Any]:
+def _payload_decoder(
+    handler: Handler, *, takes_batch: bool, takes_connection: bool
+) -> Callable[[msgspec.Raw], Any]:
+    _check_parameters(handler, takes_batch=takes_batch, takes_connection=takes_connection)
     wanted = _payload_type(handler, takes_batch=takes_batch)
     validate_json = getattr(wanted, "model_validate_json", None)
     if validate_json is not None:
@@ -151,27 +167,32 @@ def _payload_decoder(handler: Handler, *, takes_batch: bool) -> Callable[[msgspe
         return msgspec.json.Decoder(wanted).decode
     except TypeError as error:
         raise ConfigurationError(
-            f"The handler {_name(handler)} asks for a payload of type {wanted!r}, which cannot be "
-            f"read from JSON ({error}); use a dataclass, a msgspec Struct or a pydantic model."
+            f"The handler {name_of(handler)} asks for a payload of type {wanted!r}, which cannot "
+            f"be read from JSON ({error}); use a dataclass, a msgspec Struct or a pydantic model."
         ) from error
 
 
-def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN401 - a type form
-    """Return what the handler's parameter asks for; `Any` when it says nothing."""
+def _check_parameters(handler: Handler, *, takes_batch: bool, takes_connection: bool) -> None:
     try:
-        signature = inspect.signature(handler)
-        signature.bind(None)
+        inspect.signature(handler).bind(*([None, None] if takes_connection else [None]))
     except TypeError as error:
+        needed = f"exactly one argument, the event{'s' if takes_batch else ''}"
+        if takes_connection:
+            needed = "two arguments, the event and the connection, to be transactional"
         raise ConfigurationError(
-            f"The handler {_name(handler)} must take exactly one argument, the event"
-            f"{'s' if takes_batch else ''} ({error})."
+            f"The handler {name_of(handler)} must take {needed} ({error})."
         ) from error
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise ConfigurationError(
-            f"The handler {_name(handler)} has a yield, so calling it would run nothing of it; "
+            f"The handler {name_of(handler)} has a yield, so calling it would run nothing of it; "
             "return, or publish what it yields."
         )
-    hint = _resolved(next(iter(signature.parameters.values())).annotation, handler)
+
+
+def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN401 - a type form
+    """Return what the handler's first parameter asks for; `Any` when it says nothing."""
+    parameters = inspect.signature(handler).parameters
+    hint = _resolved(next(iter(parameters.values())).annotation, handler)
     if takes_batch:
         arguments = typing.get_args(hint)
         hint = arguments[0] if arguments else Any
@@ -181,7 +202,7 @@ def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN40
     return Any
 
 
-def _is_async(handler: Handler) -> bool:
+def is_async(handler: Handler) -> bool:
     """Tell whether calling it gives something to await; objects with an async call count too."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         type(handler).__call__
@@ -203,11 +224,12 @@ def _resolved(annotation: object, handler: Handler) -> Any:  # noqa: ANN401 - a 
         if "[" not in annotation:
             return Any
         raise ConfigurationError(
-            f"The handler {_name(handler)} asks for {annotation}, and {error} when the app runs, "
+            f"The handler {name_of(handler)} asks for {annotation}, and {error} when the app runs, "
             "so payloads could not be checked; define or import it at the top of the module, "
             "outside `if TYPE_CHECKING`."
         ) from error
 
 
-def _name(handler: Handler) -> str:
+def name_of(handler: Handler) -> str:
+    """Return what a handler is called in messages."""
     return getattr(handler, "__qualname__", repr(handler))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 from redrive.clock import Clock, Ids, Rng, wait_at_most
@@ -82,6 +82,7 @@ class Worker:
             grace=settings.grace,
             observer=observer,
             on_progress=self._progress.set,
+            effects=store.capabilities.effects_at_once,
         )
         self._claimer = Claimer(
             store=store,
@@ -237,7 +238,10 @@ class Worker:
         if self._suspects and self._carrier.is_empty:
             return True
         return starves(
-            tuple(self._endpoints.values()), stuck=stuck, concurrency=self._settings.concurrency
+            tuple(self._endpoints.values()),
+            stuck=stuck,
+            concurrency=self._settings.concurrency,
+            effects=self._store.capabilities.effects_at_once,
         )
 
     async def _settle(self, decisions: Sequence[Decision]) -> None:
@@ -255,12 +259,15 @@ class Worker:
 
     async def _claim(self, *, is_settled: bool) -> Claim | None:
         running = self._carrier.running()
+        if self._is_kept_from_writing(running):
+            return None
         free = self._settings.concurrency - sum(running.values())
         allowances = admit(
             tuple(self._endpoints.values()),
             running=running,
             concurrency=self._settings.concurrency,
             turn=self._turns,
+            effects=self._store.capabilities.effects_at_once,
         )
         self._turns += 1
         asked = self._clock.monotonic()
@@ -282,6 +289,12 @@ class Worker:
         self._suspects = claim.suspects
         self._carrier.start(loads_of(claim.deliveries, self._endpoints, claimed=asked))
         return claim
+
+    def _is_kept_from_writing(self, running: Mapping[str, int]) -> bool:
+        """Tell whether an effect is under way that a claim would have to wait for."""
+        return self._store.capabilities.effects_block_writers and any(
+            name in running for name, one in self._endpoints.items() if one.is_transactional
+        )
 
     def _decide(self) -> list[Decision]:
         return [

@@ -28,6 +28,7 @@ from redrive.model.settlement import (
     Snoozed,
 )
 from redrive.observer import (
+    AlreadyApplied,
     BreakerChanged,
     Claimed,
     DeadLettered,
@@ -140,6 +141,7 @@ FACTS: list[tuple[Fact, str, str]] = [
     (settled(Snoozed(until=LATER)), "info", "snoozed"),
     (settled(Snoozed(until=LATER, fault=FAULT)), "info", "snoozed"),
     (SettlementsRefused(worker="w1", leases=(LEASE,)), "warning", "settlements refused"),
+    (AlreadyApplied(worker="w1", leased=LEASED), "info", "already applied"),
     (LeasesLost(worker="w1", leases=(LEASE,)), "warning", "leases lost"),
     (Rescued(overdue=OVERDUE, recovery=Requeued(when=LATER, crashes=1)), "warning", "rescued"),
     (

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redrive import Event, Redrive, Retry, Snooze, Terminal
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.observer import (
+    AlreadyApplied,
     Claimed,
     Fact,
     HandlerStuck,
@@ -201,6 +202,7 @@ def test_what_goes_wrong_in_the_engine_is_counted() -> None:
 
     read = observed(
         SettlementsRefused(worker="w1", leases=leases),
+        AlreadyApplied(worker="w1", leased=LEASED),
         LeasesLost(worker="w1", leases=leases),
         HandlerStuck(worker="w1", destination="billing", deliveries=(DeliveryId(1),)),
         StoreLost(worker="w1", error="disk full"),
@@ -209,6 +211,7 @@ def test_what_goes_wrong_in_the_engine_is_counted() -> None:
     )
 
     assert read.of("redrive_settlements_refused_total") == 2
+    assert read.of("redrive_effects_already_applied_total", destination="billing") == 1
     assert read.of("redrive_leases_lost_total") == 2
     assert read.of("redrive_handlers_stuck_total", destination="billing") == 1
     assert read.of("redrive_store_lost_total") == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.outcome import Outcome
-from redrive.pipeline.admit import admit
+from redrive.pipeline.admit import admit, starves
 from redrive.policies.terms import Terms
 from redrive.transport import Endpoint
 
@@ -20,11 +20,14 @@ class Nowhere:
         return []
 
 
-def an_endpoint(name: str, *, concurrency: int | None = None) -> Endpoint:
+def an_endpoint(
+    name: str, *, concurrency: int | None = None, is_transactional: bool = False
+) -> Endpoint:
     return Endpoint(
         destination=Destination(name=name, patterns=("*",)),
         terms=Terms(concurrency=concurrency),
         transport=Nowhere(),
+        is_transactional=is_transactional,
     )
 
 
@@ -92,3 +95,26 @@ def test_no_allowance_exceeds_the_free_places(
 
     assert sorted(one.destination for one in allowances) == sorted(names)
     assert all(0 <= one.total <= free for one in allowances)
+
+
+def test_transactional_destinations_share_what_the_store_has_room_for() -> None:
+    endpoints = [
+        an_endpoint("plain"),
+        an_endpoint("one", is_transactional=True),
+        an_endpoint("two", is_transactional=True),
+    ]
+
+    def admitted(running: dict[str, int]) -> dict[str, int]:
+        found = admit(endpoints, running=running, concurrency=100, turn=0, effects=5)
+        return {one.destination: min(one.total, 9) for one in found}
+
+    assert admitted({}) == {"plain": 9, "one": 2, "two": 2}
+    assert admitted({"one": 4}) == {"plain": 9, "one": 1, "two": 1}
+    assert admitted({"one": 4, "two": 1}) == {"plain": 9, "one": 0, "two": 0}
+
+
+def test_an_effect_that_never_ends_starves_the_others_when_there_is_room_for_one() -> None:
+    endpoints = [an_endpoint("plain"), an_endpoint("one", is_transactional=True)]
+
+    assert starves(endpoints, stuck={"one": 1}, concurrency=100, effects=1)
+    assert not starves(endpoints, stuck={"one": 1}, concurrency=100, effects=2)

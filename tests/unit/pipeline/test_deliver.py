@@ -57,9 +57,17 @@ class Bench:
             grace=timedelta(seconds=float(grace.removesuffix("s"))),
             observer=self.watching,
             on_progress=self.progress.set,
+            effects=1,
         )
 
-    def load(self, handler: Handler, *, number: int = 1, timeout: str = "30s") -> Load:
+    def load(
+        self,
+        handler: Handler,
+        *,
+        number: int = 1,
+        timeout: str = "30s",
+        is_transactional: bool = False,
+    ) -> Load:
         leased = Leased(
             lease=Lease(DeliveryId(number), 1),
             destination="billing",
@@ -79,6 +87,7 @@ class Bench:
             destination=Destination(name="billing", patterns=("*",)),
             terms=Terms(timeout=timeout),
             transport=Calling(handler),
+            is_transactional=is_transactional,
         )
         return Load(endpoint, [leased], claimed=self.clock.monotonic())
 
@@ -320,3 +329,66 @@ async def test_a_transport_that_raises_is_a_failure_of_the_attempt() -> None:
         [outcome] = load.outcomes
         assert isinstance(outcome, Faulted)
         assert outcome.fault.rule == "transport raised"
+
+
+async def test_an_effect_that_waits_for_a_place_does_not_run_out_of_time() -> None:
+    async with a_bench() as bench:
+        ends = {number: asyncio.Event() for number in (1, 2)}
+        begun: list[int] = []
+
+        async def handler(leased: Leased) -> None:
+            begun.append(leased.lease.delivery_id)
+            await ends[leased.lease.delivery_id].wait()
+
+        loads = [bench.load(handler, number=number, is_transactional=True) for number in (1, 2)]
+        bench.carrier.start(loads)
+        await bench.rest()
+        assert begun == [1]
+        bench.clock.advance(timedelta(seconds=29))
+        ends[1].set()
+        await bench.rest()
+        assert begun == [1, 2]
+        bench.clock.advance(timedelta(seconds=29))
+        await bench.rest()
+        ends[2].set()
+        await bench.rest()
+
+        assert [load.outcomes for load in bench.carrier.take_finished()] == [[Succeeded()]] * 2
+
+
+async def test_what_may_be_settled_with_its_effect_is_told_apart() -> None:
+    async with a_bench() as bench:
+        plain = bench.load(lambda _: asyncio.Event().wait(), number=1)  # type: ignore[arg-type,return-value]
+        effect = bench.load(
+            lambda _: asyncio.Event().wait(),  # type: ignore[arg-type,return-value]
+            number=2,
+            is_transactional=True,
+        )
+        bench.carrier.start([plain, effect])
+        await bench.rest()
+
+        assert [one.delivery_id for one in bench.carrier.leases()] == [1, 2]
+        assert [one.delivery_id for one in bench.carrier.leases(with_effects=False)] == [1]
+
+
+async def test_a_runner_that_is_stopped_while_it_finishes_a_step_ends() -> None:
+    async with a_bench() as bench:
+        finish = asyncio.Event()
+
+        async def handler(_: Leased) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.wait([asyncio.ensure_future(finish.wait())])
+
+        load = bench.load(handler, is_transactional=True)
+        bench.carrier.start([load])
+        await bench.rest()
+        task = load.task
+        assert task is not None
+        task.cancel()
+        await bench.rest()
+        finish.set()
+        await bench.rest()
+
+        assert task.done()

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from redrive.clock import Rng
 from redrive.model.delivery import Kind, Leased, Status, is_legal
-from redrive.model.outcome import Cancel, Fault, Faulted, Nature, Outcome, Snooze, Succeeded
+from redrive.model.outcome import (
+    Applied,
+    Cancel,
+    Fault,
+    Faulted,
+    Interrupted,
+    Nature,
+    Outcome,
+    Snooze,
+    Succeeded,
+)
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -30,6 +40,8 @@ natures = st.sampled_from(Nature)
 waits = st.none() | st.timedeltas()
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.just(Succeeded()),
+    st.builds(Applied, is_repeat=st.booleans()),
+    st.just(Interrupted(fault=FAULT)),
     st.builds(Faulted, fault=st.just(FAULT), nature=natures, retry_after=waits),
     st.builds(Snooze, st.timedeltas(min_value=timedelta(0))),
     st.just(Cancel("no longer wanted")),
@@ -121,7 +133,9 @@ def test_nothing_is_put_off_beyond_count_and_age(
 ) -> None:
     settlement = decide(outcome, delivery, terms, rng)
 
-    if isinstance(settlement, Snoozed):
+    if isinstance(settlement, Snoozed) and isinstance(outcome, Interrupted):
+        assert delivery.snoozes < max(100, terms.snooze_limit)
+    elif isinstance(settlement, Snoozed):
         since = max(delivery.enqueued_at, delivery.event.due or delivery.enqueued_at)
         assert delivery.snoozes < terms.snooze_limit
         assert delivery.kind is Kind.REPLAY or NOON - since < terms.snooze_age
@@ -148,7 +162,7 @@ def test_only_a_handler_or_a_throttle_puts_off(
     settlement = decide(outcome, delivery, terms, rng)
 
     if isinstance(settlement, Snoozed):
-        assert isinstance(outcome, Snooze) or outcome == faulted(
+        assert isinstance(outcome, Snooze | Interrupted) or outcome == faulted(
             Nature.THROTTLED, retry_after=getattr(outcome, "retry_after", None)
         )
 
@@ -337,3 +351,23 @@ def test_a_cancelled_delivery_keeps_the_reason() -> None:
         reason=FailureReason.CANCELLED,
         fault=Fault(error_class="Cancel", message="customer left", rule="handler returned Cancel"),
     )
+
+
+def test_what_was_interrupted_goes_on_along_the_curve_and_spends_no_attempt() -> None:
+    settlement = decide(Interrupted(fault=FAULT), leased(attempt=1, snoozes=1))
+
+    assert settlement == Snoozed(until=in_seconds(20), fault=FAULT)
+
+
+def test_what_was_interrupted_is_not_too_old_to_go_on() -> None:
+    settlement = decide(Interrupted(fault=FAULT), leased(attempt=1, age=timedelta(days=400)))
+
+    assert isinstance(settlement, Snoozed)
+
+
+def test_what_is_interrupted_again_and_again_is_exhausted() -> None:
+    settlement = decide(Interrupted(fault=FAULT), leased(attempt=1, snoozes=100))
+
+    assert isinstance(settlement, Failed)
+    assert settlement.reason is FailureReason.EXHAUSTED
+    assert "put off 100 times" in settlement.fault.message

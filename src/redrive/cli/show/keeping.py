@@ -32,6 +32,7 @@ def pruned(plan: PrunePlan) -> RenderableType:
             (gone.resolved, "resolved dead letter", ""),
             (gone.events, "event", ""),
             (gone.keys, "idempotency key", ""),
+            (gone.inbox, "inbox record", ""),
         )
         if number
     ]
@@ -58,6 +59,12 @@ def _planned(plan: PrunePlan, retention: Retention) -> Iterator[str]:
             "idempotency key",
             "idempotency keys",
             f"not needed for {spell_duration(retention.idempotency)} or more",
+        ),
+        (
+            gone.inbox,
+            "inbox record",
+            "inbox records",
+            f"not needed for {spell_duration(retention.inbox)} or more",
         ),
     ):
         if number:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from redrive.clock import Clock
-from redrive.store import Capabilities, Finding, Level
+from redrive.errors import TransactionError
+from redrive.model.delivery import Leased
+from redrive.store import Capabilities, Effect, Ending, Finding, Level
 from redrive.stores.memory.keeping import MemoryKeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.queue import MemoryQueue
@@ -47,3 +50,9 @@ class MemoryStore(
     async def check(self) -> Sequence[Finding]:
         what = "The store is in memory: it ends with its process, and no other process sees it."
         return (Finding(level=Level.OK, what=what),)
+
+    async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:  # noqa: ARG002 - the contract
+        raise TransactionError(
+            "The memory store has no database, so no effect can be committed together with its "
+            "delivery; use a store that has one."
+        )

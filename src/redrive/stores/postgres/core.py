@@ -19,12 +19,12 @@ from redrive.stores.postgres.floors import Floors
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
-__all__ = ["Core", "Job"]
+__all__ = ["CONNECT_SECONDS", "Core", "Job", "drop"]
 
 T = TypeVar("T")
 Job = Callable[[Link, datetime], Awaitable[T]]
 
-_CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
 _FAREWELL_SECONDS = 5.0
@@ -83,6 +83,8 @@ class Core:
         self._patience = _ANSWER_SECONDS
         self.floors = Floors()
         self._plans = Plans()
+        # Half of the connections stay free for claims, settlements and whoever publishes.
+        self._effects = asyncio.Semaphore(address.pool // 2)
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -94,7 +96,7 @@ class Core:
                 min_size=0,
                 max_size=self.address.pool,
                 max_inactive_connection_lifetime=60.0,
-                timeout=_CONNECT_SECONDS,
+                timeout=CONNECT_SECONDS,
                 statement_cache_size=0 if self._is_proxied else 100,
                 server_settings={} if self._is_proxied else _PLANS,
                 reset=_leave_alone,
@@ -105,7 +107,7 @@ class Core:
         """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
         connection = await asyncpg.connect(
             self.address.dsn,
-            timeout=_CONNECT_SECONDS,
+            timeout=CONNECT_SECONDS,
             command_timeout=_ANSWER_SECONDS,
             statement_cache_size=0,
         )
@@ -219,23 +221,23 @@ class Core:
             await _roll_back(connection, error)
             raise
         except BaseException:
-            _drop(connection)
+            drop(connection)
             raise
         finally:
             await self._opened().release(connection)
 
     async def _at_once(self, statement: str, *values: object) -> list[Any]:
-        """Run one statement that is a transaction of its own."""
-        connection = await self._opened().acquire(timeout=_CONNECT_SECONDS)
+        """Run one statement that is a transaction of its own; errors are the driver's."""
+        connection = await self._opened().acquire(timeout=CONNECT_SECONDS)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await Link(connection, self.address.schema).fetch(statement, *values)
         except asyncpg.PostgresError as error:
             if isinstance(error, LOST):
-                _drop(connection)
+                drop(connection)
             raise
         except BaseException:
-            _drop(connection)
+            drop(connection)
             raise
         finally:
             await self._opened().release(connection)
@@ -247,17 +249,22 @@ class Core:
             await self._opened().release(connection)
 
     async def _begun(self, begin: str) -> Any:  # noqa: ANN401 - the driver's stand-in for one
+        """Take a connection and begin."""
+        return await self._taken(lambda connection: connection.execute(begin))
+
+    async def _taken(self, begin: Callable[[Any], Awaitable[object]]) -> Any:  # noqa: ANN401 - as above
         """Take a connection and begin; one that died unnoticed in the pool is replaced."""
         pool = self._opened()
         for tries in range(self.address.pool + 1):
-            connection = await pool.acquire(timeout=_CONNECT_SECONDS)
+            connection = await pool.acquire(timeout=CONNECT_SECONDS)
             process, now = connection.get_server_pid(), self._clock.monotonic()
-            renews = not self._is_proxied and self._plans.renew(process, now=now)
             try:
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    await connection.execute(f"{begin}; {_REPLAN}" if renews else begin)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await begin(connection)
+                    if not self._is_proxied and self._plans.renew(process, now=now):
+                        await connection.execute(_REPLAN)
             except BaseException as error:
-                _drop(connection)
+                drop(connection)
                 await pool.release(connection)
                 is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
                 if not is_dead or tries == self.address.pool:
@@ -283,18 +290,18 @@ class Core:
 async def _roll_back(connection: Any, error: Exception) -> None:  # noqa: ANN401 - as above
     """Undo what was done, so that the connection can be used again; else throw it away."""
     if isinstance(error, LOST):
-        _drop(connection)
+        drop(connection)
         return
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_SECONDS):
             await connection.execute("ROLLBACK")
     except BaseException as late:
-        _drop(connection)
+        drop(connection)
         if not isinstance(late, LOST):
             raise
 
 
-def _drop(connection: Any) -> None:  # noqa: ANN401 - as above
+def drop(connection: Any) -> None:  # noqa: ANN401 - as above
     """Throw a connection away, without waiting for anything."""
     with suppress(asyncpg.InterfaceError):  # the pool has noticed its end already
         connection.terminate()

@@ -16,6 +16,7 @@ from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns, jsonb
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.effects import forget_inbox, leave_inbox
 from redrive.stores.postgres.lanes import free_lanes, lanes_of
 from redrive.stores.postgres.letters import letters_of
 from redrive.stores.postgres.log import grow
@@ -39,6 +40,7 @@ SELECT EXISTS (SELECT FROM redrive.deliveries WHERE status = 2 AND settled_at <=
     OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= $2)
     OR EXISTS (SELECT FROM redrive.idle WHERE since <= $2)
     OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= $3)
+    OR EXISTS (SELECT FROM redrive.inbox WHERE since <= $4)
     OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= $2)
 """
 # Who has work is found out only if somebody may go: it reads all that waits.
@@ -103,8 +105,11 @@ UPDATE redrive.destinations t SET pruned = t.pruned + given.number
 FROM unnest($1::integer[], $2::bigint[]) AS given (id, number) WHERE t.id = given.id
 """
 _PRUNABLE_EVENTS = """
-SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3) FROM (
-    SELECT EXISTS (SELECT FROM redrive.idempotency i WHERE i.event = e.id) AS has_key, greatest(
+SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3),
+       coalesce(sum(applied) FILTER (WHERE since <= $4), 0)
+FROM (
+    SELECT EXISTS (SELECT FROM redrive.idempotency i WHERE i.event = e.id) AS has_key,
+    (SELECT count(*) FROM redrive.inbox n WHERE n.event = e.id) AS applied, greatest(
         (SELECT i.since FROM redrive.idle i WHERE i.position = e.position),
         (SELECT max(coalesce(d.resolved_at, d.settled_at)) FROM redrive.deliveries d
          WHERE d.position = e.position)
@@ -119,7 +124,8 @@ SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3) FROM (
 _PRUNABLE = """
 SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1),
        (SELECT count(*) FROM redrive.deliveries WHERE resolved_at <= $2),
-       (SELECT count(*) FROM redrive.idempotency WHERE since <= $3)
+       (SELECT count(*) FROM redrive.idempotency WHERE since <= $3),
+       (SELECT count(*) FROM redrive.inbox WHERE since <= $4)
 """
 _HOARDS = """
 SELECT t.name, t.document, (
@@ -154,12 +160,13 @@ async def has_prunable(link: Link, retention: Retention, *, now: datetime) -> bo
 
 async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) -> Pruned:
     """Carry out `Keeping.prune`; what somebody else has in hand is left for the next time."""
-    delivered_by, events_by, keys_by = _cuts(retention, now)
+    delivered_by, events_by, keys_by, inbox_by = _cuts(retention, now)
     delivered = await link.fetch(_DELIVERED, delivered_by, limit)
     resolved = await link.fetch(_RESOLVED, events_by, limit)
     await leave_idle(link, [(row[0], row[1]) for row in (*delivered, *resolved)])
     events, keys = await _prune_events(link, events_by, keys_by, limit=limit)
     keys += await forget_remains(link, keys_by=keys_by, limit=limit)
+    inbox = await forget_inbox(link, inbox_by=inbox_by, limit=limit)
     if resolved:
         await grow(link, "pruned_resolved", len(resolved))
     if events:
@@ -169,7 +176,9 @@ async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) 
         await link.fetch(_LOCK_DESTINATIONS, [number for number, _ in numbers])
         await link.fetch(_COUNT_PRUNED, *columns(numbers, 2))
     await link.fetch(_FORGET_TENANTS, events_by, limit)
-    return Pruned(delivered=len(delivered), resolved=len(resolved), events=events, keys=keys)
+    return Pruned(
+        delivered=len(delivered), resolved=len(resolved), events=events, keys=keys, inbox=inbox
+    )
 
 
 async def _prune_events(
@@ -192,6 +201,7 @@ async def _prune_events(
             if document is not None
         ],
     )
+    await leave_inbox(link, [(EventId(event_id), at) for event_id, _, _, at, _ in gone])
     passing = [EventId(event_id) for event_id, _, _, at, _ in gone if at <= keys_by]
     return len(gone), await forget_keys(link, passing)
 
@@ -199,9 +209,15 @@ async def _prune_events(
 async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned:
     """Carry out `Keeping.prunable`."""
     cuts = _cuts(retention, now)
-    [(events, keys)] = await link.fetch(_PRUNABLE_EVENTS, *cuts)
-    [(delivered, resolved, outlived)] = await link.fetch(_PRUNABLE, *cuts)
-    return Pruned(delivered=delivered, resolved=resolved, events=events, keys=keys + outlived)
+    [(events, keys, inbox)] = await link.fetch(_PRUNABLE_EVENTS, *cuts)
+    [(delivered, resolved, outlived, remains)] = await link.fetch(_PRUNABLE, *cuts)
+    return Pruned(
+        delivered=delivered,
+        resolved=resolved,
+        events=events,
+        keys=keys + outlived,
+        inbox=int(inbox) + remains,
+    )
 
 
 async def hoards(link: Link, *, now: datetime) -> Sequence[Hoard]:
@@ -259,6 +275,8 @@ async def take_watch(link: Link, duty: str, worker: str, *, span: timedelta, now
     return await link.value(_TAKE_TURN, duty, worker, now + span, now) is not None
 
 
-def _cuts(retention: Retention, now: datetime) -> tuple[datetime, datetime, datetime]:
-    """Return up to which instants delivered rows, events and keys were settled that may go."""
-    return now - retention.delivered, now - retention.events, now - retention.idempotency
+def _cuts(retention: Retention, now: datetime) -> tuple[datetime, datetime, datetime, datetime]:
+    """Return up to when delivered rows, events, keys and inbox records were settled that may go."""
+    kept = (retention.delivered, retention.events, retention.idempotency, retention.inbox)
+    delivered, events, keys, inbox = (now - one for one in kept)
+    return delivered, events, keys, inbox

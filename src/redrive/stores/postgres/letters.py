@@ -19,6 +19,7 @@ from redrive.stores.codec import event_from, json_text, read_cursor, write_curso
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns, is_uuid, jsonb
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.effects import restore_inbox
 from redrive.stores.postgres.giving import give
 from redrive.stores.postgres.inspection import conditions_of, find_deliveries
 from redrive.stores.postgres.lanes import pass_by
@@ -170,8 +171,9 @@ async def _add_missing(link: Link, missing: Sequence[Event[msgspec.Raw]]) -> Non
         (one.id, one.type, one.key, *turn, json_text(one))
         for one, turn in zip(missing, turns, strict=True)
     ]
-    added = {row[0] for row in await link.fetch(_ADD_EVENTS, *columns(rows, 6))}
+    added = {EventId(row[0]) for row in await link.fetch(_ADD_EVENTS, *columns(rows, 6))}
     await restore_keys(link, [one for one in missing if one.id in added])
+    await restore_inbox(link, added)
 
 
 async def _unknown(

@@ -11,6 +11,7 @@ from redrive.observer import Observer, Observers
 from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
 from redrive.stores.postgres.connection import read_address, translated
+from redrive.stores.postgres.roles.effects import EffectsRole
 from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.roles.log import LogRole
@@ -26,22 +27,31 @@ _SECONDS = 10.0
 
 
 class PostgresStore(
-    LogRole, QueueRole, GatesRole, TenantsRole, PeopleRole, ReplaysRole, KeepingRole
+    LogRole,
+    QueueRole,
+    EffectsRole,
+    GatesRole,
+    TenantsRole,
+    PeopleRole,
+    ReplaysRole,
+    KeepingRole,
 ):
     """A store in the database at `url`; `history` bounds what is kept of past tries.
 
     The observer hears when new work is no longer heard of at once, and when it is again.
     """
 
-    capabilities = Capabilities(
-        survives_restart=True, is_shared_by_processes=True, joins_transactions=True
-    )
-
     def __init__(
         self, url: str, *, clock: Clock, history: int = 20, observer: Observer | None = None
     ) -> None:
         super().__init__(
             read_address(url), clock=clock, history=history, observer=observer or Observers()
+        )
+        self.capabilities = Capabilities(
+            survives_restart=True,
+            is_shared_by_processes=True,
+            joins_transactions=True,
+            effects_at_once=self.address.pool // 2,
         )
 
     async def check(self) -> Sequence[Finding]:

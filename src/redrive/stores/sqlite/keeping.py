@@ -26,6 +26,7 @@ from redrive.stores.codec import (
 from redrive.stores.sifting import Kept, Remains
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.effects import forget_inbox, leave_inbox
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of
 from redrive.stores.sqlite.letters import letters_of
 from redrive.stores.sqlite.log import grow
@@ -50,6 +51,7 @@ SELECT EXISTS (SELECT 1 FROM redrive_deliveries WHERE status = 2 AND settled_at 
     OR EXISTS (SELECT 1 FROM redrive_deliveries WHERE resolved_at <= ?2)
     OR EXISTS (SELECT 1 FROM redrive_idle WHERE since <= ?2)
     OR EXISTS (SELECT 1 FROM redrive_idempotency WHERE since <= ?3)
+    OR EXISTS (SELECT 1 FROM redrive_inbox WHERE since <= ?4)
     OR EXISTS (SELECT 1 FROM redrive_tenants WHERE served_at <= ?2)
 """
 # Who has work is found out only if somebody may go: it reads all that waits.
@@ -86,7 +88,7 @@ SELECT json_group_array(json_array(position, since)) FROM (
 """
 _FINISHED_EVENTS = """
 SELECT e.position, value ->> 1, e.destinations = '[]', ifnull(e.document ->> 'source', ''),
-       e.document ->> 'idempotency_key'
+       e.document ->> 'idempotency_key', e.id
 FROM json_each(?) CROSS JOIN redrive_events e ON e.position = value ->> 0
 WHERE NOT EXISTS (SELECT 1 FROM redrive_deliveries d WHERE d.position = e.position)
 """
@@ -107,8 +109,11 @@ DELETE FROM redrive_idempotency WHERE (source, key) IN (
 )
 """
 _PRUNABLE_EVENTS = """
-SELECT count(*), ifnull(sum(has_key AND since <= ?3), 0) FROM (
-    SELECT e.document ->> 'idempotency_key' IS NOT NULL AS has_key, max(
+SELECT count(*), ifnull(sum(has_key AND since <= ?3), 0),
+       ifnull(sum(iif(since <= ?4, applied, 0)), 0)
+FROM (
+    SELECT e.document ->> 'idempotency_key' IS NOT NULL AS has_key,
+    (SELECT count(*) FROM redrive_inbox n WHERE n.event = e.id) AS applied, max(
         ifnull((SELECT since FROM redrive_idle i WHERE i.position = e.position), 0),
         ifnull((SELECT max(ifnull(resolved_at, settled_at)) FROM redrive_deliveries d
                 WHERE d.position = e.position), 0)
@@ -153,7 +158,7 @@ def prune(
     connection: apsw.Connection, retention: Retention, *, limit: int, now: datetime
 ) -> Pruned:
     """Carry out `Keeping.prune`."""
-    delivered_by, events_by, keys_by = _cuts(retention, now)
+    delivered_by, events_by, keys_by, inbox_by = _cuts(retention, now)
     delivered = connection.execute(_DELIVERED, (delivered_by, limit)).get
     connection.execute(_COUNT_PRUNED, (delivered,))
     resolved = connection.execute(_RESOLVED, (events_by, limit)).get
@@ -164,7 +169,8 @@ def prune(
     connection.execute(_FORGET_REMAINS, (keys_by, limit))
     keys += connection.changes()
     connection.execute(_FORGET_TENANTS, (events_by, limit))
-    return Pruned(delivered=gone[0], resolved=gone[1], events=events, keys=keys)
+    inbox = forget_inbox(connection, inbox_by=inbox_by, limit=limit)
+    return Pruned(delivered=gone[0], resolved=gone[1], events=events, keys=keys, inbox=inbox)
 
 
 def _prune_events(
@@ -183,18 +189,19 @@ def _prune_events(
         return 0, 0
     keyed = [one for one in finished if one[4] is not None]
     lasting = [one for one in keyed if one[1] > keys_by]
-    for position, since, _, source, key in lasting:
+    for position, since, _, source, key, _ in lasting:
         remains = _remains(connection, position)
         connection.execute(_OUTLIVE, (since, remains, source, key, position))
     passing = [
-        (source, key, position) for position, since, _, source, key in keyed if since <= keys_by
+        (source, key, position) for position, since, _, source, key, _ in keyed if since <= keys_by
     ]
     if passing:
         connection.execute(_FORGET_KEYS, (json_text(passing),))
+    leave_inbox(connection, [(event_id, since) for _, since, *_, event_id in finished])
     positions = json_text([position for position, *_ in finished])
     connection.execute(f"DELETE FROM redrive_events WHERE {_OF_POSITIONS}", (positions,))
     grow(connection, "pruned_events", len(finished))
-    unrouted = sum(is_unrouted for _, _, is_unrouted, _, _ in finished)
+    unrouted = sum(is_unrouted for _, _, is_unrouted, *_ in finished)
     if unrouted:
         grow(connection, "unrouted", -unrouted)
     return len(finished), len(passing)
@@ -211,8 +218,8 @@ def _remains(connection: apsw.Connection, position: int) -> str:
 def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime) -> Pruned:
     """Carry out `Keeping.prunable`."""
     cuts = _cuts(retention, now)
-    delivered_by, events_by, keys_by = cuts
-    events, keys = connection.execute(_PRUNABLE_EVENTS, cuts).get
+    delivered_by, events_by, keys_by, inbox_by = cuts
+    events, keys, inbox = connection.execute(_PRUNABLE_EVENTS, cuts).get
     return Pruned(
         delivered=connection.execute(
             "SELECT count(*) FROM redrive_deliveries WHERE status = 2 AND settled_at <= ?",
@@ -225,6 +232,10 @@ def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime
         keys=keys
         + connection.execute(
             "SELECT count(*) FROM redrive_idempotency WHERE since <= ?", (keys_by,)
+        ).get,
+        inbox=inbox
+        + connection.execute(
+            "SELECT count(*) FROM redrive_inbox WHERE since <= ?", (inbox_by,)
         ).get,
     )
 
@@ -298,10 +309,11 @@ def take_watch(
     return taken is not None
 
 
-def _cuts(retention: Retention, now: datetime) -> tuple[int, int, int]:
-    """Return up to which instants delivered rows, events and keys were settled that may go."""
+def _cuts(retention: Retention, now: datetime) -> tuple[int, int, int, int]:
+    """Return up to when delivered rows, events, keys and inbox records were settled that may go."""
     return (
         micros(now - retention.delivered),
         micros(now - retention.events),
         micros(now - retention.idempotency),
+        micros(now - retention.inbox),
     )

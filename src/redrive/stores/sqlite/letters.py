@@ -25,6 +25,7 @@ from redrive.stores.codec import (
 from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.effects import restore_inbox
 from redrive.stores.sqlite.inspection import conditions_of, find_deliveries
 from redrive.stores.sqlite.lanes import pass_by
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
@@ -111,6 +112,7 @@ def restore(
     _add_destinations(connection, sorted(names), now=now)
     destinations = destination_ids(connection, names, with_removed=True)
     add_events(connection, {one.event.id: one.event for one in fresh}.values())
+    restore_inbox(connection, {one.event.id for one in fresh})
     give(connection, [(one.event.id, one.delivery.destination) for one in fresh])
     last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
     connection.executemany(_INSERT, [_row(one, destinations) for one in fresh])

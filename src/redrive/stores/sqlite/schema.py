@@ -23,6 +23,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0006_letters.sql", 4),
     # Code that does not know of versions would publish events that are not counted.
     ("0007_versions.sql", 7),
+    ("0008_inbox.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

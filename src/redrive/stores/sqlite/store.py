@@ -8,6 +8,7 @@ from pathlib import Path
 from redrive.clock import Clock
 from redrive.store import Capabilities, Finding
 from redrive.stores.sqlite.checkup import check_up
+from redrive.stores.sqlite.roles.effects import EffectsRole
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.roles.log import LogRole
@@ -20,11 +21,24 @@ from redrive.stores.sqlite.threads import in_thread
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(LogRole, QueueRole, GatesRole, TenantsRole, PeopleRole, ReplaysRole, KeepingRole):
+class SqliteStore(
+    LogRole,
+    QueueRole,
+    EffectsRole,
+    GatesRole,
+    TenantsRole,
+    PeopleRole,
+    ReplaysRole,
+    KeepingRole,
+):
     """A store in the file at `path`; `history` bounds what is kept of past tries per delivery."""
 
     capabilities = Capabilities(
-        survives_restart=True, is_shared_by_processes=True, joins_transactions=True
+        survives_restart=True,
+        is_shared_by_processes=True,
+        joins_transactions=True,
+        effects_at_once=1,
+        effects_block_writers=True,
     )
 
     def __init__(self, path: Path, *, clock: Clock, history: int = 20) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from redrive.testing.conformance.applying import EffectConformance, InboxConformance
 from redrive.testing.conformance.backfilling import BackfillConformance
 from redrive.testing.conformance.claiming import ClaimingConformance, KindConformance
 from redrive.testing.conformance.fencing import FencingConformance
@@ -81,6 +82,8 @@ class StoreConformance(
     FencingConformance,
     TransitionConformance,
     LeaseConformance,
+    EffectConformance,
+    InboxConformance,
     RescueConformance,
     SuspectConformance,
     DeadlineConformance,

@@ -16,7 +16,7 @@ from redrive.model.position import LOG_START, LogPosition
 from redrive.store import Append, Appended, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import from_micros
 from redrive.stores.postgres import completing, log, prompt
-from redrive.stores.postgres.connection import LOST, Link
+from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import Core, Job
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
@@ -78,7 +78,8 @@ class LogRole(Core):
     async def _append_at_once(self, entries: Sequence[Entry], routes_version: int) -> Append | None:
         """Append in one trip to the server; `None` if more is needed, or it failed on the way.
 
-        The ids of the events tell whether it took effect all the same.
+        Who then appends step by step sees by the ids whether it took effect all the same, and
+        hears what is wrong if it still is.
         """
         if self._numbers.version != routes_version:
             self._numbers = await self._read(lambda link, _: log.read_numbers(link))
@@ -89,7 +90,10 @@ class LogRole(Core):
         try:
             text, values = prompt.statement(entries, numbers, now=now)
             rows = await self._at_once(text, *values)
-        except (asyncpg.UniqueViolationError, *LOST):
+        except TimeoutError as error:
+            with translated(self.address):
+                raise error from None
+        except (asyncpg.PostgresError, *LOST):
             return None
         return Appended(prompt.receipts(entries)) if rows else None
 

@@ -115,6 +115,20 @@ CREATE TABLE redrive.idempotency (
 CREATE INDEX idempotency_of_event ON redrive.idempotency (event);
 CREATE INDEX idempotency_remains ON redrive.idempotency (since) WHERE since IS NOT NULL;
 
+-- Which effects were applied: what a transactional handler did is committed with its record here.
+-- An event without an idempotency key has its id for a source and '' for a key, which no key is.
+-- since: of a record whose event has gone, since when that was idle.
+CREATE TABLE redrive.inbox (
+    handler text NOT NULL,
+    source  text NOT NULL,
+    key     text NOT NULL,
+    event   uuid NOT NULL,
+    since   timestamptz,
+    PRIMARY KEY (handler, source, key)
+);
+CREATE INDEX inbox_of_event ON redrive.inbox (event);
+CREATE INDEX inbox_remains ON redrive.inbox (since) WHERE since IS NOT NULL;
+
 -- status: 0 pending, 1 in flight, 2 delivered, 3 failed. kind: 0 first, 1 retry, 2 replay,
 -- 3 first and fresh: it came ready and in nobody's way, and whatever happens to it makes it a 0.
 -- is_ready: the due time has come. is_behind: another delivery of its lane goes first.

@@ -1,0 +1,32 @@
+"""The transaction that is open around a piece of code, and who must not write past it."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Protocol
+
+from redrive.errors import TransactionError
+
+__all__ = ["open_transaction", "refuse_in_transaction"]
+
+
+class _Transaction(Protocol):
+    @property
+    def is_open(self) -> bool: ...
+
+
+open_transaction: contextvars.ContextVar[_Transaction | None] = contextvars.ContextVar(
+    "redrive_open_transaction", default=None
+)
+"""The transaction that is open in this context and keeps others from writing, if any."""
+
+
+def refuse_in_transaction(advice: str) -> None:
+    """Refuse a write past an open transaction: it would wait for the lock which that one holds."""
+    current = open_transaction.get()
+    # A task begun inside the block keeps its context when the block is over.
+    if current is not None and current.is_open:
+        raise TransactionError(
+            "A transaction of app.transaction(), or of a transactional handler, is open here and "
+            f"holds the write lock; {advice} after the block."
+        )

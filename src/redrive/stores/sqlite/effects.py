@@ -1,0 +1,129 @@
+"""Effects in SQL: the inbox, and what is committed together with an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import apsw
+
+from redrive.model.delivery import Attempt, Leased
+from redrive.model.event import EventId
+from redrive.model.settlement import Delivered
+from redrive.store import ALREADY_APPLIED, Settled
+from redrive.stores.codec import json_text, micros
+from redrive.stores.inbox import inbox_key
+from redrive.stores.sqlite.settling import settle
+
+__all__ = [
+    "enter",
+    "forget_inbox",
+    "leave_inbox",
+    "restore_inbox",
+    "settle_effect",
+    "settle_repeat",
+]
+
+_WORKER = """
+SELECT worker FROM redrive_deliveries
+WHERE id = ? AND token = ? AND status = 1 AND lease_until > ?
+"""
+_TAKE = """
+INSERT INTO redrive_inbox (handler, source, key, event) VALUES (?, ?, ?, ?)
+ON CONFLICT (handler, source, key) DO NOTHING
+"""
+_TAKE_OVER = """
+UPDATE redrive_inbox SET event = ?, since = NULL WHERE handler = ? AND source = ? AND key = ?
+"""
+_NOTE = """
+UPDATE redrive_deliveries SET log = CASE
+    WHEN log IS NULL THEN json_array(json(?1))
+    WHEN json_array_length(log) < ?2 THEN json_insert(log, '$[#]', json(?1))
+    ELSE json_insert(json_remove(log, '$[0]'), '$[#]', json(?1)) END
+WHERE id = ?3
+"""
+_LEAVE = """
+UPDATE redrive_inbox SET since = value ->> 1 FROM json_each(?) WHERE event = value ->> 0
+"""
+_RESTORE = """
+UPDATE redrive_inbox SET since = NULL WHERE event IN (SELECT value FROM json_each(?))
+"""
+# A record goes on with another event that was published under the same key since.
+_NEEDED = """
+UPDATE redrive_inbox SET since = i.since,
+    event = ifnull((SELECT e.id FROM redrive_events e WHERE e.position = i.position), event)
+FROM redrive_idempotency i
+WHERE redrive_inbox.since <= ? AND i.source = redrive_inbox.source AND i.key = redrive_inbox.key
+"""
+_FORGET = """
+DELETE FROM redrive_inbox WHERE (handler, source, key) IN (
+    SELECT n.handler, n.source, n.key FROM redrive_inbox n
+    WHERE n.since <= ? AND NOT EXISTS (
+        SELECT 1 FROM redrive_idempotency i WHERE i.source = n.source AND i.key = n.key
+    )
+    ORDER BY n.since LIMIT ?
+)
+"""
+
+
+def enter(connection: apsw.Connection, leased: Leased, *, now: datetime) -> bool | None:
+    """Take the inbox record of a delivery whose lease is current; `None` if it is not.
+
+    Tells whether the effect is still to be applied.
+    """
+    if _worker(connection, leased, now=now) is None:
+        return None
+    record = (leased.destination, *inbox_key(leased.event))
+    connection.execute(_TAKE, (*record, leased.event.id))
+    if connection.changes():
+        return True
+    connection.execute(_TAKE_OVER, (leased.event.id, *record))
+    return False
+
+
+def settle_effect(
+    connection: apsw.Connection, leased: Leased, *, now: datetime, history: int
+) -> bool:
+    """Settle as delivered, and tell whether that was accepted."""
+    settled = Settled(lease=leased.lease, settlement=Delivered())
+    return not settle(connection, [settled], now=now, history=history)
+
+
+def settle_repeat(
+    connection: apsw.Connection, leased: Leased, *, now: datetime, history: int
+) -> bool:
+    """Settle what was applied before, and say so in its story."""
+    attempt = Attempt(
+        number=leased.attempt,
+        started_at=leased.claimed_at,
+        ended_at=now,
+        worker=_worker(connection, leased, now=now) or "",
+        result=ALREADY_APPLIED,
+    )
+    connection.execute(_NOTE, (json_text(attempt), history, leased.lease.delivery_id))
+    return settle_effect(connection, leased, now=now, history=history)
+
+
+def _worker(connection: apsw.Connection, leased: Leased, *, now: datetime) -> str | None:
+    lease = leased.lease
+    worker: str | None = connection.execute(
+        _WORKER, (lease.delivery_id, lease.token, micros(now))
+    ).get
+    return worker
+
+
+def leave_inbox(connection: apsw.Connection, gone: Sequence[tuple[EventId, int]]) -> None:
+    """Note of which events that go the records stay, and since when those were idle."""
+    connection.execute(_LEAVE, (json_text(gone),))
+
+
+def restore_inbox(connection: apsw.Connection, events: Collection[EventId]) -> None:
+    """Keep the records of events that come back for as long as those are there."""
+    connection.execute(_RESTORE, (json_text(list(events)),))
+
+
+def forget_inbox(connection: apsw.Connection, *, inbox_by: int, limit: int) -> int:
+    """Forget the records that have outlived their events long enough, and count them."""
+    connection.execute(_NEEDED, (inbox_by,))
+    connection.execute(_FORGET, (inbox_by, limit))
+    return connection.changes()

@@ -1,0 +1,94 @@
+"""Effects of handlers, one at a time: each holds the write lock for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import apsw
+
+from redrive.errors import StoreUnavailableError, TransactionError
+from redrive.model.delivery import Leased
+from redrive.store import Effect, Ending, open_transaction
+from redrive.stores.finishing import to_the_end
+from redrive.stores.sqlite import effects
+from redrive.stores.sqlite.connection import connect, rollback, translated
+from redrive.stores.sqlite.core import Core
+from redrive.stores.sqlite.threads import in_thread
+from redrive.stores.sqlite.transaction import SqliteTransaction
+
+__all__ = ["EffectsRole"]
+
+_SHARE_FOR_WAITING = 2
+
+
+class EffectsRole(Core):
+    """`Effects`."""
+
+    async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:
+        async with self._writing(at_most) as connection:
+            with translated(self.path):
+                is_new = effects.enter(connection, leased, now=self._clock.now())
+            if is_new is None:
+                return Ending.REFUSED
+            if is_new and not await self._run(connection, effect):
+                return Ending.UNDONE
+            ending = await to_the_end(in_thread(self._finish, connection, leased, is_new=is_new))
+        self._ring()
+        return ending
+
+    async def _run(self, connection: apsw.Connection, effect: Effect) -> bool:
+        transaction = SqliteTransaction(connection)
+        # Whoever wrote past it from here would wait for the lock that it holds.
+        here = open_transaction.set(transaction)
+        try:
+            is_kept = await effect(transaction)
+        finally:
+            open_transaction.reset(here)
+        if is_kept and not connection.in_transaction:
+            raise TransactionError(
+                "The handler has ended the transaction that it was handed, so its effect could "
+                "not be committed together with the delivery; leave commit and rollback to "
+                "Redrive, and use SAVEPOINT for a part of it."
+            )
+        return is_kept
+
+    def _finish(self, connection: apsw.Connection, leased: Leased, *, is_new: bool) -> Ending:
+        """Settle and commit, or find that the lease is no longer current."""
+        settle = effects.settle_effect if is_new else effects.settle_repeat
+        try:
+            with_lease = settle(connection, leased, now=self._clock.now(), history=self._history)
+            if not with_lease:
+                return Ending.REFUSED
+            connection.execute("COMMIT")
+        except apsw.ConstraintError:  # deferred by the handler's own tables
+            raise
+        except apsw.Error:
+            with translated(self.path):
+                raise
+        return Ending.APPLIED if is_new else Ending.REPEATED
+
+    @asynccontextmanager
+    async def _writing(self, at_most: timedelta) -> AsyncIterator[apsw.Connection]:
+        """Take the write lock; what is not committed by the end of the block is undone."""
+        connection = await in_thread(connect, self.path)
+        try:
+            await in_thread(self._take_lock, connection, at_most / _SHARE_FOR_WAITING)
+            yield connection
+        finally:
+            rollback(connection)
+            connection.close()
+
+    def _take_lock(self, connection: apsw.Connection, patience: timedelta) -> None:
+        connection.set_busy_timeout(int(patience.total_seconds() * 1000))
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError as error:
+            raise StoreUnavailableError(
+                f"The store {self.path} was locked by another writer for {patience}, so the "
+                "handler was not run."
+            ) from error
+        except apsw.Error:
+            with translated(self.path):
+                raise

@@ -1,0 +1,75 @@
+"""Handlers whose effect is committed together with the delivery, in the store's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from redrive.errors import ConfigurationError, StoreError
+from redrive.executor import Executor
+from redrive.model.delivery import Leased
+from redrive.model.outcome import Applied, Fault, Interrupted, Outcome, Succeeded
+from redrive.policies.capture import capture
+from redrive.policies.terms import Terms
+from redrive.store import Effects, Ending
+from redrive.transports.function import FunctionTransport, Handler, is_async, name_of
+
+__all__ = ["TransactionalTransport", "check_transactional"]
+
+_LEASE_LOST = Fault(
+    error_class="LeaseLost",
+    message="The lease had ended before the effect could be committed, so it was undone.",
+    rule="lease",
+)
+
+
+def check_transactional(handler: Handler) -> None:
+    """Refuse a handler that cannot be transactional."""
+    if not is_async(handler):
+        raise ConfigurationError(
+            f"The handler {name_of(handler)} is a plain function, and a transactional one has to "
+            "be async: the connection that it is handed belongs to the worker's event loop. "
+            "Declare it with `async def`."
+        )
+
+
+class TransactionalTransport(FunctionTransport):
+    """Calls a handler with the event and a connection in an open transaction.
+
+    What it does with the connection is committed with the delivery when it returns, and undone
+    when it raises, takes too long, or answers `Snooze` or `Cancel`.
+    """
+
+    def __init__(
+        self, handler: Handler, *, terms: Terms, executor: Executor, effects: Effects
+    ) -> None:
+        super().__init__(handler, terms=terms, executor=executor, takes_connection=True)
+        self._effects = effects
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        (leased,) = deliveries
+        outcome: Outcome = Succeeded()
+
+        async def effect(connection: object) -> bool:
+            nonlocal outcome
+            outcome = await self._try(leased, connection)
+            return isinstance(outcome, Succeeded)
+
+        try:
+            ending = await self._effects.apply(leased, effect, at_most=self._terms.timeout)
+        except StoreError as error:
+            return (Interrupted(fault=capture(error, rule="store")),)
+        except Exception as error:  # noqa: BLE001 - what the database says against the effect
+            return (self._fault(error),)
+        match ending:
+            case Ending.APPLIED:
+                return (Applied(),)
+            case Ending.REPEATED:
+                return (Applied(is_repeat=True),)
+            case Ending.UNDONE:
+                return (outcome,)
+            case Ending.REFUSED:
+                # Settling it as this is refused in turn, and counted.
+                return (Interrupted(fault=_LEASE_LOST),)
+            case never:
+                assert_never(never)
