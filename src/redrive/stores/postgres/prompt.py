@@ -99,7 +99,8 @@ def is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     """Tell whether nothing stands against appending these at once."""
     known = numbers.of.keys()
     return all(entry.event.key is None for entry in entries) and all(
-        known >= set(destinations) for destinations in {one.destinations for one in entries}
+        known >= set(destinations)
+        for destinations in dict.fromkeys(one.destinations for one in entries)
     )
 
 
