@@ -4,100 +4,125 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.console import Console
 
-from benchmarks.contender import Contender, Run, Workload, find_contenders
+from benchmarks.contender import Arena, Contender, Place, Run, Workload, find_contenders
 from benchmarks.environment import ROOT, PeerUnavailableError, interpreter_for
+from benchmarks.figures import FIGURES
+from benchmarks.plan import Plan
+from benchmarks.results import Part, Results
+from benchmarks.servers import Servers
 
-__all__ = ["FULL", "QUICK", "Plan", "Results", "run_campaign"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How large each workload is, and how often it is run; the best run counts."""
-
-    rounds: int
-    sizes: Mapping[Workload, int]
+__all__ = ["Campaign"]
 
 
-FULL = Plan(
-    rounds=3,
-    sizes={
-        Workload.SINGLE: 5_000,
-        Workload.CONCURRENT: 50_000,
-        Workload.BULK: 100_000,
-        Workload.DRAIN: 50_000,
-    },
-)
-QUICK = Plan(
-    rounds=1,
-    sizes={
-        Workload.SINGLE: 1_000,
-        Workload.CONCURRENT: 10_000,
-        Workload.BULK: 20_000,
-        Workload.DRAIN: 10_000,
-    },
-)
+class Campaign:
+    """Measures what is wanted; contenders take turns, so that a slow minute hits all."""
 
+    def __init__(
+        self,
+        plan: Plan,
+        results: Results,
+        *,
+        only: Collection[str],
+        folder: Path,
+        progress: Console,
+    ) -> None:
+        self._plan = plan
+        self._results = results
+        self._only = only
+        self._folder = folder
+        self._progress = progress
+        self._pythons: dict[str, str] = {}
 
-@dataclass(kw_only=True)
-class Results:
-    """Every run of every contender, by the name of its module."""
+    def run(self, servers: Servers) -> None:
+        """Measure everything that is wanted and not yet there."""
+        contenders = find_contenders()
+        for arena in Arena:
+            parts = {
+                Part(section=arena, workload=workload.name.lower(), contender=module): workload
+                for workload in self._plan.sizes
+                for module, one in contenders.items()
+                if one.arena is arena and workload in one.workloads
+                if one.is_quick or not self._plan.is_quick
+            }
+            wanted = {
+                part: workload
+                for part, workload in parts.items()
+                if part.is_meant_by(self._only)
+                and len(self._results.runs.get(part, ())) < self._plan.rounds
+            }
+            for module in dict.fromkeys(part.contender for part in wanted):
+                self._prepare(module, contenders[module], servers)
+            for number in range(self._plan.rounds):
+                self._round(number, wanted, contenders, servers)
 
-    contenders: dict[str, Contender] = field(default_factory=dict)
-    settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    runs: dict[tuple[str, Workload], list[Run]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    def best(self, module: str, workload: Workload) -> Run | None:
-        """Return the fastest run, or nothing if the contender does not know the workload."""
-        runs = self.runs.get((module, workload))
-        return max(runs, key=lambda run: run.per_second) if runs else None
-
-
-def run_campaign(plan: Plan, folder: Path, progress: Console) -> Results:
-    """Measure everything; contenders take turns, so that a slow minute of the machine hits all."""
-    results = Results()
-    pythons: dict[str, str] = {}
-    for module, contender in find_contenders().items():
-        with progress.status(f"preparing {contender.name}"):
+    def _prepare(self, module: str, contender: Contender, servers: Servers) -> None:
+        with self._progress.status(f"preparing {contender.name}"):
             try:
-                pythons[module] = interpreter_for(contender)
+                self._pythons[module] = interpreter_for(contender)
             except PeerUnavailableError as error:
-                results.left_out[contender.name] = str(error)
-                continue
-            results.contenders[module] = contender
-            results.settings[module] = json.loads(_ask(pythons[module], module, folder))
-    modules = list(results.contenders)
-    for number in range(plan.rounds):
-        # Who begins changes, so that nobody always comes after the same one.
-        first = number % len(modules)
-        for workload, size in plan.sizes.items():
-            for module in modules[first:] + modules[:first]:
-                contender = results.contenders[module]
-                if workload not in contender.workloads:
-                    continue
-                title = f"round {number + 1} of {plan.rounds}  {workload:24}{contender.name:12}"
-                with progress.status(title):
-                    answer = _ask(pythons[module], module, folder, workload, str(size))
-                run = Run(**json.loads(answer))
-                results.runs.setdefault((module, workload), []).append(run)
-                progress.print(f"{title}{run.per_second:12,.0f}/s  {run.way}", soft_wrap=True)
-    return results
+                self._results.left_out[contender.name] = str(error)
+                return
+            with servers.place(contender.arena) as place:
+                (said,) = _ask(self._pythons[module], place, do="describe", module=module)
+        self._results.settings[module] = said
+        self._results.write_about(self._folder)
 
+    def _round(
+        self,
+        number: int,
+        wanted: Mapping[Part, Workload],
+        contenders: Mapping[str, Contender],
+        servers: Servers,
+    ) -> None:
+        for workload in dict.fromkeys(wanted.values()):
+            parts = [part for part, one in wanted.items() if one is workload]
+            # Who begins changes, so that nobody always comes after the same one.
+            first = number % len(parts)
+            for part in parts[first:] + parts[:first]:
+                if part.contender in self._pythons and self._lacks(part, number):
+                    self._measure(part, workload, contenders[part.contender], servers)
 
-def _ask(python: str, module: str, folder: Path, *arguments: str) -> str:
-    with TemporaryDirectory(prefix="bench-", dir=folder) as own:
-        done = subprocess.run(
-            [python, "-m", "benchmarks.child", module, own, *arguments],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
+    def _lacks(self, part: Part, number: int) -> bool:
+        return len(self._results.runs.get(part, ())) <= number
+
+    def _measure(
+        self, part: Part, workload: Workload, contender: Contender, servers: Servers
+    ) -> None:
+        size = min(self._plan.sizes[workload], contender.most or self._plan.sizes[workload])
+        python = self._pythons[part.contender]
+        title = f"{part.section:9} {workload:40} {contender.name:14}"
+        with self._progress.status(title), servers.place(contender.arena) as place:
+            try:
+                (answer,) = _ask(
+                    python, place, do="measure", module=part.contender, workload=workload, size=size
+                )
+            except subprocess.CalledProcessError as error:
+                self._progress.print(f"{title} [red]failed[/] ({error.returncode})")
+                self._results.left_out[f"{part.contender} {workload}"] = "it failed"
+                return
+        run = Run(**answer)
+        self._results.add(part, run)
+        self._results.write(part, self._folder)
+        said = ", ".join(
+            f"{FIGURES[name].spell(value)} {FIGURES[name].unit}"
+            for name, value in run.figures.items()
         )
-    return done.stdout
+        self._progress.print(f"{title} {said}", soft_wrap=True)
+
+
+def _ask(python: str, place: Place, **task: object) -> list[Any]:
+    given = {**task, "folder": str(place.folder), "url": place.url}
+    done = subprocess.run(
+        [python, "-m", "benchmarks.child", json.dumps(given)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,131 +1,102 @@
-"""The report: a table for people, and JSON for whoever compares runs."""
+"""The report: a table for each arena, for the terminal and for the documentation."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.campaign import Plan, Results
-from benchmarks.contender import Contender, Role, Workload
+from benchmarks.contender import Arena, Contender, Role, Workload
+from benchmarks.figures import FIGURES
+from benchmarks.results import Results
 
-__all__ = ["print_report", "write_json"]
+__all__ = ["Grid", "arena_grid", "print_report"]
+
+_SHOWN = {
+    Workload.LATENCY: ("p50_ms", "p99_ms"),
+    Workload.LATENCY_AT_HALF: ("p50_ms", "p99_ms", "offered"),
+    Workload.CALL: ("us",),
+}
 
 
-def print_report(results: Results, machine: Mapping[str, str], console: Console) -> None:
-    """Print the settings and one table per store."""
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table: a title, a head and rows, all as text."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def print_report(results: Results, contenders: Mapping[str, Contender], console: Console) -> None:
+    """Print the settings and a table for each arena."""
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("machine", ", ".join(f"{name} {value}" for name, value in machine.items()))
+    facts.add_row("machine", _spell(results.machine))
     for module, settings in results.settings.items():
-        said = ", ".join(f"{name} {value}" for name, value in settings.items())
-        facts.add_row(results.contenders[module].name, said)
+        facts.add_row(f"{contenders[module].name} ({contenders[module].arena})", _spell(settings))
     console.print(facts)
-    for store in sorted({one.store for one in results.contenders.values()}):
-        console.print(_table(results, store))
-    console.print(
-        "the best run of each; synchronous 2 is FULL: every commit is on disk, for everyone"
-    )
+    for arena in Arena:
+        grid = arena_grid(results, contenders, arena)
+        if grid.rows:
+            console.print(_table(grid))
     for name, why in results.left_out.items():
         console.print(f"left out: {name} ({why})")
 
 
-def write_json(results: Results, machine: Mapping[str, str], plan: Plan, folder: Path) -> Path:
-    """Write every run and the ratios, and return where."""
-    now = datetime.now(UTC)
-    document = {
-        "at": now.isoformat(timespec="seconds"),
-        "machine": dict(machine),
-        "rounds": plan.rounds,
-        "settings": {
-            results.contenders[module].name: dict(one) for module, one in results.settings.items()
-        },
-        "left_out": results.left_out,
-        "runs": [
-            {
-                "contender": results.contenders[module].name,
-                "store": results.contenders[module].store,
-                "workload": workload,
-                "per_second": [round(run.per_second, 1) for run in runs],
-                "runs": [asdict(run) for run in runs],
-            }
-            for (module, workload), runs in results.runs.items()
-        ],
-        "ratios": [
-            {"workload": workload, "of": of, "to": to, "ratio": round(ratio, 3)}
-            for workload, of, to, ratio in _ratios(results)
-        ],
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{now:%Y%m%dT%H%M%SZ}.json"
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-def _table(results: Results, store: str) -> Table:
+def arena_grid(results: Results, contenders: Mapping[str, Contender], arena: Arena) -> Grid:
+    """Return who did how much in an arena, the limit first, and how we compare."""
     shown = {
         module: one
         for role in (Role.LIMIT, Role.ENGINE, Role.PEER)
-        for module, one in results.contenders.items()
-        if one.store == store and one.role is role
+        for module, one in contenders.items()
+        if one.arena is arena and one.role is role and module in results.settings
     }
-    table = Table(title=f"on {store}", title_justify="left", header_style="bold")
-    table.add_column("per second", no_wrap=True)
-    for one in shown.values():
-        table.add_column(one.name, justify="right")
-    pairs = _pairs(shown)
-    for _, other in pairs:
-        table.add_column(_ratio_heading(shown[other]), justify="right")
+    others = [module for module, one in shown.items() if one.role is not Role.ENGINE]
+    engine = next((module for module, one in shown.items() if one.role is Role.ENGINE), None)
+    rows = []
     for workload in Workload:
-        cells = [_throughput(results, module, workload) for module in shown]
-        cells += [_spell_ratio(results, engine, other, workload) for engine, other in pairs]
-        table.add_row(workload, *cells)
+        for figure in _SHOWN.get(workload, ("per_second",)):
+            values = {
+                module: results.best(arena, workload.name.lower(), module, figure)
+                for module in shown
+            }
+            if not any(value is not None for value in values.values()):
+                continue
+            ours = values.get(engine or "")
+            ratios = [_ratio(ours, values[module], shown[module].role) for module in others]
+            cells = [_value(figure, value) for value in values.values()]
+            rows.append([f"{workload} ({FIGURES[figure].unit})", *cells, *ratios])
+    return Grid(
+        title=arena,
+        head=["", *(one.name for one in shown.values()), *(_heading(shown[one]) for one in others)],
+        rows=rows,
+    )
+
+
+def _table(grid: Grid) -> Table:
+    table = Table(title=f"on {grid.title}", title_justify="left", header_style="bold")
+    for number, name in enumerate(grid.head):
+        table.add_column(name, justify="right" if number else "left")
+    for row in grid.rows:
+        table.add_row(*row)
     return table
 
 
-def _pairs(contenders: Mapping[str, Contender]) -> list[tuple[str, str]]:
-    """Return each engine with each other contender of its store."""
-    return [
-        (engine, other)
-        for engine, one in contenders.items()
-        for other, another in contenders.items()
-        if one.role is Role.ENGINE and another.role is not Role.ENGINE
-        if one.store == another.store
-    ]
+def _heading(other: Contender) -> str:
+    return f"of {other.name}" if other.role is Role.LIMIT else f"x {other.name}"
 
 
-def _ratio_heading(other: Contender) -> str:
-    if other.role is Role.LIMIT:
-        return f"of {other.name}"
-    return f"x {other.name}"
+def _value(figure: str, value: float | None) -> str:
+    return "-" if value is None else FIGURES[figure].spell(value)
 
 
-def _throughput(results: Results, module: str, workload: Workload) -> str:
-    best = results.best(module, workload)
-    return f"{best.per_second:,.0f}" if best else "-"
-
-
-def _spell_ratio(results: Results, engine: str, other: str, workload: Workload) -> str:
-    ratio = _ratio(results, engine, other, workload)
-    if ratio is None:
+def _ratio(ours: float | None, theirs: float | None, role: Role) -> str:
+    if ours is None or not theirs:
         return "-"
-    return f"{ratio:.0%}" if results.contenders[other].role is Role.LIMIT else f"{ratio:.1f}x"
+    return f"{ours / theirs:.0%}" if role is Role.LIMIT else f"{ours / theirs:.2f}"
 
 
-def _ratio(results: Results, engine: str, other: str, workload: Workload) -> float | None:
-    ours, theirs = results.best(engine, workload), results.best(other, workload)
-    return ours.per_second / theirs.per_second if ours and theirs else None
-
-
-def _ratios(results: Results) -> list[tuple[Workload, str, str, float]]:
-    named = results.contenders
-    return [
-        (workload, named[engine].name, named[other].name, ratio)
-        for workload in Workload
-        for engine, other in _pairs(named)
-        if (ratio := _ratio(results, engine, other, workload)) is not None
-    ]
+def _spell(facts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())

@@ -1,0 +1,91 @@
+"""A worker in a process of its own: it says when it is ready, starts on a word, and tells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contender import Place
+from benchmarks.measures.queue import Payload, Queue
+from benchmarks.measures.tally import Tally
+
+__all__ = ["WorkerProcess", "work_until_told"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+class WorkerProcess:
+    """A worker process of a contender; with `expected`, it ends when all together did so many."""
+
+    def __init__(self, module: str, place: Place, *, slot: int = 0, expected: int = 0) -> None:
+        task = {
+            "do": "work",
+            "module": module,
+            "folder": str(place.folder),
+            "url": place.url,
+            "slot": slot,
+            "expected": expected,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.child", json.dumps(task)],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Wait until it has opened its queue."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line == "ready\n", f"The worker said {line!r} instead of ready."
+
+    def go(self) -> None:
+        """Let it begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def finish(self) -> dict[str, Any]:
+        """Let it end, unless it ends by itself, and return what it counted."""
+        answer, _ = self.process.communicate()
+        assert self.process.returncode == 0, f"The worker ended with {self.process.returncode}."
+        told: dict[str, Any] = json.loads(answer)
+        return told
+
+
+async def work_until_told(queue: Queue, *, slot: int, expected: int) -> dict[str, Any]:
+    """Be that worker process."""
+    await queue.open()
+    stop = asyncio.Event()
+    tally = Tally(queue.place.folder / "tally", slot=slot, expected=expected)
+    waits: list[float] = []
+    last = 0.0
+
+    def handle(payload: Payload) -> None:
+        nonlocal last
+        last = time.monotonic()
+        if "at" in payload:
+            waits.append(last - payload["at"])
+        tally.add()
+
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    ending = tally.complete(stop) if expected else _until_input_ends(stop)
+    began = time.monotonic()
+    watch = asyncio.create_task(ending)
+    await queue.work(handle, stop)
+    ended = time.monotonic()
+    await watch
+    await queue.close()
+    return {"count": tally.count, "began": began, "ended": ended, "last": last, "waits": waits}
+
+
+async def _until_input_ends(stop: asyncio.Event) -> None:
+    await asyncio.to_thread(sys.stdin.read)
+    stop.set()

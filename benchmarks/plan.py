@@ -1,0 +1,47 @@
+"""How large everything is, and how often it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.contender import Workload
+
+__all__ = ["FULL", "QUICK", "Plan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How large each workload is, and how often it is run; the best run counts."""
+
+    name: str
+    rounds: int
+    sizes: Mapping[Workload, int]
+    is_quick: bool = False
+
+
+FULL = Plan(
+    name="full",
+    rounds=3,
+    sizes={
+        Workload.SINGLE: 5_000,
+        Workload.CONCURRENT: 50_000,
+        Workload.BULK: 100_000,
+        Workload.DRAIN: 50_000,
+        Workload.DRAIN_BY_TWO: 50_000,
+        Workload.LATENCY: 2_000,
+        Workload.LATENCY_AT_HALF: 1_000,
+    },
+)
+QUICK = Plan(
+    name="quick",
+    rounds=3,
+    sizes={
+        Workload.SINGLE: 1_000,
+        Workload.CONCURRENT: 10_000,
+        Workload.BULK: 20_000,
+        Workload.DRAIN: 10_000,
+        Workload.LATENCY: 600,
+    },
+    is_quick=True,
+)
