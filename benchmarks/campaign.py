@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection, Mapping
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from benchmarks.contender import Arena, Contender, Place, Run, Workload, find_contenders
 from benchmarks.environment import ROOT, PeerUnavailableError, interpreter_for
@@ -16,8 +20,13 @@ from benchmarks.figures import FIGURES
 from benchmarks.plan import Plan
 from benchmarks.results import Part, Results
 from benchmarks.servers import Servers
+from benchmarks.study import Study, engine_of, find_studies
 
 __all__ = ["Campaign"]
+
+
+class RunFailedError(Exception):
+    """A run ended with an error; the others go on."""
 
 
 class Campaign:
@@ -60,6 +69,29 @@ class Campaign:
                 self._prepare(module, contenders[module], servers)
             for number in range(self._plan.rounds):
                 self._round(number, wanted, contenders, servers)
+        for module, study in find_studies().items():
+            for arena in study.arenas:
+                part = Part(section=study.section, workload=module, contender=engine_of(arena))
+                if part.is_meant_by(self._only) and part not in self._results.runs:
+                    self._study(part, study, arena, servers)
+
+    def _study(self, part: Part, study: Study, arena: Arena, servers: Servers) -> None:
+        title = f"{part.section:9} {study.title:40} {arena:14}"
+        with self._progress.status(title), servers.place(arena) as place:
+            task = {"do": "study", "module": part.workload, "arena": arena}
+            try:
+                for answer in _answers(
+                    sys.executable, place, **task, scale=asdict(self._plan.scale)
+                ):
+                    run = Run(**answer)
+                    self._results.add(part, run)
+                    self._tell(f"{title} {run.point:14}", run)
+            except RunFailedError as error:
+                self._fail(part, title, f"{study.title}, {arena}", error)
+                self._results.runs.pop(part, None)
+                return
+        # Only a whole study can be compared within itself, so none is written before its end.
+        self._results.write(part, self._folder)
 
     def _prepare(self, module: str, contender: Contender, servers: Servers) -> None:
         with self._progress.status(f"preparing {contender.name}"):
@@ -102,27 +134,51 @@ class Campaign:
                 (answer,) = _ask(
                     python, place, do="measure", module=part.contender, workload=workload, size=size
                 )
-            except subprocess.CalledProcessError as error:
-                self._progress.print(f"{title} [red]failed[/] ({error.returncode})")
-                self._results.left_out[f"{part.contender} {workload}"] = "it failed"
+            except RunFailedError as error:
+                self._fail(part, title, f"{contender.name}, {workload}", error)
                 return
         run = Run(**answer)
         self._results.add(part, run)
         self._results.write(part, self._folder)
+        self._tell(title, run)
+
+    def _tell(self, title: str, run: Run) -> None:
         said = ", ".join(
             f"{FIGURES[name].spell(value)} {FIGURES[name].unit}"
             for name, value in run.figures.items()
         )
         self._progress.print(f"{title} {said}", soft_wrap=True)
 
+    def _fail(self, part: Part, title: str, name: str, error: RunFailedError) -> None:
+        why = str(error).strip().splitlines()[-1]
+        self._progress.print(f"{title} [red]failed[/]: {escape(why)}", soft_wrap=True)
+        self._results.left_out[name] = why
+        (self._folder / f"{part.file_name}.failed").write_text(str(error), "utf-8")
+
 
 def _ask(python: str, place: Place, **task: object) -> list[Any]:
+    return list(_answers(python, place, **task))
+
+
+def _answers(python: str, place: Place, **task: object) -> Iterator[Any]:
     given = {**task, "folder": str(place.folder), "url": place.url}
-    done = subprocess.run(
-        [python, "-m", "benchmarks.child", json.dumps(given)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [python, "-m", "benchmarks.child", json.dumps(given)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as child,
+    ):
+        assert child.stdout is not None
+        try:
+            for line in child.stdout:
+                yield json.loads(line)
+        finally:
+            child.stdout.close()
+            code = child.wait()
+        if code:
+            errors.seek(0)
+            raise RunFailedError(errors.read() or f"it ended with {code}")

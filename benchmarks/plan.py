@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.contender import Workload
+from benchmarks.study import Scale
 
 __all__ = ["FULL", "QUICK", "Plan"]
 
@@ -17,6 +18,7 @@ class Plan:
     name: str
     rounds: int
     sizes: Mapping[Workload, int]
+    scale: Scale
     is_quick: bool = False
 
 
@@ -31,7 +33,10 @@ FULL = Plan(
         Workload.DRAIN_BY_TWO: 50_000,
         Workload.LATENCY: 2_000,
         Workload.LATENCY_AT_HALF: 1_000,
+        Workload.SEND: 20_000,
+        Workload.CALL: 20_000,
     },
+    scale=Scale(rounds=3, large=1_000_000, sample=8_000, seconds=60.0),
 )
 QUICK = Plan(
     name="quick",
@@ -42,6 +47,9 @@ QUICK = Plan(
         Workload.BULK: 20_000,
         Workload.DRAIN: 10_000,
         Workload.LATENCY: 600,
+        Workload.SEND: 5_000,
+        Workload.CALL: 5_000,
     },
+    scale=Scale(rounds=3, large=100_000, sample=1_000, seconds=10.0),
     is_quick=True,
 )

@@ -20,6 +20,7 @@ class RedriveQueue(Queue):
 
     def __init__(self, place: Place, *, store: str, concurrency: int) -> None:
         super().__init__(place)
+        self.url = store
         self.app = Redrive(store, concurrency=concurrency)
         self.way = f"async handler, concurrency {concurrency}"
         self._handle: Handle = lambda _: None

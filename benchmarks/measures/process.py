@@ -14,7 +14,7 @@ from benchmarks.contender import Place
 from benchmarks.measures.queue import Payload, Queue
 from benchmarks.measures.tally import Tally
 
-__all__ = ["WorkerProcess", "work_until_told"]
+__all__ = ["WorkerProcess", "fill_task", "work_until_told"]
 
 _ROOT = Path(__file__).parents[2]
 
@@ -57,6 +57,12 @@ class WorkerProcess:
         assert self.process.returncode == 0, f"The worker ended with {self.process.returncode}."
         told: dict[str, Any] = json.loads(answer)
         return told
+
+
+def fill_task(module: str, place: Place, size: int) -> str:
+    """Return the task of a child that publishes so many."""
+    task = {"do": "fill", "module": module, "folder": str(place.folder), "url": place.url}
+    return json.dumps({**task, "size": size})
 
 
 async def work_until_told(queue: Queue, *, slot: int, expected: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import struct
+import threading
 from pathlib import Path
 
 __all__ = ["Tally"]
@@ -24,11 +25,13 @@ class Tally:
         self._offset = slot * _SLOT.size
         self._expected = expected
         self.count = 0
+        self._lock = threading.Lock()
 
     def add(self) -> None:
         """Count one more."""
-        self.count += 1
-        _SLOT.pack_into(self._memory, self._offset, self.count)
+        with self._lock:  # some have threads for their handlers
+            self.count += 1
+            _SLOT.pack_into(self._memory, self._offset, self.count)
 
     @property
     def is_complete(self) -> bool:
