@@ -13,19 +13,58 @@ from rich.console import Console
 
 from benchmarks.campaign import Campaign
 from benchmarks.contender import find_contenders
+from benchmarks.environment import ROOT
 from benchmarks.machine import describe_machine
+from benchmarks.page import write_page
 from benchmarks.plan import FULL, QUICK
 from benchmarks.report import print_report
 from benchmarks.results import Results
 from benchmarks.servers import Servers
+from benchmarks.study import find_studies
 
 __all__ = ["main"]
 
 RESULTS = Path(__file__).with_name("results")
+PAGE = ROOT / "docs" / "performance.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the campaign and return the exit code."""
+    given = _parser().parse_args(arguments)
+    console, progress = Console(highlight=False), Console(stderr=True, highlight=False)
+    plan = QUICK if given.quick else FULL
+    only = given.only.replace(",", " ").split()
+
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / ".gitignore").write_text("*\n", encoding="utf-8")
+    earlier = sorted(one for one in RESULTS.iterdir() if (one / "about.json").exists())
+    if (given.is_continued or given.is_report) and earlier:
+        folder, results = earlier[-1], Results.read(earlier[-1])
+    else:
+        folder, results = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", Results(plan=plan.name)
+    if not given.is_report:
+        folder.mkdir(exist_ok=True)
+        results.machine = describe_machine(folder)
+        if results.machine["file system"] in {"tmpfs", "ramfs"}:
+            progress.print("This folder is in memory, so commits are free: no figure means much.")
+        results.write_about(folder)
+        with Servers(folder) as servers:
+            Campaign(plan, results, only=only, folder=folder, progress=progress).run(servers)
+        results.write_about(folder)
+        document = json.dumps(results.document(), indent=1) + "\n"
+        (folder / "results.json").write_text(document, encoding="utf-8")
+        console.print()
+    contenders, studies = find_contenders(), find_studies()
+    print_report(results, contenders, studies, console)
+    console.print(f"the figures are in {os.path.relpath(folder)}")
+    is_whole = plan is FULL and not only and not given.is_report
+    if is_whole or given.is_published:
+        write_page(results, contenders, studies, PAGE)
+        console.print(f"the tables and pictures are in {os.path.relpath(PAGE)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller, and the main peers only")
     parser.add_argument(
@@ -39,30 +78,19 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="take the last run up again where it was broken off",
     )
-    given = parser.parse_args(arguments)
-    console, progress = Console(highlight=False), Console(stderr=True, highlight=False)
-    plan = QUICK if given.quick else FULL
-
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / ".gitignore").write_text("*\n", encoding="utf-8")
-    earlier = sorted(one for one in RESULTS.iterdir() if (one / "about.json").exists())
-    if given.is_continued and earlier:
-        folder, results = earlier[-1], Results.read(earlier[-1])
-    else:
-        folder, results = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", Results(plan=plan.name)
-    folder.mkdir(exist_ok=True)
-    results.machine = describe_machine(folder)
-    if results.machine["file system"] in {"tmpfs", "ramfs"}:
-        progress.print("This folder is in memory, so commits are free, and no figure means much.")
-    only = given.only.replace(",", " ").split()
-    with Servers(folder) as servers:
-        Campaign(plan, results, only=only, folder=folder, progress=progress).run(servers)
-    console.print()
-    print_report(results, find_contenders(), console)
-    written = folder / "results.json"
-    written.write_text(json.dumps(results.document(), indent=1) + "\n", encoding="utf-8")
-    console.print(f"written to {os.path.relpath(written)}")
-    return 0
+    parser.add_argument(
+        "--report",
+        dest="is_report",
+        action="store_true",
+        help="measure nothing, report on the last run",
+    )
+    parser.add_argument(
+        "--publish",
+        dest="is_published",
+        action="store_true",
+        help="write the page of the documentation, as a whole run does by itself",
+    )
+    return parser
 
 
 if __name__ == "__main__":

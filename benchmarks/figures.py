@@ -24,8 +24,8 @@ class Figure:
 
 FIGURES = {
     "per_second": Figure(unit="per second", is_better_when_higher=True),
-    "p50_ms": Figure(unit="ms, half of them", is_better_when_higher=False, digits=1),
-    "p99_ms": Figure(unit="ms, 99 of 100", is_better_when_higher=False, digits=1),
+    "p50_ms": Figure(unit="ms p50", is_better_when_higher=False, digits=1),
+    "p99_ms": Figure(unit="ms p99", is_better_when_higher=False, digits=1),
     "offered": Figure(unit="per second offered", is_better_when_higher=True),
     "us": Figure(unit="µs a call", is_better_when_higher=False, digits=2),
     "claim_ms": Figure(unit="ms a claim of 100", is_better_when_higher=False, digits=2),

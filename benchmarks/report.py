@@ -1,102 +1,50 @@
-"""The report: a table for each arena, for the terminal and for the documentation."""
+"""The report in the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contender import Arena, Contender, Role, Workload
-from benchmarks.figures import FIGURES
+from benchmarks.contender import Arena, Contender
 from benchmarks.results import Results
+from benchmarks.study import Study
+from benchmarks.tables import Grid, arena_grid, settings_grid, study_grids, targets_grid
+from benchmarks.targets import Word, judge
 
-__all__ = ["Grid", "arena_grid", "print_report"]
+__all__ = ["print_report"]
 
-_SHOWN = {
-    Workload.LATENCY: ("p50_ms", "p99_ms"),
-    Workload.LATENCY_AT_HALF: ("p50_ms", "p99_ms", "offered"),
-    Workload.CALL: ("us",),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A table: a title, a head and rows, all as text."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
+_COLOURS = {Word.MET: "green", Word.MISSED: "red", Word.UNKNOWN: "dim"}
 
 
-def print_report(results: Results, contenders: Mapping[str, Contender], console: Console) -> None:
-    """Print the settings and a table for each arena."""
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row("machine", _spell(results.machine))
-    for module, settings in results.settings.items():
-        facts.add_row(f"{contenders[module].name} ({contenders[module].arena})", _spell(settings))
-    console.print(facts)
+def print_report(
+    results: Results,
+    contenders: Mapping[str, Contender],
+    studies: Mapping[str, Study],
+    console: Console,
+) -> None:
+    """Print settings, tables, and last how the targets came out."""
+    _print(settings_grid(results, contenders), console, is_text=True)
     for arena in Arena:
-        grid = arena_grid(results, contenders, arena)
-        if grid.rows:
-            console.print(_table(grid))
+        _print(arena_grid(results, contenders, arena), console)
+    for grid in study_grids(results, studies):
+        _print(grid, console)
+    console.print("The best run of each. In parentheses: ours as a multiple of theirs.")
     for name, why in results.left_out.items():
-        console.print(f"left out: {name} ({why})")
+        console.print(f"left out: {name} ({why})", markup=False)
+    console.print()
+    _print(targets_grid(judge(results)), console, is_text=True)
 
 
-def arena_grid(results: Results, contenders: Mapping[str, Contender], arena: Arena) -> Grid:
-    """Return who did how much in an arena, the limit first, and how we compare."""
-    shown = {
-        module: one
-        for role in (Role.LIMIT, Role.ENGINE, Role.PEER)
-        for module, one in contenders.items()
-        if one.arena is arena and one.role is role and module in results.settings
-    }
-    others = [module for module, one in shown.items() if one.role is not Role.ENGINE]
-    engine = next((module for module, one in shown.items() if one.role is Role.ENGINE), None)
-    rows = []
-    for workload in Workload:
-        for figure in _SHOWN.get(workload, ("per_second",)):
-            values = {
-                module: results.best(arena, workload.name.lower(), module, figure)
-                for module in shown
-            }
-            if not any(value is not None for value in values.values()):
-                continue
-            ours = values.get(engine or "")
-            ratios = [_ratio(ours, values[module], shown[module].role) for module in others]
-            cells = [_value(figure, value) for value in values.values()]
-            rows.append([f"{workload} ({FIGURES[figure].unit})", *cells, *ratios])
-    return Grid(
-        title=arena,
-        head=["", *(one.name for one in shown.values()), *(_heading(shown[one]) for one in others)],
-        rows=rows,
-    )
-
-
-def _table(grid: Grid) -> Table:
-    table = Table(title=f"on {grid.title}", title_justify="left", header_style="bold")
+def _print(grid: Grid, console: Console, *, is_text: bool = False) -> None:
+    if not grid.rows:
+        return
+    table = Table(title=grid.title, title_justify="left", header_style="bold")
     for number, name in enumerate(grid.head):
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="right" if number and not is_text else "left")
     for row in grid.rows:
-        table.add_row(*row)
-    return table
-
-
-def _heading(other: Contender) -> str:
-    return f"of {other.name}" if other.role is Role.LIMIT else f"x {other.name}"
-
-
-def _value(figure: str, value: float | None) -> str:
-    return "-" if value is None else FIGURES[figure].spell(value)
-
-
-def _ratio(ours: float | None, theirs: float | None, role: Role) -> str:
-    if ours is None or not theirs:
-        return "-"
-    return f"{ours / theirs:.0%}" if role is Role.LIMIT else f"{ours / theirs:.2f}"
-
-
-def _spell(facts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items())
+        colour = _COLOURS.get(Word(row[-1])) if row[-1] in set(Word) else None
+        cells = [*row[:-1], f"[{colour}]{row[-1]}[/]"] if colour else row
+        table.add_row(*cells)
+    console.print(table)
