@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -85,10 +85,8 @@ def bar_chart(title: str, panels: Sequence[Panel]) -> str:
     return _document(_WIDTH, top, title, parts)
 
 
-def line_chart(
-    title: str, *, x_title: str, y_title: str, curves: Sequence[Curve], names: Mapping[float, str]
-) -> str:
-    """Draw curves over the logarithm of x, from zero upwards; `names` label the points of x."""
+def line_chart(title: str, *, x_title: str, y_title: str, curves: Sequence[Curve]) -> str:
+    """Draw curves over the logarithm of x, from zero upwards."""
     width, height, left, right, top, bottom = 560, 300, 76, 20, 46, 66
     xs = sorted({x for curve in curves for x, _ in curve.points})
     most = max((y for curve in curves for _, y in curve.points), default=1.0) or 1.0
@@ -106,8 +104,7 @@ def line_chart(
         )
         parts.append(_text(left - 8, y + 4, f"{mark:,.6g}", "quiet", anchor="end"))
     parts += [
-        _text(at_x(x), height - bottom + 18, names.get(x, f"{x:,.0f}"), "quiet", anchor="middle")
-        for x in xs
+        _text(at_x(x), height - bottom + 18, f"{x:,.0f}", "quiet", anchor="middle") for x in xs
     ]
     parts.append(_text((left + width - right) / 2, height - 28, x_title, "quiet", anchor="middle"))
     legend = float(left)

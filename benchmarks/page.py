@@ -154,7 +154,6 @@ def _drawn_study(results: Results, module: str, study: Study, figure: str) -> st
         x_title=study.axis,
         y_title=FIGURES[figure].unit,
         curves=curves,
-        names={},
     )
 
 
