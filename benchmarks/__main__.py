@@ -11,12 +11,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.agenda import agenda
 from benchmarks.campaign import Campaign
 from benchmarks.contender import find_contenders
 from benchmarks.environment import ROOT
 from benchmarks.machine import describe_machine
 from benchmarks.page import write_page
-from benchmarks.plan import FULL, QUICK
+from benchmarks.plan import FULL, PLANS, QUICK
 from benchmarks.report import print_report
 from benchmarks.results import Results
 from benchmarks.servers import Servers
@@ -40,21 +41,38 @@ def main(arguments: list[str] | None = None) -> int:
     earlier = sorted(one for one in RESULTS.iterdir() if (one / "about.json").exists())
     if (given.is_continued or given.is_report) and earlier:
         folder, results = earlier[-1], Results.read(earlier[-1])
+        plan = PLANS.get(results.plan, plan)
     else:
         folder, results = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", Results(plan=plan.name)
+    contenders, studies = find_contenders(), find_studies()
     if not given.is_report:
+        errands = agenda(plan, contenders, studies, only=only, results=results)
+        if not errands:
+            progress.print(f"Nothing is left to measure for {given.only or 'this run'!r}.")
         folder.mkdir(exist_ok=True)
         results.machine = describe_machine(folder)
         if results.machine["file system"] in {"tmpfs", "ramfs"}:
             progress.print("This folder is in memory, so commits are free: no figure means much.")
+        results.left_out.clear()
         results.write_about(folder)
-        with Servers(folder) as servers:
-            Campaign(plan, results, only=only, folder=folder, progress=progress).run(servers)
+        campaign = Campaign(
+            plan,
+            results,
+            contenders=contenders,
+            studies=studies,
+            folder=folder,
+            progress=progress,
+        )
+        try:
+            with Servers(folder) as servers:
+                campaign.run(errands, servers)
+        except KeyboardInterrupt:
+            progress.print("Broken off; nothing is lost: make bench CONTINUE=1 goes on from here.")
+            return 130
         results.write_about(folder)
         document = json.dumps(results.document(), indent=1) + "\n"
         (folder / "results.json").write_text(document, encoding="utf-8")
         console.print()
-    contenders, studies = find_contenders(), find_studies()
     print_report(results, contenders, studies, console)
     console.print(f"the figures are in {os.path.relpath(folder)}")
     is_whole = plan is FULL and not only and not given.is_report

@@ -1,138 +1,95 @@
-"""A campaign: every contender at every workload, round after round."""
+"""A campaign: every errand of an agenda, one after the other, each leaving its piece."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-import tempfile
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.contender import Arena, Contender, Place, Run, Workload, find_contenders
-from benchmarks.environment import ROOT, PeerUnavailableError, interpreter_for
+from benchmarks.agenda import Errand
+from benchmarks.asking import RunFailedError, ask, ask_for_all
+from benchmarks.contender import Contender, Run, Workload
+from benchmarks.environment import PeerUnavailableError, interpreter_for
 from benchmarks.figures import FIGURES
 from benchmarks.plan import Plan
 from benchmarks.results import Part, Results
 from benchmarks.servers import Servers
-from benchmarks.study import Study, engine_of, find_studies
+from benchmarks.study import Study
 
 __all__ = ["Campaign"]
 
 
-class RunFailedError(Exception):
-    """A run ended with an error; the others go on."""
-
-
 class Campaign:
-    """Measures what is wanted; contenders take turns, so that a slow minute hits all."""
+    """Measures, tells how it goes, and writes down each part as soon as it is there."""
 
     def __init__(
         self,
         plan: Plan,
         results: Results,
         *,
-        only: Collection[str],
+        contenders: Mapping[str, Contender],
+        studies: Mapping[str, Study],
         folder: Path,
         progress: Console,
     ) -> None:
         self._plan = plan
         self._results = results
-        self._only = only
+        self._contenders = contenders
+        self._studies = studies
         self._folder = folder
         self._progress = progress
         self._pythons: dict[str, str] = {}
 
-    def run(self, servers: Servers) -> None:
-        """Measure everything that is wanted and not yet there."""
-        contenders = find_contenders()
-        for arena in Arena:
-            parts = {
-                Part(section=arena, workload=workload.name.lower(), contender=module): workload
-                for workload in self._plan.sizes
-                for module, one in contenders.items()
-                if one.arena is arena and workload in one.workloads
-                if one.is_quick or not self._plan.is_quick
-            }
-            wanted = {
-                part: workload
-                for part, workload in parts.items()
-                if part.is_meant_by(self._only)
-                and len(self._results.runs.get(part, ())) < self._plan.rounds
-            }
-            for module in dict.fromkeys(part.contender for part in wanted):
-                self._prepare(module, contenders[module], servers)
-            for number in range(self._plan.rounds):
-                self._round(number, wanted, contenders, servers)
-        for module, study in find_studies().items():
-            for arena in study.arenas:
-                part = Part(section=study.section, workload=module, contender=engine_of(arena))
-                if part.is_meant_by(self._only) and part not in self._results.runs:
-                    self._study(part, study, arena, servers)
-
-    def _study(self, part: Part, study: Study, arena: Arena, servers: Servers) -> None:
-        title = f"{part.section:9} {study.title:40} {arena:14}"
-        with self._progress.status(title), servers.place(arena) as place:
-            task = {"do": "study", "module": part.workload, "arena": arena}
-            try:
-                for answer in _answers(
-                    sys.executable, place, **task, scale=asdict(self._plan.scale)
-                ):
-                    run = Run(**answer)
-                    self._results.add(part, run)
-                    self._tell(f"{title} {run.point:14}", run)
-            except RunFailedError as error:
-                self._fail(part, title, f"{study.title}, {arena}", error)
-                self._results.runs.pop(part, None)
+    def run(self, errands: Sequence[Errand], servers: Servers) -> None:
+        """Do all of them, or as many as there is time for."""
+        for module in dict.fromkeys(one.part.contender for one in errands if one.workload):
+            self._prepare(module, servers)
+        end = time.monotonic() + self._plan.longest
+        for number, errand in enumerate(errands, start=1):
+            done = f"{number:3}/{len(errands)}"
+            if time.monotonic() > end:
+                self._results.left_out["what came after"] = f"no time was left at {done.strip()}"
                 return
-        # Only a whole study can be compared within itself, so none is written before its end.
-        self._results.write(part, self._folder)
+            if errand.workload is None:
+                self._study(done, errand, servers)
+            elif errand.part.contender in self._pythons:
+                self._measure(done, errand.part, errand.workload, servers)
 
-    def _prepare(self, module: str, contender: Contender, servers: Servers) -> None:
+    def _prepare(self, module: str, servers: Servers) -> None:
+        contender = self._contenders[module]
         with self._progress.status(f"preparing {contender.name}"):
             try:
-                self._pythons[module] = interpreter_for(contender)
-            except PeerUnavailableError as error:
-                self._results.left_out[contender.name] = str(error)
+                python = interpreter_for(contender)
+                with servers.place(contender.arena) as place:
+                    said = ask(
+                        python, place, patience=self._plan.patience, do="describe", module=module
+                    )
+            except (PeerUnavailableError, RunFailedError) as error:
+                self._results.left_out[contender.name] = _last_line(error)
                 return
-            with servers.place(contender.arena) as place:
-                (said,) = _ask(self._pythons[module], place, do="describe", module=module)
+        self._pythons[module] = python
         self._results.settings[module] = said
         self._results.write_about(self._folder)
 
-    def _round(
-        self,
-        number: int,
-        wanted: Mapping[Part, Workload],
-        contenders: Mapping[str, Contender],
-        servers: Servers,
-    ) -> None:
-        for workload in dict.fromkeys(wanted.values()):
-            parts = [part for part, one in wanted.items() if one is workload]
-            # Who begins changes, so that nobody always comes after the same one.
-            first = number % len(parts)
-            for part in parts[first:] + parts[:first]:
-                if part.contender in self._pythons and self._lacks(part, number):
-                    self._measure(part, workload, contenders[part.contender], servers)
-
-    def _lacks(self, part: Part, number: int) -> bool:
-        return len(self._results.runs.get(part, ())) <= number
-
-    def _measure(
-        self, part: Part, workload: Workload, contender: Contender, servers: Servers
-    ) -> None:
+    def _measure(self, done: str, part: Part, workload: Workload, servers: Servers) -> None:
+        contender = self._contenders[part.contender]
         size = min(self._plan.sizes[workload], contender.most or self._plan.sizes[workload])
-        python = self._pythons[part.contender]
-        title = f"{part.section:9} {workload:40} {contender.name:14}"
+        title = f"{done} {part.section:9} {workload:40} {contender.name:14}"
         with self._progress.status(title), servers.place(contender.arena) as place:
             try:
-                (answer,) = _ask(
-                    python, place, do="measure", module=part.contender, workload=workload, size=size
+                answer = ask(
+                    self._pythons[part.contender],
+                    place,
+                    patience=self._plan.patience,
+                    do="measure",
+                    module=part.contender,
+                    workload=workload,
+                    size=size,
                 )
             except RunFailedError as error:
                 self._fail(part, title, f"{contender.name}, {workload}", error)
@@ -142,6 +99,30 @@ class Campaign:
         self._results.write(part, self._folder)
         self._tell(title, run)
 
+    def _study(self, done: str, errand: Errand, servers: Servers) -> None:
+        part, study = errand.part, self._studies[errand.part.workload]
+        title = f"{done} {part.section:9} {study.title:40} {errand.arena:14}"
+        with self._progress.status(title), servers.place(errand.arena) as place:
+            try:
+                for answer in ask_for_all(
+                    sys.executable,
+                    place,
+                    patience=self._plan.patience,
+                    do="study",
+                    module=part.workload,
+                    arena=errand.arena,
+                    scale=asdict(self._plan.scale),
+                ):
+                    run = Run(**answer)
+                    self._results.add(part, run)
+                    self._tell(f"{title} {run.point:15}", run)
+            except RunFailedError as error:
+                # Only a whole study can be compared within itself.
+                self._results.runs.pop(part, None)
+                self._fail(part, title, f"{study.title}, {errand.arena}", error)
+                return
+        self._results.write(part, self._folder)
+
     def _tell(self, title: str, run: Run) -> None:
         said = ", ".join(
             f"{FIGURES[name].spell(value)} {FIGURES[name].unit}"
@@ -150,35 +131,11 @@ class Campaign:
         self._progress.print(f"{title} {said}", soft_wrap=True)
 
     def _fail(self, part: Part, title: str, name: str, error: RunFailedError) -> None:
-        why = str(error).strip().splitlines()[-1]
+        why = _last_line(error)
         self._progress.print(f"{title} [red]failed[/]: {escape(why)}", soft_wrap=True)
         self._results.left_out[name] = why
         (self._folder / f"{part.file_name}.failed").write_text(str(error), "utf-8")
 
 
-def _ask(python: str, place: Place, **task: object) -> list[Any]:
-    return list(_answers(python, place, **task))
-
-
-def _answers(python: str, place: Place, **task: object) -> Iterator[Any]:
-    given = {**task, "folder": str(place.folder), "url": place.url}
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            [python, "-m", "benchmarks.child", json.dumps(given)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as child,
-    ):
-        assert child.stdout is not None
-        try:
-            for line in child.stdout:
-                yield json.loads(line)
-        finally:
-            child.stdout.close()
-            code = child.wait()
-        if code:
-            errors.seek(0)
-            raise RunFailedError(errors.read() or f"it ended with {code}")
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

@@ -87,7 +87,7 @@ def bar_chart(title: str, panels: Sequence[Panel]) -> str:
 
 def line_chart(title: str, *, x_title: str, y_title: str, curves: Sequence[Curve]) -> str:
     """Draw curves over the logarithm of x, from zero upwards."""
-    width, height, left, right, top, bottom = 560, 300, 76, 20, 46, 66
+    width, height, left, right, top, bottom = 560, 310, 76, 20, 56, 66
     xs = sorted({x for curve in curves for x, _ in curve.points})
     most = max((y for curve in curves for _, y in curve.points), default=1.0) or 1.0
     marks = ticks(most)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.contender import Workload
 from benchmarks.study import Scale
 
-__all__ = ["FULL", "QUICK", "Plan"]
+__all__ = ["FULL", "PLANS", "QUICK", "Plan"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How large each workload is, and how often it is run; the best run counts."""
+    """How large each workload is, and how often it is run; the best run counts.
+
+    A run may take as many seconds as there is `patience`, and nothing is begun after the `longest`
+    a campaign may take.
+    """
 
     name: str
     rounds: int
     sizes: Mapping[Workload, int]
     scale: Scale
+    patience: float
+    longest: float = math.inf
     is_quick: bool = False
 
 
@@ -37,6 +44,7 @@ FULL = Plan(
         Workload.CALL: 20_000,
     },
     scale=Scale(rounds=3, large=1_000_000, sample=8_000, seconds=60.0),
+    patience=3600.0,
 )
 QUICK = Plan(
     name="quick",
@@ -51,5 +59,8 @@ QUICK = Plan(
         Workload.CALL: 5_000,
     },
     scale=Scale(rounds=3, large=100_000, sample=1_000, seconds=10.0),
+    patience=90.0,
+    longest=500.0,
     is_quick=True,
 )
+PLANS = {plan.name: plan for plan in (FULL, QUICK)}

@@ -53,12 +53,16 @@ class Queue(measures.Queue):
 
 
 def _describe(place: Place) -> Mapping[str, str]:
-    del place
+    queue: Any = importlib.import_module("persistqueue").SQLiteAckQueue(
+        str(place.folder / "persist"), auto_commit=True, multithreading=True
+    )
+    connection = vars(queue)["_putter"]
+    names = ("journal_mode", "synchronous", "wal_autocheckpoint")
+    read = {n: str(connection.execute(f"PRAGMA {n}").fetchone()[0]) for n in names}
     return {
         "library": f"persist-queue {version('persist-queue')}",
         "sqlite": sqlite3.sqlite_version,
-        "journal_mode": "wal",
-        "synchronous": "2",
+        **read,
     }
 
 

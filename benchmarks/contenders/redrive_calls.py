@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from importlib.metadata import version
 
 import msgspec
 
@@ -76,7 +77,7 @@ async def _make() -> Callable[[], Awaitable[object]]:
 
 def _describe(place: Place) -> Mapping[str, str]:
     del place
-    return {"library": "redrive", "policies": "retry, breaker, three buckets"}
+    return {"library": f"redrive {version('redrive')}", "policies": "retry, breaker, three buckets"}
 
 
 CONTENDER = Contender(

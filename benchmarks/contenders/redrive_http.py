@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from importlib.metadata import version
 
 import aiohttp
 
@@ -42,7 +43,7 @@ async def _send(size: int, place: Place) -> Run:
 def _describe(place: Place) -> Mapping[str, str]:
     del place
     return {
-        "library": f"redrive, aiohttp {aiohttp.__version__}",
+        "library": f"redrive {version('redrive')}, aiohttp {aiohttp.__version__}",
         "store": "SQLite, synchronous FULL",
         "concurrency": str(_CONCURRENCY),
     }

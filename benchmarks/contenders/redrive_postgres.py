@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib.metadata import version
 
 import asyncpg
 
@@ -26,7 +27,7 @@ class Queue(RedriveQueue):
 
 def _describe(place: Place) -> Mapping[str, str]:
     return {
-        "library": f"redrive, asyncpg {asyncpg.__version__}",
+        "library": f"redrive {version('redrive')}, asyncpg {asyncpg.__version__}",
         **asyncio.run(describe_postgres(place.url)),
         "concurrency": str(_CONCURRENCY),
     }

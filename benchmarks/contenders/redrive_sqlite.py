@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 import apsw
 
@@ -29,7 +30,7 @@ class Queue(RedriveQueue):
 def _describe(place: Place) -> Mapping[str, str]:
     connection = connect(place.folder / "redrive.db")
     return {
-        "library": "redrive",
+        "library": f"redrive {version('redrive')}",
         "sqlite": apsw.sqlite_lib_version(),
         "journal_mode": str(connection.execute("PRAGMA journal_mode").get),
         "synchronous": str(connection.execute("PRAGMA synchronous").get),

@@ -6,7 +6,9 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ class WorkerProcess:
             "slot": slot,
             "expected": expected,
         }
+        self._ends_by_itself = bool(expected)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.child", json.dumps(task)],
             cwd=_ROOT,
@@ -53,8 +56,15 @@ class WorkerProcess:
 
     def finish(self) -> dict[str, Any]:
         """Let it end, unless it ends by itself, and return what it counted."""
-        answer, _ = self.process.communicate()
-        assert self.process.returncode == 0, f"The worker ended with {self.process.returncode}."
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        if not self._ends_by_itself:
+            self.process.stdin.close()
+        answer = self.process.stdout.read()
+        code = self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        assert code == 0, f"The worker ended with {code}."
         told: dict[str, Any] = json.loads(answer)
         return told
 
@@ -82,16 +92,24 @@ async def work_until_told(queue: Queue, *, slot: int, expected: int) -> dict[str
 
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    ending = tally.complete(stop) if expected else _until_input_ends(stop)
+    _stop_with_input(stop)
+    watch = asyncio.create_task(tally.complete(stop)) if expected else None
     began = time.monotonic()
-    watch = asyncio.create_task(ending)
     await queue.work(handle, stop)
     ended = time.monotonic()
-    await watch
+    if watch is not None:
+        await watch
     await queue.close()
     return {"count": tally.count, "began": began, "ended": ended, "last": last, "waits": waits}
 
 
-async def _until_input_ends(stop: asyncio.Event) -> None:
-    await asyncio.to_thread(sys.stdin.read)
-    stop.set()
+def _stop_with_input(stop: asyncio.Event) -> None:
+    """Stop when told to, or when the one who started us is gone."""
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        sys.stdin.read()
+        with suppress(RuntimeError):  # the loop is closed: all is done
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, daemon=True).start()

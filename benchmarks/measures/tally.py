@@ -41,6 +41,6 @@ class Tally:
 
     async def complete(self, stop: asyncio.Event) -> None:
         """Set `stop` when all is done."""
-        while not self.is_complete:
+        while not (stop.is_set() or self.is_complete):
             await asyncio.sleep(0.002)
         stop.set()
