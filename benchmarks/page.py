@@ -71,18 +71,18 @@ def tables(
     drawn: set[str],
 ) -> str:
     """Return everything as Markdown, each table beside its picture."""
-    parts = [f"## {(targets := targets_grid(judge(results))).title}", _markdown(targets)]
+    parts = [f"### {(targets := targets_grid(judge(results))).title}", _markdown(targets)]
     for arena in Arena:
         grid = arena_grid(results, contenders, arena)
         if grid.rows:
-            parts.append(f"## {grid.title}")
+            parts.append(f"### {grid.title}")
             if arena in drawn:
                 parts.append(f"![{grid.title}]({folder}/{arena}.svg)")
             parts.append(_markdown(grid))
-    parts.append("## How it grows, and what it costs")
+    parts.append("### How it grows, and what it costs")
     for module, study in studies.items():
         for grid in study_grids(results, {module: study}):
-            parts.append(f"### {grid.title}")
+            parts.append(f"#### {grid.title}")
             parts += [
                 f"![{grid.title}, {FIGURES[figure].unit}]({folder}/{module}_{figure}.svg)"
                 for figure in study.figures
@@ -90,7 +90,7 @@ def tables(
             ]
             parts.append(_markdown(grid))
     settings = settings_grid(results, contenders)
-    parts += [f"## {settings.title}", _markdown(settings)]
+    parts += [f"### {settings.title}", _markdown(settings)]
     parts += [f"- left out: {name} ({why})" for name, why in results.left_out.items()]
     return "\n\n".join(parts) + "\n"
 

@@ -15,7 +15,7 @@ from benchmarks.measures.describing import describe_postgres
 
 __all__ = ["CONTENDER", "Queue"]
 
-_CONCURRENCY = 20
+_CONCURRENCY = 10
 _POOL = 20
 
 
