@@ -11,7 +11,7 @@ from benchmarks.contender import Measure, Place, Run, Workload
 
 __all__ = ["call_workload", "describe_library", "noop", "noop_async"]
 
-_REPEATS = 5
+_AT_ONCE = 200
 
 
 def noop() -> None:
@@ -29,16 +29,17 @@ def call_workload(
 ) -> Mapping[Workload, Measure]:
     """Return the workload; what is given makes the wrapped `noop` or `noop_async`.
 
-    What the bare call and the loop cost is taken off.
+    What the bare call and the loop cost is taken off. The best of many short stretches counts,
+    since a long one is hardly ever left alone.
     """
 
     def measure(size: int, place: Place) -> Run:
         del place
         if plain is not None:
             wrapped = plain()
-            seconds = min(_time(wrapped, size) for _ in range(_REPEATS))
-            bare = min(_time(noop, size) for _ in range(_REPEATS))
-            return Run(figures={"us": (seconds - bare) / size * 1e6}, way="a plain function")
+            seconds = min(_time(wrapped) for _ in range(0, size, _AT_ONCE))
+            bare = min(_time(noop) for _ in range(0, size, _AT_ONCE))
+            return Run(figures={"us": (seconds - bare) / _AT_ONCE * 1e6}, way="a plain function")
         assert awaited is not None
         return asyncio.run(_measure(awaited, size))
 
@@ -49,21 +50,21 @@ async def _measure(
     make: Callable[[], Awaitable[Callable[[], Awaitable[object]]]], size: int
 ) -> Run:
     wrapped = await make()
-    seconds = min([await _time_awaited(wrapped, size) for _ in range(_REPEATS)])
-    bare = min([await _time_awaited(noop_async, size) for _ in range(_REPEATS)])
-    return Run(figures={"us": (seconds - bare) / size * 1e6}, way="a coroutine")
+    seconds = min([await _time_awaited(wrapped) for _ in range(0, size, _AT_ONCE)])
+    bare = min([await _time_awaited(noop_async) for _ in range(0, size, _AT_ONCE)])
+    return Run(figures={"us": (seconds - bare) / _AT_ONCE * 1e6}, way="a coroutine")
 
 
-def _time(call: Callable[[], object], times: int) -> float:
+def _time(call: Callable[[], object]) -> float:
     began = time.perf_counter()
-    for _ in range(times):
+    for _ in range(_AT_ONCE):
         call()
     return time.perf_counter() - began
 
 
-async def _time_awaited(call: Callable[[], Awaitable[object]], times: int) -> float:
+async def _time_awaited(call: Callable[[], Awaitable[object]]) -> float:
     began = time.perf_counter()
-    for _ in range(times):
+    for _ in range(_AT_ONCE):
         await call()
     return time.perf_counter() - began
 
