@@ -50,8 +50,9 @@ types: $(READY) ## check the types with mypy, strictly
 	@$(BIN)/mypy --no-error-summary
 	@echo "types: in order"
 
-bench: $(READY) ## measure throughput and latency on this machine
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: $(READY) ## measure us, peers and limits (QUICK=1 in 10 minutes, ONLY="postgres drain" a part)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") \
+		$(if $(CONTINUE),--continue) $(ARGS)
 
 clean: ## remove caches and build output (.venv stays)
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,103 +1,141 @@
-"""A campaign: every contender at every workload, round after round."""
+"""A campaign: every errand of an agenda, one after the other, each leaving its piece."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
+from rich.markup import escape
 
-from benchmarks.contender import Contender, Run, Workload, find_contenders
-from benchmarks.environment import ROOT, PeerUnavailableError, interpreter_for
+from benchmarks.agenda import Errand
+from benchmarks.asking import RunFailedError, ask, ask_for_all
+from benchmarks.contender import Contender, Run, Workload
+from benchmarks.environment import PeerUnavailableError, interpreter_for
+from benchmarks.figures import FIGURES
+from benchmarks.plan import Plan
+from benchmarks.results import Part, Results
+from benchmarks.servers import Servers
+from benchmarks.study import Study
 
-__all__ = ["FULL", "QUICK", "Plan", "Results", "run_campaign"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How large each workload is, and how often it is run; the best run counts."""
-
-    rounds: int
-    sizes: Mapping[Workload, int]
-
-
-FULL = Plan(
-    rounds=3,
-    sizes={
-        Workload.SINGLE: 5_000,
-        Workload.CONCURRENT: 50_000,
-        Workload.BULK: 100_000,
-        Workload.DRAIN: 50_000,
-    },
-)
-QUICK = Plan(
-    rounds=1,
-    sizes={
-        Workload.SINGLE: 1_000,
-        Workload.CONCURRENT: 10_000,
-        Workload.BULK: 20_000,
-        Workload.DRAIN: 10_000,
-    },
-)
+__all__ = ["Campaign"]
 
 
-@dataclass(kw_only=True)
-class Results:
-    """Every run of every contender, by the name of its module."""
+class Campaign:
+    """Measures, tells how it goes, and writes down each part as soon as it is there."""
 
-    contenders: dict[str, Contender] = field(default_factory=dict)
-    settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    runs: dict[tuple[str, Workload], list[Run]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        plan: Plan,
+        results: Results,
+        *,
+        contenders: Mapping[str, Contender],
+        studies: Mapping[str, Study],
+        folder: Path,
+        progress: Console,
+    ) -> None:
+        self._plan = plan
+        self._results = results
+        self._contenders = contenders
+        self._studies = studies
+        self._folder = folder
+        self._progress = progress
+        self._pythons: dict[str, str] = {}
 
-    def best(self, module: str, workload: Workload) -> Run | None:
-        """Return the fastest run, or nothing if the contender does not know the workload."""
-        runs = self.runs.get((module, workload))
-        return max(runs, key=lambda run: run.per_second) if runs else None
+    def run(self, errands: Sequence[Errand], servers: Servers) -> None:
+        """Do all of them, or as many as there is time for."""
+        for module in dict.fromkeys(one.part.contender for one in errands if one.workload):
+            self._prepare(module, servers)
+        end = time.monotonic() + self._plan.longest
+        for number, errand in enumerate(errands, start=1):
+            done = f"{number:3}/{len(errands)}"
+            if time.monotonic() > end:
+                self._results.left_out["what came after"] = f"no time was left at {done.strip()}"
+                return
+            if errand.workload is None:
+                self._study(done, errand, servers)
+            elif errand.part.contender in self._pythons:
+                self._measure(done, errand.part, errand.workload, servers)
 
-
-def run_campaign(plan: Plan, folder: Path, progress: Console) -> Results:
-    """Measure everything; contenders take turns, so that a slow minute of the machine hits all."""
-    results = Results()
-    pythons: dict[str, str] = {}
-    for module, contender in find_contenders().items():
-        with progress.status(f"preparing {contender.name}"):
+    def _prepare(self, module: str, servers: Servers) -> None:
+        contender = self._contenders[module]
+        with self._progress.status(f"preparing {contender.name}"):
             try:
-                pythons[module] = interpreter_for(contender)
-            except PeerUnavailableError as error:
-                results.left_out[contender.name] = str(error)
-                continue
-            results.contenders[module] = contender
-            results.settings[module] = json.loads(_ask(pythons[module], module, folder))
-    modules = list(results.contenders)
-    for number in range(plan.rounds):
-        # Who begins changes, so that nobody always comes after the same one.
-        first = number % len(modules)
-        for workload, size in plan.sizes.items():
-            for module in modules[first:] + modules[:first]:
-                contender = results.contenders[module]
-                if workload not in contender.workloads:
-                    continue
-                title = f"round {number + 1} of {plan.rounds}  {workload:24}{contender.name:12}"
-                with progress.status(title):
-                    answer = _ask(pythons[module], module, folder, workload, str(size))
-                run = Run(**json.loads(answer))
-                results.runs.setdefault((module, workload), []).append(run)
-                progress.print(f"{title}{run.per_second:12,.0f}/s  {run.way}", soft_wrap=True)
-    return results
+                python = interpreter_for(contender)
+                with servers.place(contender.arena) as place:
+                    said = ask(
+                        python, place, patience=self._plan.patience, do="describe", module=module
+                    )
+            except (PeerUnavailableError, RunFailedError) as error:
+                self._results.left_out[contender.name] = _last_line(error)
+                return
+        self._pythons[module] = python
+        self._results.settings[module] = said
+        self._results.write_about(self._folder)
 
+    def _measure(self, done: str, part: Part, workload: Workload, servers: Servers) -> None:
+        contender = self._contenders[part.contender]
+        size = min(self._plan.sizes[workload], contender.most or self._plan.sizes[workload])
+        title = f"{done} {part.section:9} {workload:40} {contender.name:14}"
+        with self._progress.status(title), servers.place(contender.arena) as place:
+            try:
+                answer = ask(
+                    self._pythons[part.contender],
+                    place,
+                    patience=self._plan.patience,
+                    do="measure",
+                    module=part.contender,
+                    workload=workload,
+                    size=size,
+                )
+            except RunFailedError as error:
+                self._fail(part, title, f"{contender.name}, {workload}", error)
+                return
+        run = Run(**answer)
+        self._results.add(part, run)
+        self._results.write(part, self._folder)
+        self._tell(title, run)
 
-def _ask(python: str, module: str, folder: Path, *arguments: str) -> str:
-    with TemporaryDirectory(prefix="bench-", dir=folder) as own:
-        done = subprocess.run(
-            [python, "-m", "benchmarks.child", module, own, *arguments],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
+    def _study(self, done: str, errand: Errand, servers: Servers) -> None:
+        part, study = errand.part, self._studies[errand.part.workload]
+        title = f"{done} {part.section:9} {study.title:40} {errand.arena:14}"
+        with self._progress.status(title), servers.place(errand.arena) as place:
+            try:
+                for answer in ask_for_all(
+                    sys.executable,
+                    place,
+                    patience=self._plan.patience,
+                    do="study",
+                    module=part.workload,
+                    arena=errand.arena,
+                    scale=asdict(self._plan.scale),
+                ):
+                    run = Run(**answer)
+                    self._results.add(part, run)
+                    self._tell(f"{title} {run.point:15}", run)
+            except RunFailedError as error:
+                # Only a whole study can be compared within itself.
+                self._results.runs.pop(part, None)
+                self._fail(part, title, f"{study.title}, {errand.arena}", error)
+                return
+        self._results.write(part, self._folder)
+
+    def _tell(self, title: str, run: Run) -> None:
+        said = ", ".join(
+            f"{FIGURES[name].spell(value)} {FIGURES[name].unit}"
+            for name, value in run.figures.items()
         )
-    return done.stdout
+        self._progress.print(f"{title} {said}", soft_wrap=True)
+
+    def _fail(self, part: Part, title: str, name: str, error: RunFailedError) -> None:
+        why = _last_line(error)
+        self._progress.print(f"{title} [red]failed[/]: {escape(why)}", soft_wrap=True)
+        self._results.left_out[name] = why
+        (self._folder / f"{part.file_name}.failed").write_text(str(error), "utf-8")
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

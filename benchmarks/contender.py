@@ -1,20 +1,41 @@
-"""The contract of a contender: who is measured, at what, and under which settings.
+"""The contract of a contender: who is measured, where, at what, and under which settings.
 
 To add a store or a peer, add one module to `benchmarks.contenders` with a `CONTENDER` in it. A
-peer's module is imported by an interpreter that has nothing but that peer, so it may import only
-the standard library and this module at the top.
+peer's module is imported by an interpreter that has nothing but peers, so it may import only the
+standard library, this module and `benchmarks.measures` at the top.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["Contender", "Role", "Run", "Workload", "find_contender", "find_contenders"]
+__all__ = [
+    "Arena",
+    "Contender",
+    "Measure",
+    "Place",
+    "Role",
+    "Run",
+    "Workload",
+    "find_contender",
+    "find_contenders",
+    "rate",
+]
+
+
+class Arena(StrEnum):
+    """Where contenders meet; the figures of one arena may be compared."""
+
+    POSTGRES = "postgres"
+    SQLITE = "sqlite"
+    REDIS = "redis"
+    HTTP = "http"
+    CALLS = "calls"
 
 
 class Workload(StrEnum):
@@ -24,6 +45,11 @@ class Workload(StrEnum):
     CONCURRENT = "publish by 100 tasks"
     BULK = "publish 1,000 per call"
     DRAIN = "drain, no-op handler"
+    DRAIN_BY_TWO = "drain, two worker processes"
+    LATENCY = "publish to handler, 200/s"
+    LATENCY_AT_HALF = "publish to handler, half of the maximum"
+    SEND = "HTTP deliveries"
+    CALL = "one successful call"
 
 
 class Role(StrEnum):
@@ -36,36 +62,52 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """How many were done in how many seconds; the workload has checked that all of them were."""
+    """What one run of a workload came to; the workload has checked that all of it was done.
 
-    count: int
-    seconds: float
+    `figures` are named with their unit, see `benchmarks.figures`. `way` says how it was done, where
+    there are several ways.
+    """
+
+    figures: Mapping[str, float]
     way: str = ""
-
-    @property
-    def per_second(self) -> float:
-        """The throughput."""
-        return self.count / self.seconds
+    point: str = ""
 
 
-Measure = Callable[[int, Path], Run]
-"""Does a workload of this size in an empty folder; only the work itself is timed."""
+def rate(count: int, seconds: float, way: str = "") -> Run:
+    """Return a run that did so many in so many seconds."""
+    return Run(figures={"per_second": count / seconds}, way=way)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a run happens: an empty folder, and an empty database if its arena has a server."""
+
+    folder: Path
+    url: str = ""
+
+
+Measure = Callable[[int, Place], Run]
+"""Does a workload of this size in an empty place; only the work itself is timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
     """Someone who is measured.
 
-    `describe` tells the versions and durability settings it really runs with. `requirement` is
-    what pip installs for it in an environment of its own.
+    `describe` tells the versions and durability settings it really runs with. `requirements` are
+    what pip installs for it in the environment of the peers, the first being the peer itself.
+    `most` limits the size of its workloads, for those who would take too long.
     """
 
     name: str
     role: Role
-    store: str
-    describe: Callable[[Path], Mapping[str, str]]
+    arena: Arena
+    describe: Callable[[Place], Mapping[str, str]]
     workloads: Mapping[Workload, Measure] = field(default_factory=dict)
-    requirement: str | None = None
+    requirements: Sequence[str] = ()
+    most: int | None = None
+    is_quick: bool = True
+    """Whether it takes part when there is little time."""
 
 
 def find_contender(module: str) -> Contender:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.contender import Contender
 
-__all__ = ["PeerUnavailableError", "interpreter_for"]
+__all__ = ["ROOT", "PeerUnavailableError", "interpreter_for", "python_with"]
 
 ROOT = Path(__file__).parents[1]
 _FOLDER = ROOT / ".venv-bench"
+_CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 
 
 class PeerUnavailableError(Exception):
@@ -20,16 +22,20 @@ class PeerUnavailableError(Exception):
 
 def interpreter_for(contender: Contender) -> str:
     """Return the Python that can import the contender, installing it if need be."""
-    if contender.requirement is None:
-        return sys.executable
+    return python_with(contender.requirements) if contender.requirements else sys.executable
+
+
+def python_with(requirements: Sequence[str]) -> str:
+    """Return the Python of the peers, with these installed in it."""
     python = str(_FOLDER / "bin" / "python")
     if not Path(python).exists():
         _run(sys.executable, "-m", "venv", str(_FOLDER))
         (_FOLDER / ".gitignore").write_text("*\n", encoding="utf-8")
-    name = contender.requirement.partition("[")[0]
-    look = f"from importlib.metadata import version; version({name!r})"
+    names = [one.partition("[")[0] for one in requirements]
+    look = f"from importlib.metadata import version; [version(n) for n in {names!r}]"
     if subprocess.run([python, "-c", look], capture_output=True, check=False).returncode:
-        _run(python, "-m", "pip", "install", "--quiet", "--no-input", contender.requirement)
+        install = ("install", "--quiet", "--no-input", "-c", str(_CONSTRAINTS))
+        _run(python, "-m", "pip", *install, *requirements)
     return python
 
 

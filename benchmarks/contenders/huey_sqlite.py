@@ -1,112 +1,92 @@
 """Huey on SQLite with fsync on: a peer that forgets a task before it runs it.
 
-It has no call for many tasks at once, and its calls block, so two workloads have no counterpart.
+It has no call for many tasks at once, and its calls block, so 100 tasks gain nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
-from benchmarks.contender import Contender, Role, Run, Workload
+from benchmarks import measures
+from benchmarks.contender import Arena, Contender, Place, Role, Workload
 
-__all__ = ["CONTENDER"]
+__all__ = ["CONTENDER", "Queue"]
 
-_MOST_TO_DRAIN = 20_000
-_PAYLOAD = {"order": 42, "total": "19.90", "customer": "acme"}
+_REST = 0.001
 
 
-class _Queue:
-    def __init__(self, folder: Path, name: str = "huey") -> None:
+class Queue(measures.Queue):
+    """Tasks are taken and executed in a loop, which is faster than its consumer."""
+
+    has_bulk = False
+    way = "dequeue and execute in a loop"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
         # As in production: every task logged at INFO to a handler would only slow it down.
         logging.getLogger("huey").setLevel(logging.WARNING)
-        self.huey: Any = importlib.import_module("huey").SqliteHuey(
-            filename=str(folder / f"{name}.db"), fsync=True
+        self._huey: Any = importlib.import_module("huey").SqliteHuey(
+            filename=str(place.folder / "huey.db"), fsync=True
         )
-        self.calls = 0
-        self.all_done = threading.Event()
-        self.expected = 0
-        self.noop: Callable[[dict[str, Any]], object] = self.huey.task()(self._noop)
+        self._handle: measures.Handle = lambda _: None
+        self._task = self._huey.task()(self._noop)
 
-    def _noop(self, _payload: dict[str, Any]) -> None:
-        self.calls += 1
-        if self.calls == self.expected:
-            self.all_done.set()
+    def _noop(self, payload: measures.Payload) -> None:
+        self._handle(payload)
 
-    def fill(self, size: int) -> None:
-        self.expected = size
-        for _ in range(size):
-            self.noop(_PAYLOAD)
-        assert self.huey.storage.queue_size() == size
+    async def open(self) -> None:
+        """Nothing is to be opened."""
 
-    def check_drained(self) -> None:
-        assert self.calls == self.expected
-        assert self.huey.storage.queue_size() == 0
+    async def close(self) -> None:
+        """Close the connection of this thread."""
+        self._huey.storage.close()
 
+    async def publish(self, payload: measures.Payload) -> None:
+        """Enqueue one task."""
+        self._task(payload)
 
-def _single(size: int, folder: Path) -> Run:
-    queue = _Queue(folder)
-    began = time.perf_counter()
-    for _ in range(size):
-        queue.noop(_PAYLOAD)
-    seconds = time.perf_counter() - began
-    assert queue.huey.storage.queue_size() == size
-    return Run(count=size, seconds=seconds)
+    async def work(self, handle: measures.Handle, stop: asyncio.Event) -> None:
+        """Dequeue and execute on a thread; nothing is settled, as a task is gone once dequeued."""
+        self._handle = handle
+        await asyncio.to_thread(self._work, stop)
 
+    def _work(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            task = self._huey.dequeue()
+            if task is None:
+                time.sleep(_REST)
+            else:
+                self._huey.execute(task)
 
-def _drain(size: int, folder: Path) -> Run:
-    """Return the better of its two ways; a smaller queue only makes it faster."""
-    size = min(size, _MOST_TO_DRAIN)
-    ways = (_drain_by_hand(size, folder), _drain_by_consumer(size, folder))
-    return min(ways, key=lambda run: run.seconds)
+    async def waiting(self) -> int:
+        """Return how many tasks are in its queue."""
+        return int(self._huey.storage.queue_size())
 
 
-def _drain_by_hand(size: int, folder: Path) -> Run:
-    queue = _Queue(folder, "by-hand")
-    queue.fill(size)
-    huey = queue.huey
-    began = time.perf_counter()
-    while (task := huey.dequeue()) is not None:
-        huey.execute(task)
-    seconds = time.perf_counter() - began
-    queue.check_drained()
-    return Run(count=size, seconds=seconds, way="dequeue and execute in a loop")
+def _describe(place: Place) -> Mapping[str, str]:
+    huey: Any = importlib.import_module("huey").SqliteHuey(
+        filename=str(place.folder / "huey.db"), fsync=True
+    )
+    names = ("journal_mode", "synchronous", "wal_autocheckpoint")
+    read = {n: str(huey.storage.conn.execute(f"PRAGMA {n}").fetchone()[0]) for n in names}
+    return {"library": f"huey {version('huey')}", "sqlite": sqlite3.sqlite_version, **read}
 
 
-def _drain_by_consumer(size: int, folder: Path) -> Run:
-    queue = _Queue(folder, "by-consumer")
-    queue.fill(size)
-    consumer = queue.huey.create_consumer(workers=1, periodic=False)
-    began = time.perf_counter()
-    consumer.start()
-    assert queue.all_done.wait(timeout=600)
-    seconds = time.perf_counter() - began
-    consumer.stop(graceful=True)
-    queue.check_drained()
-    return Run(count=size, seconds=seconds, way="consumer, one thread worker")
-
-
-def _describe(folder: Path) -> Mapping[str, str]:
-    connection = _Queue(folder).huey.storage.conn
-    read: dict[str, str] = {
-        name: str(connection.execute(f"PRAGMA {name}").fetchone()[0])
-        for name in ("journal_mode", "synchronous", "wal_autocheckpoint")
-    }
-    version = importlib.import_module("huey").__version__
-    return {"library": f"huey {version}", "sqlite": sqlite3.sqlite_version, **read}
-
+_WORKLOADS = measures.queue_workloads(__name__, Queue)
 
 CONTENDER = Contender(
-    name="huey",
+    name="Huey",
     role=Role.PEER,
-    store="sqlite",
+    arena=Arena.SQLITE,
     describe=_describe,
-    workloads={Workload.SINGLE: _single, Workload.DRAIN: _drain},
-    requirement="huey",
+    workloads={name: one for name, one in _WORKLOADS.items() if name is not Workload.CONCURRENT},
+    requirements=["huey"],
+    most=10_000,
 )

@@ -1,0 +1,47 @@
+"""The figures a run can have: their units, and which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+__all__ = ["FIGURES", "Figure", "best", "percentile"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """What a figure means to a reader."""
+
+    unit: str
+    is_better_when_higher: bool
+    digits: int = 0
+
+    def spell(self, value: float) -> str:
+        """Return the value as the report prints it, without its unit."""
+        return f"{value:,.{self.digits}f}"
+
+
+FIGURES = {
+    "per_second": Figure(unit="per second", is_better_when_higher=True),
+    "p50_ms": Figure(unit="ms p50", is_better_when_higher=False, digits=1),
+    "p99_ms": Figure(unit="ms p99", is_better_when_higher=False, digits=1),
+    "offered": Figure(unit="per second offered", is_better_when_higher=True),
+    "us": Figure(unit="µs a call", is_better_when_higher=False, digits=2),
+    "claim_ms": Figure(unit="ms a claim of 100", is_better_when_higher=False, digits=2),
+    "mb": Figure(unit="MB", is_better_when_higher=False, digits=1),
+    "kb_each": Figure(unit="KB for each in flight", is_better_when_higher=False, digits=1),
+    "cpu_percent": Figure(unit="% of a core", is_better_when_higher=False, digits=2),
+    "queries_per_second": Figure(unit="queries per second", is_better_when_higher=False, digits=2),
+}
+
+
+def best(name: str, values: Iterable[float]) -> float:
+    """Return the best of several runs."""
+    return max(values) if FIGURES[name].is_better_when_higher else min(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that so large a share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(len(ordered) * share) - 1)]

@@ -1,0 +1,1 @@
+"""How our figures change with size, features and load; one module for each question."""

@@ -1,0 +1,288 @@
+"""The targets: ratios within one run, met or missed by what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from benchmarks.results import Results
+
+__all__ = ["TARGETS", "Target", "Verdict", "Word", "judge"]
+
+_POSTGRES, _SQLITE = "redrive_postgres", "redrive_sqlite"
+_MILLION = "1000000"
+
+
+class Word(StrEnum):
+    """How a target came out."""
+
+    MET = "met"
+    MISSED = "missed"
+    UNKNOWN = "not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is aimed at: `value` is at least `least`, or at most `most`."""
+
+    name: str
+    wanted: str
+    value: Callable[[Results], float | None]
+    spell: Callable[[float], str]
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A target beside what was measured."""
+
+    name: str
+    wanted: str
+    found: str
+    word: Word
+
+
+def judge(results: Results, targets: Sequence[Target] | None = None) -> list[Verdict]:
+    """Return how each target came out."""
+    verdicts = []
+    for target in TARGETS if targets is None else targets:
+        value = target.value(results)
+        if value is None:
+            found, word = "-", Word.UNKNOWN
+        else:
+            is_met = (target.least is None or value >= target.least) and (
+                target.most is None or value <= target.most
+            )
+            found, word = target.spell(value), Word.MET if is_met else Word.MISSED
+        verdicts.append(Verdict(name=target.name, wanted=target.wanted, found=found, word=word))
+    return verdicts
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Figure:
+    """Where a figure is found in the results."""
+
+    section: str
+    workload: str
+    contender: str
+    figure: str = "per_second"
+    point: str = ""
+
+    def of(self, results: Results) -> float | None:
+        return results.best(self.section, self.workload, self.contender, self.figure, self.point)
+
+
+def _share(ours: _Figure, theirs: _Figure) -> Callable[[Results], float | None]:
+    def value(results: Results) -> float | None:
+        mine, other = ours.of(results), theirs.of(results)
+        return mine / other if mine is not None and other else None
+
+    return value
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f} x"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def _cell(section: str, workload: str, contender: str, figure: str = "per_second") -> _Figure:
+    return _Figure(section=section, workload=workload, contender=contender, figure=figure)
+
+
+def _against(
+    name: str, wanted: str, ours: _Figure, theirs: _Figure, *, least: float, share: bool = False
+) -> Target:
+    return Target(
+        name=name,
+        wanted=wanted,
+        value=_share(ours, theirs),
+        spell=_percent if share else _times,
+        least=least,
+    )
+
+
+def _growth(
+    name: str, workload: str, engine: str, small: str, large: str, *, least: float
+) -> Target:
+    def at(point: str) -> _Figure:
+        section = "features" if workload == "features" else "growth"
+        return _Figure(section=section, workload=workload, contender=engine, point=point)
+
+    store = engine.removeprefix("redrive_")
+    return Target(
+        name=f"{name}, {store}",
+        wanted=f"at least {least:.0%}",
+        value=_share(at(large), at(small)),
+        spell=_percent,
+        least=least,
+    )
+
+
+def _resource(name: str, wanted: str, figure: _Figure, *, most: float, unit: str) -> Target:
+    return Target(
+        name=name,
+        wanted=wanted,
+        value=figure.of,
+        spell=lambda value: f"{value:.2f} {unit}",
+        most=most,
+    )
+
+
+def _latency(figure: str) -> Target:
+    ours = _cell("postgres", "latency", _POSTGRES, figure)
+    theirs = _cell("postgres", "latency", "pgqueuer", figure)
+    return Target(
+        name=f"PostgreSQL latency at 200/s, {figure.removesuffix('_ms')}, of PgQueuer's",
+        wanted="at most 120%",
+        value=_share(ours, theirs),
+        spell=_percent,
+        most=1.2,
+    )
+
+
+_DRAINED = _cell("postgres", "drain", _POSTGRES)
+_SINGLE = _cell("postgres", "single", "pgqueuer")
+
+TARGETS: Sequence[Target] = (
+    _against(
+        "PostgreSQL drain, of PgQueuer",
+        "at least 1.5 x",
+        _DRAINED,
+        _cell("postgres", "drain", "pgqueuer"),
+        least=1.5,
+    ),
+    _against(
+        "PostgreSQL drain, of raw claim-and-mark",
+        "at least 50%",
+        _DRAINED,
+        _cell("postgres", "drain", "raw_postgres"),
+        least=0.5,
+        share=True,
+    ),
+    _against(
+        "PostgreSQL bulk publish, of PgQueuer",
+        "at least 2 x",
+        _cell("postgres", "bulk", _POSTGRES),
+        _cell("postgres", "bulk", "pgqueuer"),
+        least=2.0,
+    ),
+    _against(
+        "PostgreSQL publish by 100 tasks, of PgQueuer one by one",
+        "at least 5 x",
+        _cell("postgres", "concurrent", _POSTGRES),
+        _SINGLE,
+        least=5.0,
+    ),
+    _latency("p50_ms"),
+    _latency("p99_ms"),
+    _against(
+        "SQLite drain, of Huey",
+        "at least 8 x, aim 15 x",
+        _cell("sqlite", "drain", _SQLITE),
+        _cell("sqlite", "drain", "huey_sqlite"),
+        least=8.0,
+    ),
+    _against(
+        "SQLite publish by 100 tasks, of Huey one by one",
+        "at least 5 x",
+        _cell("sqlite", "concurrent", _SQLITE),
+        _cell("sqlite", "single", "huey_sqlite"),
+        least=5.0,
+    ),
+    _against(
+        "HTTP deliveries, of a bare aiohttp client",
+        "at least 70%",
+        _cell("http", "send", "redrive_http"),
+        _cell("http", "send", "raw_aiohttp"),
+        least=0.7,
+        share=True,
+    ),
+    Target(
+        name="a successful call through our policies, of tenacity and purgatory",
+        wanted="at most 20%",
+        value=_share(
+            _cell("calls", "call", "redrive_calls", "us"),
+            _cell("calls", "call", "tenacity_purgatory", "us"),
+        ),
+        spell=_percent,
+        most=0.2,
+    ),
+    *(
+        target
+        for engine in (_POSTGRES, _SQLITE)
+        for target in (
+            _growth(
+                "drain at a backlog of a million, of ten thousand",
+                "backlog",
+                engine,
+                "10000",
+                _MILLION,
+                least=0.9,
+            ),
+            _growth(
+                "drain with a million dead letters, of none",
+                "dead_letters",
+                engine,
+                "0",
+                _MILLION,
+                least=0.9,
+            ),
+            _growth(
+                "drain with a million finished rows, of none",
+                "finished",
+                engine,
+                "0",
+                _MILLION,
+                least=0.9,
+            ),
+            _growth("drain with 10,000 tenants, of 1", "tenants", engine, "1", "10000", least=0.7),
+            _growth(
+                "drain with all features, of none", "features", engine, "bare", "all", least=0.7
+            ),
+            _resource(
+                f"a worker with 1,000 in flight, {engine.removeprefix('redrive_')}",
+                "less than 200 MB",
+                _Figure(
+                    section="resources",
+                    workload="memory",
+                    contender=engine,
+                    figure="mb",
+                    point="1,000 in flight",
+                ),
+                most=200.0,
+                unit="MB",
+            ),
+            _resource(
+                f"an idle worker, {engine.removeprefix('redrive_')}",
+                "less than 1% of a core",
+                _Figure(
+                    section="resources",
+                    workload="idle",
+                    contender=engine,
+                    figure="cpu_percent",
+                    point="idle",
+                ),
+                most=1.0,
+                unit="%",
+            ),
+        )
+    ),
+    _resource(
+        "an idle worker, postgres",
+        "at most 1 query per second",
+        _Figure(
+            section="resources",
+            workload="idle",
+            contender=_POSTGRES,
+            figure="queries_per_second",
+            point="idle",
+        ),
+        most=1.0,
+        unit="per second",
+    ),
+)
