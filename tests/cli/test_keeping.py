@@ -117,6 +117,7 @@ def test_a_prune_speaks_json(shell: Shell, shop: Shop) -> None:
             "resolved": 0,
             "events": 0,
             "keys": 0,
+            "inbox": 0,
         }
     )
 

@@ -69,7 +69,7 @@ class Books:
 
 
 @on_each_store
-@pytest.mark.timeout(60 + KILLS * 10)
+@pytest.mark.timeout(60 + KILLS * 30)
 def test_an_effect_happens_exactly_once_wherever_its_worker_dies(machine_of: MachineOf) -> None:
     books = Books(machine_of("bookkeeping"))
     doomed: dict[int, str] = {}
@@ -91,7 +91,7 @@ def test_an_effect_happens_exactly_once_wherever_its_worker_dies(machine_of: Mac
 
 
 @on_each_store
-@pytest.mark.timeout(60 + KILLS * 10)
+@pytest.mark.timeout(60 + KILLS * 30)
 def test_an_effect_happens_exactly_once_whenever_its_worker_is_killed(
     machine_of: MachineOf,
 ) -> None:

@@ -22,6 +22,7 @@ from redrive import (
 )
 from redrive.model.delivery import Status
 from redrive.testing import Kit
+from redrive.testing.kit import ConnectKit
 
 PATIENT = Retry(max_attempts=4, base="1m", cap="1h", jitter="none")
 
@@ -332,3 +333,23 @@ async def test_a_file_with_events_in_it_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="holds events already; a kit needs an empty one"):
         Kit(app, store=url).open()
+
+
+async def test_a_kit_may_be_on_postgresql(postgres_url: str) -> None:
+    app, other = shop(), Redrive("memory://")
+    async with Kit(app, store=postgres_url) as kit:
+        kit.connect(other)
+        await other.publish("order.paid", due="1h")
+        assert (await kit.drain()).delivered == 0
+
+        await kit.run_for("1h")
+
+        kit.assert_published("order.paid", times=1)
+
+    with pytest.raises(UsageError, match="holds events already; a kit needs an empty one"):
+        Kit(app, store=postgres_url).open()
+
+
+async def test_the_fixture_says_how_to_have_a_kit_on_postgresql(redrive_kit: ConnectKit) -> None:
+    with pytest.raises(UsageError, match="write `async with Kit"):
+        await redrive_kit(shop(), store="postgresql://nowhere/shop")

@@ -75,6 +75,7 @@ class Kit:
             # A clock that jumps makes a worker look wedged, and a test outlives that.
             end_process=lambda: None,
         )
+        self._apps: list[Redrive] = []
         self._stores: list[Store] = []
         self._wiring = ExitStack()
         self._stand_in: Callable[[str, Any], None] | None = None
@@ -90,7 +91,8 @@ class Kit:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await self._app.close()
+            for app in self._apps:  # on their own event loop, to which connections belong
+                await app.close()
         finally:
             self.close()
 
@@ -193,6 +195,7 @@ class Kit:
     def _connect(self, app: Redrive) -> Callable[[str, Any], None]:
         if self._is_in_memory and not self._stores:
             self._stores.append(MemoryStore(self.clock, app.settings.history))
+        self._apps.append(app)
         history = app.settings.history
         return self._wiring.enter_context(
             app.rewired(self._ports, lambda: self._make_store(history))

@@ -21,11 +21,17 @@ def redrive_kit() -> Iterator[ConnectKit]:
 
     `kit = await redrive_kit(app)`; see `redrive.testing.Kit` for what it can do.
     """
-    from redrive.testing.kit import Kit  # noqa: PLC0415 - this loads into every test run
+    from redrive.errors import UsageError  # noqa: PLC0415 - this loads into every test run
+    from redrive.testing.kit import Kit  # noqa: PLC0415 - as above
 
     with ExitStack() as kits:
 
         async def connect(app: Redrive, *, store: str = "memory://", seed: int = 0) -> Kit:
+            if store.startswith("postgres"):
+                raise UsageError(
+                    "The fixture ends after the event loop of its test, to which connections to "
+                    "PostgreSQL belong; write `async with Kit(app, store=...)` in the test."
+                )
             kit = Kit(app, store=store, seed=seed)
             kit.open()
             kits.callback(kit.close)
