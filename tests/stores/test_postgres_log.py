@@ -15,8 +15,9 @@ import pytest
 from redrive import NewEvent, Receipt, Redrive, VersionConflictError
 from redrive.model.position import LOG_START
 from redrive.store import LoggedEvent
-from redrive.stores.postgres.connection import Address, named, read_address
+from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.stores.postgres.log import _READ as READ
+from redrive.stores.postgres.log import read_events
 
 WRITERS = 3
 _IS_BLOCKED = "SELECT cardinality(pg_blocking_pids($1)) > 0"
@@ -57,10 +58,9 @@ class Writer:
 
     async def begin(self, *, is_counted: bool) -> None:
         """Begin; who is counted at once has an earlier number than whoever is counted later."""
-        await self.connection.execute("BEGIN")
         self.receipts = []
-        if is_counted:
-            await self.connection.execute("SELECT pg_current_xact_id()")
+        counted = "; SELECT pg_current_xact_id()" if is_counted else ""
+        await self.connection.execute(f"BEGIN{counted}")
 
     async def publish(self, key: str | None) -> None:
         receipt = await self._app.publish("order.paid", key=key, within=self.connection)
@@ -77,15 +77,16 @@ class Writer:
 class Crowd:
     """Three writers, and somebody who sees whether they wait for each other."""
 
-    def __init__(self, writers: list[Writer], observer: "asyncpg.Connection[Any]") -> None:
+    def __init__(self, writers: list[Writer], observer: Link) -> None:
         self.writers = writers
-        self._observer = observer
+        self._link = observer
 
     @classmethod
     @asynccontextmanager
     async def gathered(cls, app: Redrive, address: Address) -> AsyncIterator["Crowd"]:
         connections = [await asyncpg.connect(address.dsn) for _ in range(WRITERS + 1)]
-        crowd = cls([Writer(app, one) for one in connections[1:]], connections[0])
+        observer = Link(connections[0], address.schema)
+        crowd = cls([Writer(app, one) for one in connections[1:]], observer)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one.run()) for one in crowd.writers]
             yield crowd
@@ -101,9 +102,14 @@ class Crowd:
                 if all([await self._is_blocked(one) for one in busy]):
                     return
 
+    async def read_on(self, read: list[LoggedEvent]) -> None:
+        """Read as the store does, with a connection of its own at hand."""
+        after = read[-1].position if read else LOG_START
+        read += await read_events(self._link, after=after, limit=50)
+
     async def _is_blocked(self, writer: Writer) -> bool:
         pid = writer.connection.get_server_pid()
-        return bool(await self._observer.fetchval(_IS_BLOCKED, pid))
+        return bool(await self._link.value(_IS_BLOCKED, pid))
 
 
 def orders_of_steps(steps: int) -> Iterator[tuple[int, ...]]:
@@ -153,7 +159,7 @@ async def test_no_interleaving_of_three_writers_hides_an_event(
             for number in order:
                 crowd.writers[number].tell(next(steps[number]))
                 await crowd.rest()
-                await read_on(app, read)
+                await crowd.read_on(read)
             expected += [one.event_id for writer in crowd.writers for one in writer.receipts]
     async with asyncio.timeout(20):
         while len(read) < len(expected):
