@@ -16,7 +16,7 @@ from redrive.stores.postgres.connection import Address
 
 __all__ = ["Bell"]
 
-_CALM_SECONDS = 0.02
+_CALM_SECONDS = 0.002
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
