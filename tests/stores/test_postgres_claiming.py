@@ -172,8 +172,8 @@ async def test_claims_go_on_while_plans_are_made_anew(
 @pytest.mark.parametrize(
     ("tenants", "to", "most"),
     [
-        ([None] * 9, ("shop",), 3),
-        ([None] * 9, ("shop", "mail", "stock"), 3),
+        ([None] * 9, ("shop",), 1),
+        ([None] * 9, ("shop", "mail", "stock"), 1),
         (["acme"] * 9, ("shop",), 3),
         (["acme", "bolt", "coil"] * 3, ("shop",), 4),
     ],

@@ -22,6 +22,7 @@ __all__ = [
     "Passage",
     "Turnstile",
     "charged",
+    "is_plain",
     "passage",
     "paused",
     "refilled",
@@ -242,6 +243,19 @@ def _open_passage(
         paced=paced,
         holds=tuple(holds),
         again_at=min(again, default=None),
+    )
+
+
+def is_plain(gate: Gate, allowed: Passage, limits: Limits, *, now: datetime) -> bool:
+    """Tell whether fresh first attempts pass as they come, and leave the gate as it was."""
+    turnstile = Turnstile(gate, allowed, total=1, of_kind=lambda _: 1)
+    turnstile.lets_first(1)
+    return (
+        not allowed.holds
+        and allowed.again_at is None
+        and min(allowed.total, allowed.first) >= _PLENTY
+        and gate.reopened_at is None
+        and turnstile.charged(limits, now=now) == gate
     )
 
 

@@ -32,10 +32,12 @@ class GateBook:
         self._now = now
         self.numbers: dict[str, int] = {}
         self._destinations: dict[str, Destination] = {}
+        self._documents: dict[str, tuple[str, str]] = {}
         self._before: dict[str, Gate] = {}
         self._after: dict[str, Gate] = {}
         for name, number, destination, gate in rows:
             self.numbers[name] = number
+            self._documents[name] = (destination, gate)
             self._destinations[name] = destination_from(destination)
             self._before[name] = self._after[name] = _NEW if gate is None else _gates.decode(gate)
 
@@ -44,6 +46,11 @@ class GateBook:
         if destination not in self._after:
             raise not_found(destination, sorted(self.numbers), what="destination")
         return self._after[destination]
+
+    def documents(self, destination: str) -> tuple[str, str] | None:
+        """Return a destination and its gate as they were read, unless the gate has changed."""
+        is_same = self._after[destination] == self._before[destination]
+        return self._documents[destination] if is_same else None
 
     def limits(self, destination: str) -> Limits:
         """Return what is kept to at the gate."""

@@ -13,10 +13,12 @@ import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.event import Event
+from redrive.policies import gate as policy
 from redrive.policies.fairness import Line, Share, serve
 from redrive.policies.gate import Passage, Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from, maybe_from_micros, micros
+from redrive.stores.postgres.at_once.claim import Plain, PlainGates
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.floors import Floors
@@ -101,7 +103,9 @@ RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.ki
 _ACCOUNT = 7
 
 
-async def claim(link: Link, request: ClaimRequest, *, floors: Floors, now: datetime) -> Claim:
+async def claim(
+    link: Link, request: ClaimRequest, *, floors: Floors, plain: PlainGates, now: datetime
+) -> Claim:
     """Carry out `DeliveryQueue.claim`."""
     asked = {one.destination for one in request.allowances}
     keeper = await Gatekeeper.read(link, now=now, only=asked)
@@ -114,6 +118,7 @@ async def claim(link: Link, request: ClaimRequest, *, floors: Floors, now: datet
         await turn.choose(outlook)
     deliveries = await turn.lease()
     await floors.follow(link, now=now)
+    turn.tell(plain, outlook)
     return Claim(
         now=now,
         deliveries=deliveries,
@@ -307,6 +312,27 @@ class _Turn:
     def _tokens(self, one: Candidate) -> int:
         fairness = self._keeper.fairness(self._names[one.destination])
         return self._states[one.destination, one.tenant].affordable(fairness, now=self._now)
+
+    def tell(self, plain: PlainGates, outlook: Outlook) -> None:
+        """Tell which gates need not be asked the next time."""
+        if self._chosen:
+            plain.hear_of(self._request.worker)
+        for name, passage in self._passages.items():
+            number, gate = self._keeper.numbers[name], self._keeper.gate(name)
+            documents, seen = self._keeper.documents(name), outlook.seen.get(number)
+            is_plain = (
+                seen is not None
+                and not seen.has_others
+                and not gate.rotation.tenant
+                and self._keeper.fairness(name).rate_of("") is None
+                and not self._keeper.counts_leases(name)
+                and not self._keeper.blocks(name)
+                and policy.is_plain(gate, passage, self._keeper.limits(name), now=self._now)
+            )
+            known = None
+            if documents is not None and is_plain:
+                known = Plain(number, *documents, gate.breaker.generation)
+            plain.learn(name, known)
 
     async def lease(self) -> tuple[Leased, ...]:
         """Lease what was chosen, and write down what it has cost.

@@ -13,6 +13,7 @@ import asyncpg
 from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
+from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Link, translated
 from redrive.stores.postgres.floors import Floors
@@ -82,6 +83,7 @@ class Core:
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
         self.floors = Floors()
+        self._plain = PlainGates()
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
@@ -161,6 +163,16 @@ class Core:
             asyncio.get_running_loop().call_soon(self._begin_together)
         result: T = await waiting.future
         return result
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether somebody waits for the next shared transaction, which is to come first."""
+        return bool(self._waiting)
+
+    @property
+    def _given_now(self) -> datetime | None:
+        """The present for a statement that reads the server's clock itself unless it is given."""
+        return None if self._uses_server_clock else self._clock.now()
 
     def _expect_turns_within(self, lease: timedelta) -> None:
         """Give up a turn of the worker that takes longer than its leases last."""

@@ -26,7 +26,7 @@ WHERE relation = 'redrive.deliveries'::regclass AND mode = 'RowExclusiveLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 _FAR = 2_000
-_BETWEEN_CHECKS = timedelta(seconds=1)
+_BETWEEN_CHECKS = timedelta(milliseconds=100)
 # A server that came back from an older copy gives numbers out again.
 _KEPT = timedelta(seconds=60)
 
@@ -63,17 +63,23 @@ class Floors:
             known.clear()
         self._are_proven = False
 
+    def are_stale(self, now: datetime) -> bool:
+        """Tell whether it is time to forget them, or to let them follow."""
+        if self._began_at is None or not timedelta(0) <= now - self._began_at < _KEPT:
+            return True
+        if self._checked_at is not None and now - self._checked_at < self._between_checks:
+            return False
+        return bool(self._marks) or bool(self._far_ahead())
+
     async def follow(self, link: Link, *, now: datetime) -> None:
         """Let the bounds follow what was claimed, as far as no late commit can be before it."""
+        if not self.are_stale(now):
+            return
         if self._began_at is None or not timedelta(0) <= now - self._began_at < _KEPT:
             self.forget()
             self._began_at = self._checked_at = now
             return
-        if self._checked_at is not None and now - self._checked_at < self._between_checks:
-            return
         far = self._far_ahead()
-        if not far and not self._marks:
-            return
         self._checked_at = now
         writers = frozenset(row[0] for row in await link.fetch(_WRITERS))
         if self._marks and not self._are_proven:

@@ -15,11 +15,11 @@ from redrive.model.event import Event, EventId
 from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import event_from, json_text
+from redrive.stores.postgres.at_once.append import Numbers
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
-from redrive.stores.postgres.prompt import Numbers
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
 from redrive.stores.sifting import (
     Kept,

@@ -15,7 +15,8 @@ from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
 from redrive.store import Append, Appended, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import completing, log, prompt
+from redrive.stores.postgres import completing, log
+from redrive.stores.postgres.at_once import append as at_once
 from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import Core, Job
 from redrive.stores.postgres.joining import adopt
@@ -36,7 +37,7 @@ class LogRole(Core):
     """`EventLog` and `Registry`, also within transactions of the caller's."""
 
     _acquaintances: Acquaintances | None = None
-    _numbers = prompt.Numbers(-1, {})
+    _numbers = at_once.Numbers(-1, {})
 
     async def open(self) -> None:
         await super().open()
@@ -84,18 +85,17 @@ class LogRole(Core):
         if self._numbers.version != routes_version:
             self._numbers = await self._read(lambda link, _: log.read_numbers(link))
         numbers = self._numbers
-        if numbers.version != routes_version or not prompt.is_simple(entries, numbers):
+        if numbers.version != routes_version or not at_once.is_simple(entries, numbers):
             return None
-        now = None if self._uses_server_clock else self._clock.now()
         try:
-            text, values = prompt.statement(entries, numbers, now=now)
+            text, values = at_once.statement(entries, numbers, now=self._given_now)
             rows = await self._at_once(text, *values)
         except TimeoutError as error:
             with translated(self.address):
                 raise error from None
         except (asyncpg.PostgresError, *LOST):
             return None
-        return Appended(prompt.receipts(entries)) if rows else None
+        return Appended(at_once.receipts(entries)) if rows else None
 
     async def _join(self, within: object, job: Job[T]) -> T:
         """Run a job as a part of the caller's own transaction, without any I/O of ours.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from redrive.model.delivery import Delivery, Lease
 from redrive.store import (
@@ -17,29 +17,74 @@ from redrive.store import (
     ShedBlame,
 )
 from redrive.stores.postgres import claiming, intervention, settling, shedding
+from redrive.stores.postgres.at_once import claim as claim_at_once
+from redrive.stores.postgres.at_once import settle as settle_at_once
+from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
 
 __all__ = ["QueueRole"]
 
 
 class QueueRole(Core):
-    """`DeliveryQueue`."""
+    """`DeliveryQueue`; what is common in a turn takes a single statement each."""
+
+    _looked_at: datetime | None = None
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._bell.heard()
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
-        return await self._share(
-            lambda link, now: claiming.claim(link, request, floors=self.floors, now=now)
+        claimed = await self._claim_at_once(request)
+        if claimed is not None:
+            return claimed
+        claimed = await self._share(
+            lambda link, now: claiming.claim(
+                link, request, floors=self.floors, plain=self._plain, now=now
+            )
         )
+        self._looked_at = claimed.now
+        return claimed
+
+    async def _claim_at_once(self, request: ClaimRequest) -> Claim | None:
+        """Claim in one trip to the server; `None` if there is more to decide."""
+        if self._looked_at is None or self.floors.are_stale(self._looked_at):
+            return None
+        if self._is_shared or not self._plain.may_serve(request):
+            return None
+        values = self._plain.values(request, floors=self.floors, now=self._given_now)
+        with translated(self.address):
+            rows = await self._at_once(claim_at_once.CLAIM, *values)
+        self._looked_at = rows[0][0]
+        return self._plain.read(request, rows, floors=self.floors)
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        if not (batch := await self._settle_at_once(batch)):
+            return ()
         refused, frees = await self._share(
             lambda link, now: settling.settle(link, batch, now=now, history=self._history)
         )
         if frees:
             self._bell.ring()
         return refused
+
+    async def _settle_at_once(self, batch: Sequence[Settled]) -> Sequence[Settled]:
+        """Settle in one trip to the server what can be; returns the rest.
+
+        Only beside a claim that does not depend on how much is in flight.
+        """
+        is_apart = not self._is_shared and self._plain.covers(self._served)
+        if not is_apart or not settle_at_once.is_simple(batch):
+            return batch
+        leases = [one.lease for one in batch]
+        with translated(self.address):
+            rows = await self._at_once(
+                settle_at_once.SETTLE,
+                self._given_now,
+                [one.delivery_id for one in leases],
+                [one.token for one in leases],
+            )
+        done = {Lease(number, token) for number, token in rows}
+        return [one for one in batch if one.lease not in done]
 
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._write(

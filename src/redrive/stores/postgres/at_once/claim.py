@@ -1,0 +1,230 @@
+"""Claiming at once: fresh deliveries, where nothing has to be decided.
+
+A gate is plain when a first attempt passes it and leaves it as it was: no limit, no outage, no
+pause, no tenants who take turns. What it looked like is remembered by the claim that found out, and
+a claim at once holds only while it looks the same. It shares the gate with others of its kind, who
+pick other deliveries. When there is anything but fresh work, the claim that decides takes over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from redrive.model.delivery import Kind, Lease, Leased
+from redrive.store import Claim, ClaimRequest
+from redrive.stores.codec import event_from
+from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.floors import Floors
+
+__all__ = ["CLAIM", "Plain", "PlainGates"]
+
+_MOST_LEFT_ALONE = 64
+
+_TENANT = """coalesce(d.tenant, '') COLLATE "C" """
+_READY = f"""
+    SELECT true FROM redrive.deliveries d
+    WHERE d.destination = q.destination AND d.generation = $2 AND {{which}}
+      AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
+    ORDER BY {_TENANT}, (-d.priority), d.id LIMIT 1
+"""
+_IS_OTHER = " OR ".join(
+    f"coalesce(({_READY.format(which=which)}), false)"
+    for which in ("d.kind = 0", "d.kind = 1", "d.kind = 2", f"d.kind = 3 AND {_TENANT} > ''")
+)
+_FRESH = f"""
+    FROM redrive.deliveries d
+    WHERE d.destination = q.destination AND d.generation = $2 AND d.kind = 3 AND {_TENANT} = ''
+      AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
+      AND (-d.priority, d.id) > (0::smallint, q.floor)
+      AND (d.deadline IS NULL OR d.deadline > present.now)
+    ORDER BY {_TENANT}, (-d.priority), d.id
+"""
+CLAIM = f"""
+WITH present AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), asked AS MATERIALIZED (
+    SELECT q.* FROM unnest(
+        (SELECT $5::integer[]), (SELECT $6::text[]), (SELECT $7::text[]), (SELECT $8::bigint[]),
+        (SELECT $9::integer[]), (SELECT $10::integer[])
+    ) AS q (destination, description, gate, floor, most, breaker_generation)
+    JOIN redrive.destinations t ON t.id = q.destination AND t.document = q.description
+    JOIN redrive.gates g ON g.destination = q.destination AND g.document = q.gate
+    WHERE t.removed_at IS NULL
+    FOR SHARE OF g
+), outlook AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM asked) = cardinality($5::integer[])
+               AND NOT coalesce((
+                   SELECT due <= present.now FROM redrive.deliveries
+                   WHERE status = 0 AND NOT is_ready ORDER BY due LIMIT 1
+               ), false)
+               AND NOT coalesce((
+                   SELECT true FROM redrive.deliveries
+                   WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
+                   ORDER BY destination, generation, priority DESC, id LIMIT 1
+               ), false)
+               AND NOT EXISTS (SELECT FROM redrive.late_lanes)
+               AND NOT EXISTS (SELECT FROM asked q WHERE {_IS_OTHER}) AS is_plain,
+           (
+               SELECT due FROM redrive.deliveries
+               WHERE status = 0 AND NOT is_ready AND NOT is_behind AND generation = $2
+                 AND destination = ANY ((SELECT $5::integer[])::integer[])
+               ORDER BY due LIMIT 1
+           ) AS next_due
+    FROM present
+), front AS MATERIALIZED (
+    SELECT array_agg(q.destination) AS destinations,
+           array_agg((SELECT d.id {_FRESH} LIMIT 1)) AS firsts
+    FROM present CROSS JOIN asked q
+), picked AS MATERIALIZED (
+    SELECT fresh.place, q.breaker_generation
+    FROM present CROSS JOIN asked q CROSS JOIN LATERAL (
+        SELECT d.ctid AS place {_FRESH} LIMIT q.most FOR NO KEY UPDATE SKIP LOCKED
+    ) AS fresh
+    WHERE (SELECT is_plain FROM outlook)
+), leased AS (
+    UPDATE redrive.deliveries d
+    SET status = 1, token = token + 1, attempts = attempts + 1, worker = $3,
+        lease_until = present.now + $4, is_alone = false, kind = 0,
+        breaker_generation = picked.breaker_generation
+    FROM present CROSS JOIN picked WHERE d.ctid = picked.place
+    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.breaker_generation
+)
+SELECT present.now, outlook.is_plain, outlook.next_due, front.destinations, front.firsts,
+       leased.destination, leased.id, leased.token, leased.enqueued_at, leased.breaker_generation,
+       e.document
+FROM present CROSS JOIN outlook CROSS JOIN front LEFT JOIN leased ON true
+LEFT JOIN redrive.events e ON e.position = leased.position
+ORDER BY leased.id
+"""
+
+
+class Plain(NamedTuple):
+    """A plain gate: the number of its destination, how both look, and the breaker's generation."""
+
+    number: int
+    description: str
+    gate: str
+    breaker_generation: int
+
+
+class PlainGates:
+    """Which gates are plain, as far as this process knows."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Plain] = {}
+        self._worker = ""
+        self._taken: Counter[str] = Counter()
+        self._patience = 0
+        self._left_alone = 0
+
+    def hear_of(self, worker: str) -> None:
+        """Take note of who has claimed, and is on record for it."""
+        self._worker = worker
+
+    def learn(self, destination: str, plain: Plain | None) -> None:
+        """Take note of how a gate looks, if it is plain."""
+        if plain is None:
+            self._known.pop(destination, None)
+        else:
+            self._known[destination] = plain
+
+    def covers(self, destinations: Collection[str]) -> bool:
+        """Tell whether all of these are plain."""
+        return self._known.keys() >= set(destinations)
+
+    def may_serve(self, request: ClaimRequest) -> bool:
+        """Tell whether a claim may be worth a try at once."""
+        if self._left_alone > 0:
+            self._left_alone -= 1
+            return False
+        wanted = [one for one in request.allowances if one.total > 0]
+        return (
+            not request.alone
+            and request.worker == self._worker
+            and len(request.generations) == 1
+            and bool(wanted)
+            and all(one.of(Kind.FIRST) == one.total for one in wanted)
+            and self.covers([one.destination for one in wanted])
+            and (request.limit is None or request.limit >= len(wanted))
+        )
+
+    def values(
+        self, request: ClaimRequest, *, floors: Floors, now: datetime | None
+    ) -> list[object]:
+        """Return what `CLAIM` takes; without an instant, it is the server's present."""
+        (generation,) = request.generations
+        rows = []
+        for name, most in self._shares(request).items():
+            plain = self._known[name]
+            floor = floors.below((plain.number, generation, ""))
+            rows.append(
+                (
+                    plain.number,
+                    plain.description,
+                    plain.gate,
+                    floor,
+                    most,
+                    plain.breaker_generation,
+                )
+            )
+        return [now, generation, request.worker, request.lease, *columns(rows, 6)]
+
+    def _shares(self, request: ClaimRequest) -> dict[str, int]:
+        """Return how many each may give: most to those who had most to give the last time."""
+        totals = {one.destination: one.total for one in request.allowances if one.total > 0}
+        limit = request.limit
+        if limit is None or sum(totals.values()) <= limit:
+            return totals
+        spare = limit - len(totals)
+        busy = sum(self._taken[name] for name in totals)
+        return {
+            name: min(
+                total,
+                1 + spare * self._taken[name] // busy if busy else limit // len(totals),
+            )
+            for name, total in totals.items()
+        }
+
+    def read(
+        self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, floors: Floors
+    ) -> Claim | None:
+        """Return what was claimed, or `None` when it has to be decided about after all."""
+        now, is_plain, next_due, numbers, firsts = rows[0][:5]
+        if not is_plain:
+            self._patience = min(_MOST_LEFT_ALONE, 2 * self._patience + 1)
+            self._left_alone = self._patience
+            return None
+        self._patience = 0
+        names = {plain.number: name for name, plain in self._known.items()}
+        deliveries = tuple(
+            Leased(
+                lease=Lease(number, token),
+                destination=names[destination],
+                event=event_from(document),
+                attempt=1,
+                kind=Kind.FIRST,
+                claimed_at=now,
+                enqueued_at=enqueued_at,
+                snoozes=0,
+                crashes=0,
+                last_crash_at=None,
+                is_alone=False,
+                breaker_generation=breaker_generation,
+            )
+            for destination, number, token, enqueued_at, breaker_generation, document in (
+                row[5:] for row in rows if row[6] is not None
+            )
+        )
+        self._taken = Counter(one.destination for one in deliveries)
+        (generation,) = request.generations
+        for destination, first in zip(numbers, firsts, strict=True):
+            own = names[destination]
+            last = max(
+                (one.lease.delivery_id for one in deliveries if one.destination == own), default=0
+            )
+            seen = [] if first is None else [first, max(first, last)]
+            floors.saw((destination, generation, ""), seen)
+        return Claim(now=now, deliveries=deliveries, next_due=next_due, suspects=0, changes=())
