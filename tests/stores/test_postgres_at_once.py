@@ -42,7 +42,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-async def publish(world: World, count: int, **fields: Any) -> None:
+async def publish(world: World, count: int, **fields: Any) -> None:  # noqa: ANN401 - of events
     await world.append(entries(*[an_event(n, **fields) for n in range(count)]))
 
 
