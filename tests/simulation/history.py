@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from redrive.model.delivery import Leased
-from redrive.store import Claim, Settled
+from redrive.store import Claim, RoutesChanged, Settled
 from tests.proof.checkers import Inspector, Promise, Violation
 from tests.proof.checkers.records import Call, Looked, Made, Record
 
@@ -34,6 +34,11 @@ class History:
     @property
     def violations(self) -> list[Violation]:
         return self._inspector.violations
+
+    @property
+    def deliveries(self) -> int:
+        """How many deliveries there were."""
+        return len(self._inspector.ledger.entries)
 
     @property
     def trace(self) -> str:
@@ -93,6 +98,8 @@ def _brief(value: object) -> str:
             return f"{number} to {destination}"
         case list() | tuple():
             return f"[{', '.join(map(_brief, value))}]"
+        case RoutesChanged(routes=routes):
+            return f"routes of version {routes.version}"
         case msgspec.Struct():
             fields = [
                 f"{name}={_brief(one)}"

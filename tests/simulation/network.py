@@ -70,6 +70,7 @@ class Server:
                 self._silence(machine, f"the reply to {method} is {back:.3f} s late")
             case "doubled":
                 again = there + chance.uniform(0.0, plan.lease * 2)
+                self._silence(machine, f"the request {method} comes twice")
                 self._send(again, method, given, None, 0.0)
             case _:
                 pass

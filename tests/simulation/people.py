@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -31,8 +30,6 @@ _TRIES = 3
 class Publisher:
     """Publishes what the plan says; an answer that did not come is asked for again, or not."""
 
-    offers = count(1)
-
     def __init__(self, number: int, plan: Plan, history: History, loop: SimulationLoop) -> None:
         self._plan = plan
         self._history = history
@@ -40,6 +37,7 @@ class Publisher:
         self._source = f"p{number}"
         self._chance = Random(f"publisher {number} of {plan.seed}")  # noqa: S311 - a simulation
         self._left = plan.events // plan.publishers
+        self.is_hurried = False
         self._offer = number * 1_000_000
         self._batch = number * 1_000_000
 
@@ -51,9 +49,8 @@ class Publisher:
         """Publish until all is offered; a new process goes on where the last one died."""
         plan, chance = self._plan, self._chance
         while not self.is_done:
-            await self._loop.pause(
-                chance.random() * 2 * plan.duration * plan.publishers / plan.events
-            )
+            rest = chance.random() * 2 * plan.duration * plan.publishers / plan.events
+            await self._loop.pause(0.0 if self.is_hurried else rest)
             self._left -= 1
             if chance.random() < plan.batches:
                 await self._publish_many(app, chance.randint(1, 4))

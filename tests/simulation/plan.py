@@ -108,7 +108,7 @@ class _Draw:
 
     def plan(self) -> Plan:
         rng = self._rng
-        duration = rng.choice([8.0, 15.0, 15.0, 25.0, 40.0])
+        duration = rng.choice([4.0, 8.0, 8.0, 12.0, 25.0])
         workers = rng.choice([1, 2, 2, 3])
         lease = rng.choice([1.0, 1.5, 3.0, 6.0])
         is_networked = self._store == "memory"

@@ -9,6 +9,7 @@ import msgspec
 
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers import Violation
+from tests.simulation.bugs import Bug, planted
 from tests.simulation.ground import Ground, NetworkGround
 from tests.simulation.history import History
 from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
@@ -28,6 +29,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     last: tuple[str, ...]
     records: int
     steps: int
+    deliveries: int
     seconds: float
     """How much virtual time has passed."""
 
@@ -48,9 +50,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def run(seed: int, *, make: type[MemoryStore] = MemoryStore) -> Result:
+def run(seed: int, *, bug: Bug | None = None) -> Result:
     """Run a seed from beginning to end, or up to the first thing that is wrong."""
-    plan = draw(seed)
+    with planted(bug) as make:
+        return _run(draw(seed), make)
+
+
+def _run(plan: Plan, make: type[MemoryStore]) -> Result:
+    seed = plan.seed
     loop = SimulationLoop(seed)
     history = History(promises_of(plan), on_wrong=loop.stop)
     ground: Ground = NetworkGround(plan, loop, history, make)
@@ -78,6 +85,7 @@ def run(seed: int, *, make: type[MemoryStore] = MemoryStore) -> Result:
             last=tuple(history.last()),
             records=history.count,
             steps=loop.steps,
+            deliveries=history.deliveries,
             seconds=loop.time(),
         )
         loop.discard()

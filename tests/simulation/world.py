@@ -204,8 +204,9 @@ class World:
         for machine in self._machines:
             machine.thaw()
         for publisher, machine in self._publishers:
+            publisher.is_hurried = True
             while not publisher.is_done:
-                await self._loop.pause(0.5)
+                await self._loop.pause(0.1)
             if machine.is_alive:
                 await machine.gone.wait()
         for _, machine in self._operators:
@@ -235,7 +236,8 @@ class World:
         )
         return (
             self._loop.time()
-            + max(waits, default=0.0)
+            + max([0.0, *waits])
+            + sum(-one.amount for one in plan.faults if "clock" in one.what and one.amount < 0)
             + max(breakers, default=0.0)
             + asked
             + 2 * longest_call
