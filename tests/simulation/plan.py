@@ -17,6 +17,8 @@ from redrive.model.limits import Breaker, Rate
 __all__ = ["DestinationPlan", "Fault", "Plan", "draw"]
 
 StoreKind = Literal["memory", "sqlite"]
+_SQLITE_EVERY = 8
+"""One seed in so many runs on the real SQLite store, which takes longer."""
 
 
 class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,7 +106,7 @@ class _Draw:
     def __init__(self, seed: int, store: StoreKind | None) -> None:
         self._seed = seed
         self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
-        self._store = store or "memory"
+        self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
         rng = self._rng
@@ -133,7 +135,7 @@ class _Draw:
                 for number in range(rng.choice([1, 2, 2, 3]))
             ),
             terminal=self._share(0.3, 0.15),
-            poison=self._share(0.25, 0.1),
+            poison=self._share(0.3, 0.2),
             delayed=self._share(0.4, 0.3),
             deadlines=self._share(0.3, 0.3),
             keyed_twice=self._share(0.4, 0.4),
@@ -181,7 +183,7 @@ class _Draw:
             snoozing=self._share(0.2, 0.3),
             throttling=self._share(0.2, 0.2),
             retry_after=rng.choice([0.0, 1.0, 5.0, 5.0, 1e9]),
-            slow=self._share(0.3, 0.3),
+            slow=self._share(0.35, 0.5),
             hanging=self._share(0.1, 0.05),
             blocking=self._share(0.1, 0.05),
             latency=rng.choice([0.001, 0.05, 0.3]),

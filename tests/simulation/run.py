@@ -10,6 +10,7 @@ import msgspec
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers import Violation
 from tests.simulation.bugs import Bug, planted
+from tests.simulation.disk import HostGround
 from tests.simulation.ground import Ground, NetworkGround
 from tests.simulation.history import History
 from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
@@ -51,16 +52,23 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(seed: int, *, bug: Bug | None = None) -> Result:
-    """Run a seed from beginning to end, or up to the first thing that is wrong."""
+    """Run a seed from beginning to end, or up to the first thing that is wrong.
+
+    A planted bug of a store is one of the store in memory.
+    """
     with planted(bug) as make:
-        return _run(draw(seed), make)
+        return _run(draw(seed, store=None if bug is None else "memory"), make)
 
 
 def _run(plan: Plan, make: type[MemoryStore]) -> Result:
     seed = plan.seed
     loop = SimulationLoop(seed)
     history = History(promises_of(plan), on_wrong=loop.stop)
-    ground: Ground = NetworkGround(plan, loop, history, make)
+    ground: Ground
+    if plan.store == "sqlite":
+        ground = HostGround(plan, loop, history)
+    else:
+        ground = NetworkGround(plan, loop, history, make)
     world = World(plan, loop, history, ground)
     violations: list[Violation] = []
     is_collecting = gc.isenabled()

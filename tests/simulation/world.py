@@ -121,7 +121,7 @@ class World:
                 left = self._loop.tasks_of(main)
                 self._history.write(Left(at=self._loop.time(), machine=machine.name, tasks=left))
             self._workers.pop(machine.name, None)
-            await self._loop.pause(0.1 + self._chance.random() * (0.1 if self._closing else 2.0))
+            await self._loop.pause(0.1 + self._chance.random() * (0.1 if self._closing else 1.0))
 
     def _work(self, machine: Machine) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
         async def life(app: Redrive) -> None:
