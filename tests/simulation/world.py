@@ -17,7 +17,7 @@ from redrive.operations import Operations
 from redrive.testing.fakes import CountingIds
 from redrive.worker import Worker
 from tests.proof.checkers import Promise
-from tests.proof.checkers.records import Born, Healed, Left, Stopped, Stopping
+from tests.proof.checkers.records import Born, Healed, Left, Silenced, Stopped, Stopping
 from tests.simulation.destinations import Behaviour
 from tests.simulation.ground import Ground
 from tests.simulation.history import History
@@ -71,6 +71,7 @@ class World:
         self._ids = CountingIds()
         self._workers: dict[str, Worker] = {}
         self._closing = False
+        self._is_down = False
         self._machines = [self._machine(f"worker-{one}", one) for one in range(plan.workers)]
         self._publishers = [
             (Publisher(one, plan, history, loop), self._machine(f"publisher-{one}", 10 + one))
@@ -136,6 +137,10 @@ class World:
             except StoreError:
                 machine.die("it cannot reach the store")
                 await self._loop.create_future()
+            if self._is_down:
+                self._history.write(
+                    Silenced(at=self._loop.time(), machine=machine.name, why="nobody hears it stop")
+                )
             self._history.write(Stopped(at=self._loop.time(), worker=worker.id))
             if worker.leaves_handlers:
                 machine.die("it leaves handlers that do not end")
@@ -162,6 +167,7 @@ class World:
         match fault.what:
             case "store down":
                 self._ground.fail(is_down=True)
+                self._is_down = True
                 self._loop.call_later(fault.amount, self._restore)
             case "crash":
                 machine.die("it crashes")
@@ -179,6 +185,7 @@ class World:
                 raise AssertionError(f"nobody knows how to let {other} happen")
 
     def _restore(self) -> None:
+        self._is_down = False
         self._ground.fail(is_down=False)
 
     def _stop(self, machine: Machine) -> None:
@@ -275,14 +282,13 @@ class World:
     ) -> float:
         """Return for how many seconds nothing can happen, as far as is known."""
         opens = {one.destination: one.until for one in await operations.gates()}
-        waits = [
-            0.0
-            if one.status is Status.IN_FLIGHT
-            else (max(one.due, opens[one.destination] or one.due) - now).total_seconds()
+        ready = [
+            # In flight and nobody's: its lease must run out, however the clock was set.
+            one.lease_until or max(one.due, opens[one.destination] or one.due)
             for one in left
-            if one.behind is None
+            if one.behind is None and not one.is_dead_letter
         ]
-        return min(waits, default=0.0)
+        return min(((one - now).total_seconds() for one in ready), default=0.0)
 
     async def _skip(self, seconds: float) -> None:
         """Let a long time pass without workers, which would only look at their clocks."""

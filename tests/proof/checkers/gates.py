@@ -67,7 +67,7 @@ class LimitsKept(Check):
 
     def __init__(self) -> None:
         self._elapsed = 0.0
-        self._last: datetime | None = None
+        self._last: tuple[float, datetime] | None = None
         self._levels: dict[tuple[str, str], tuple[float, float]] = {}
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
@@ -75,9 +75,11 @@ class LimitsKept(Check):
             return
         entry, now = step.entry, step.call.now
         if self._last is not None:
-            # A clock that is set back lets nothing more through, so that time counts for nothing.
-            self._elapsed += max(0.0, (now - self._last).total_seconds())
-        self._last = now
+            at, before = self._last
+            passed = step.call.at - at
+            # To a store whose clock was set forward, more time has passed than truly has.
+            self._elapsed += max(passed, (now - before).total_seconds())
+        self._last = step.call.at, now
         limits = ledger.promises[entry.destination].destination.limits
         name = entry.destination
         if limits.concurrency is not None:

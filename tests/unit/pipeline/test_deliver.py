@@ -320,3 +320,19 @@ async def test_a_transport_that_raises_is_a_failure_of_the_attempt() -> None:
         [outcome] = load.outcomes
         assert isinstance(outcome, Faulted)
         assert outcome.fault.rule == "transport raised"
+
+
+async def test_what_ends_while_the_carrier_stops_is_not_given_back_too() -> None:
+    """It would be settled and released, and only the store would keep them apart."""
+    async with a_bench() as bench:
+
+        async def handler(_: Leased) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        load = bench.load(handler)
+        bench.carrier.start([load])
+        await bench.rest()
+
+        assert await bench.carrier.stop() == []
+        assert bench.carrier.take_finished() == [load]
