@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
 
-from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
+from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, Receipt
 from redrive.model.gate import Bucket, Gate
@@ -177,7 +177,7 @@ class FairnessByScanOrder(MemoryStore):
 
 class PublishNotAtomic(MemoryStore):
     def _insert(self, entry: Entry, *, now: datetime) -> None:
-        is_cut = len(entry.destinations) > 1 and self._last_position % 7 == 3  # noqa: PLR2004 - a share
+        is_cut = len(entry.destinations) > 1 and self._last_position % 7 == 3
         super()._insert(Entry(entry.event, entry.destinations[:-1]) if is_cut else entry, now=now)
 
 
@@ -269,10 +269,8 @@ async def _acknowledge_before_commit(
     within: object,
 ) -> Sequence[Receipt]:
     async def append() -> None:
-        try:
+        with suppress(Exception):  # that is the bug
             await _append(self, events, all_or_nothing=all_or_nothing, within=within)
-        except Exception:  # noqa: BLE001, S110 - that is the bug
-            pass
 
     routes = (await self._store.routes()) if hasattr(self._store, "routes") else self._routes
     _unwatched.append(asyncio.ensure_future(append()))

@@ -16,13 +16,15 @@ from random import SystemRandom
 
 import msgspec
 
+from tests.simulation.bugs import BUGS, Bug
 from tests.simulation.run import Result, run
 
-__all__ = ["KEPT", "Brief", "kept_seeds", "main", "run_brief"]
+__all__ = ["KEPT", "Brief", "hunt", "kept_seeds", "main", "run_brief"]
 
 KEPT = Path(__file__).parent / "kept.txt"
 """Seeds that once found something; every run replays them."""
 _AT_ONCE = 20
+_MOST_PER_BUG = 500
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,12 @@ def run_brief(seed: int) -> Brief:
     )
 
 
+def hunt(bug: Bug, *, most: int = _MOST_PER_BUG) -> Result | None:
+    """Return the first run that finds a planted bug; `None` if so many seeds do not."""
+    results = (run(seed, bug=bug) for seed in range(most))
+    return next((one for one in results if not one.is_well), None)
+
+
 def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
@@ -79,7 +87,10 @@ def main() -> None:
     parser.add_argument("--start", type=int, help="the first seed; drawn when left out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--bugs", action="store_true", help="look for every planted bug")
     options = parser.parse_args()
+    if options.bugs:
+        _hunt_all(options)
     if options.seed is not None:
         _show(run(options.seed))
         return
@@ -88,6 +99,36 @@ def main() -> None:
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)
+
+
+class _Catch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which seed found a planted bug, and by which invariant; the first of all if none did."""
+
+    bug: str
+    seed: int | None = None
+    check: str = ""
+
+
+def _catch(number: int) -> _Catch:
+    bug = BUGS[number]
+    found = hunt(bug)
+    if found is None:
+        return _Catch(bug=bug.name)
+    return _Catch(bug=bug.name, seed=found.seed, check=found.violations[0].check)
+
+
+def _hunt_all(options: argparse.Namespace) -> None:
+    catches: list[_Catch] = []
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:
+        for catch in pool.map(_catch, range(len(BUGS))):
+            catches.append(catch)
+            how = "NOT FOUND" if catch.seed is None else f"seed {catch.seed:<4} {catch.check}"
+            _say(f"{catch.bug:<40} {how}")
+    found = sum(one.seed is not None for one in catches)
+    _say(f"{found} of {len(catches)} planted bugs were found")
+    if options.json is not None:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(catches), indent=2))
+    sys.exit(found < len(catches))
 
 
 def _show(result: Result) -> None:

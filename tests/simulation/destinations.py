@@ -76,9 +76,7 @@ class SimulatedDestination:
         else:
             outcomes = await self._way.send(deliveries)
         for leased, outcome in zip(deliveries, outcomes, strict=True):
-            self._history.write(
-                Ended(at=loop.time(), lease=leased.lease, outcome=_word(outcome))
-            )
+            self._history.write(Ended(at=loop.time(), lease=leased.lease, outcome=_word(outcome)))
         return outcomes
 
     async def _answer(self, event: Event[Any]) -> object:

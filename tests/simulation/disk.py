@@ -20,8 +20,16 @@ import apsw
 from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination
 from redrive.store import Appended, Query, Store
-from redrive.stores.sqlite import SqliteStore, SqliteTransaction, auditing, core, counting
-from redrive.stores.sqlite import inspection, log, replaying
+from redrive.stores.sqlite import (
+    SqliteStore,
+    SqliteTransaction,
+    auditing,
+    core,
+    counting,
+    inspection,
+    log,
+    replaying,
+)
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
@@ -76,7 +84,7 @@ class _Disk(apsw.VFS):
         if self.is_full:
             raise apsw.FullError("no space left")
         if self._chance.random() < self._errors:
-            if self._chance.random() < 0.3:  # noqa: PLR2004 - a share
+            if self._chance.random() < 0.3:
                 raise apsw.FullError("no space left for a moment")
             raise apsw.IOError(f"a {what} failed")
 
@@ -228,7 +236,7 @@ def _witnessed(method: str) -> Callable[..., Any]:
         finally:
             _about.set(None)
         if about.given.get("within") is not None:
-            self._joined.append((about, answer))  # noqa: SLF001 - of this module
+            self._joined.append((about, answer))
         return answer
 
     return call
@@ -329,7 +337,7 @@ class HostGround:
 
     def dies_now(self) -> bool:
         """Tell whether a process crashes in the middle of its transaction."""
-        return self._disk.is_faulty and self._chance.random() < 0.1  # noqa: PLR2004 - a share
+        return self._disk.is_faulty and self._chance.random() < 0.1
 
     def witness(self, about: _About, answer: Any) -> None:  # noqa: ANN401 - any answer
         """Take down what the store has committed."""

@@ -11,7 +11,7 @@ import msgspec
 from redrive.model.delivery import Leased
 from redrive.store import Claim, RoutesChanged, Settled
 from tests.proof.checkers import Inspector, Promise, Violation
-from tests.proof.checkers.records import Call, Looked, Made, Record
+from tests.proof.checkers.records import Call, Looked, Record
 
 __all__ = ["History"]
 
@@ -86,33 +86,31 @@ def _line(record: Record) -> str:
 
 
 def _brief(value: object) -> str:
+    """Return what is worth reading of a value; nothing that differs from run to run."""
     match value:
         case Leased(lease=lease, destination=destination, attempt=attempt, kind=kind):
             alone = " alone" if value.is_alone else ""
-            return f"{lease.delivery_id}#{lease.token} to {destination} try {attempt} {kind}{alone}"
+            text = f"{lease.delivery_id}#{lease.token} to {destination} try {attempt} {kind}{alone}"
         case Settled(lease=lease, settlement=settlement):
-            return f"{lease.delivery_id}#{lease.token} {_brief(settlement)}"
+            text = f"{lease.delivery_id}#{lease.token} {_brief(settlement)}"
         case Claim(deliveries=deliveries, changes=changes):
-            return f"{_brief(deliveries)} {_brief(changes)}" if changes else _brief(deliveries)
-        case Made(destination=destination, id=number):
-            return f"{number} to {destination}"
+            text = f"{_brief(deliveries)} {_brief(changes)}" if changes else _brief(deliveries)
         case list() | tuple():
-            return f"[{', '.join(map(_brief, value))}]"
+            text = f"[{', '.join(map(_brief, value))}]"
         case RoutesChanged(routes=routes):
-            return f"routes of version {routes.version}"
+            text = f"routes of version {routes.version}"
         case msgspec.Struct():
             fields = [
                 f"{name}={_brief(one)}"
                 for name in value.__struct_fields__
                 if name not in _DULL and (one := getattr(value, name)) not in (None, "", (), {})
             ]
-            return f"{type(value).__name__}({', '.join(fields)})"
+            text = f"{type(value).__name__}({', '.join(fields)})"
         case msgspec.Raw() | bytes():
-            return bytes(value).decode()
-        case _ if callable(value):
-            return "…"
+            text = bytes(value).decode()
         case _:
-            return str(value)
+            text = "…" if callable(value) else str(value)
+    return text
 
 
 _DULL = ("fault", "stack", "attempt", "log", "limits", "allowances", "exchange")

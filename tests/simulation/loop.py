@@ -116,14 +116,14 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         self._numbered = 0
         self._ready: list[asyncio.Handle] = []
         self._scheduled: list[asyncio.TimerHandle]
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]  # any coroutine will do
         self.set_exception_handler(self._note_unhandled)
 
     def time(self) -> float:
         return self._virtual
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # noqa: ANN401 - as asyncio has it
-        return self.call_soon(*args, **kwargs)
+    def _write_to_self(self) -> None:
+        """Wake nobody: there is no other thread."""
 
     def create_future(self) -> asyncio.Future[Any]:
         future: _Future[Any] = _Future(loop=self)
@@ -187,7 +187,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         handle = ready[index]
         ready[index] = ready[-1]
         ready.pop()
-        if handle._cancelled:  # type: ignore[attr-defined]  # noqa: SLF001 - this is an event loop
+        if handle._cancelled:  # noqa: SLF001 - this is an event loop
             return
         strand = handle._context.get(_strand)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
         if strand is not None and strand.is_held(handle):
@@ -200,7 +200,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
 
     def _let_time_pass(self) -> None:
         scheduled = self._scheduled
-        while scheduled and scheduled[0]._cancelled:  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+        while scheduled and scheduled[0]._cancelled:  # noqa: SLF001 - as above
             heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001 - as above
         if not scheduled:
             raise Deadlock(f"nothing can happen any more at {self._virtual:.6f} s")

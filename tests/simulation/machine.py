@@ -23,6 +23,7 @@ from tests.simulation.ports import HostClock, StrandExecutor
 
 __all__ = ["Machine"]
 
+
 class Machine:
     """One process after the other under one name; each begins with `boot`.
 

@@ -232,9 +232,7 @@ def given_by_name(
     known = _PARAMETERS.get(method)
     if known is None:
         parameters = list(inspect.signature(getattr(Store, method)).parameters.values())[1:]
-        known = {
-            one.name: one.default for one in parameters if one.kind is not one.VAR_KEYWORD
-        }
+        known = {one.name: one.default for one in parameters if one.kind is not one.VAR_KEYWORD}
         _PARAMETERS[method] = known
     defaults = {
         name: default for name, default in known.items() if default is not inspect.Parameter.empty

@@ -66,7 +66,7 @@ class Publisher:
             if is_heard or event.idempotency_key is None:
                 return
             await self._loop.pause(self._chance.random() * self._plan.lease)
-        if event.idempotency_key is not None and self._chance.random() < 0.3:  # noqa: PLR2004 - a share
+        if event.idempotency_key is not None and self._chance.random() < 0.3:
             other = msgspec.structs.replace(event, payload=self._payload())
             await self._ask([other], lambda one: _one(app, one), batch=None)
 
@@ -201,7 +201,7 @@ class Operator:
     async def _some(self, operations: Operations, status: Status) -> list[DeliveryId]:
         page = await operations.deliveries(Query(status=status), limit=10)
         found = [one.id for one in page.deliveries]
-        return [one for one in found if self._chance.random() < 0.5]  # noqa: PLR2004 - half
+        return [one for one in found if self._chance.random() < 0.5]
 
     async def _replay(self, operations: Operations) -> None:
         found = await self._some(operations, self._chance.choice([*Status, Status.FAILED]))
@@ -231,7 +231,7 @@ class Operator:
             payload = (await operations.show(one)).payload
             if isinstance(payload, dict):
                 edited = {**payload, "edited": self._chance.randrange(1000) + 1}
-                is_sent = self._chance.random() < 0.5  # noqa: PLR2004 - half
+                is_sent = self._chance.random() < 0.5
                 await operations.edit(one, edited, by=self._name, why="typo", replay=is_sent)
 
     async def _delete(self, operations: Operations) -> None:
@@ -264,7 +264,7 @@ class Operator:
 
     async def _breaker(self, operations: Operations) -> None:
         name = self._destination()
-        if self._chance.random() < 0.5:  # noqa: PLR2004 - half
+        if self._chance.random() < 0.5:
             await operations.reset_breaker(name, by=self._name)
         else:
             until = (await operations.status()).now + timedelta(seconds=3)

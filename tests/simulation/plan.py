@@ -131,8 +131,7 @@ class _Draw:
             poll=rng.choice([0.2, 1.0, 1.0, 3.0]),
             concurrency=rng.choice([1, 2, 5, 20, 100]),
             destinations=tuple(
-                self._destination(number, duration)
-                for number in range(rng.choice([1, 2, 2, 3]))
+                self._destination(number, duration) for number in range(rng.choice([1, 2, 2, 3]))
             ),
             terminal=self._share(0.3, 0.15),
             poison=self._share(0.3, 0.2),
@@ -169,7 +168,7 @@ class _Draw:
             timeout=timeout,
             concurrency=rng.choice([None, None, 1, 3]),
             batch=rng.choice([None, None, None, 1, 4]),
-            is_sync=rng.random() < 0.1,  # noqa: PLR2004 - a share
+            is_sync=rng.random() < 0.1,
             breaker=self._breaker(),
             rate=self._rate(0.25),
             retry_rate=self._rate(0.3),
@@ -200,7 +199,7 @@ class _Draw:
             on_open=rng.choice(["hold", "hold", "dead_letter"]),
             ramp=rng.choice(["0s", "2s", "10s"]),
         )
-        return breaker if rng.random() < 0.5 else None  # noqa: PLR2004 - a share
+        return breaker if rng.random() < 0.5 else None
 
     def _rate(self, chance: float) -> Rate | None:
         rng = self._rng

@@ -47,9 +47,7 @@ def promises_of(plan: Plan) -> dict[str, Promise]:
     """Return what the destinations of a plan may rely on."""
     return {
         one.name: Promise(
-            declare_destination(
-                one.name, one.patterns, _Silent(), options_of(one)
-            ).destination,
+            declare_destination(one.name, one.patterns, _Silent(), options_of(one)).destination,
             one.max_attempts,
         )
         for one in plan.destinations
@@ -59,9 +57,7 @@ def promises_of(plan: Plan) -> dict[str, Promise]:
 class World:
     """Runs a plan on a ground."""
 
-    def __init__(
-        self, plan: Plan, loop: SimulationLoop, history: History, ground: Ground
-    ) -> None:
+    def __init__(self, plan: Plan, loop: SimulationLoop, history: History, ground: Ground) -> None:
         self._plan = plan
         self._loop = loop
         self._history = history
@@ -127,16 +123,7 @@ class World:
     def _work(self, machine: Machine) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
         async def life(app: Redrive) -> None:
             machine.declare(app)
-            try:
-                worker = await app.make_worker()
-                self._history.write(
-                    Born(at=self._loop.time(), worker=worker.id, machine=machine.name)
-                )
-                self._workers[machine.name] = worker
-                await worker.run()
-            except StoreError:
-                machine.die("it cannot reach the store")
-                await self._loop.create_future()
+            worker = await self._begin_work(app, machine)
             if self._is_down:
                 self._history.write(
                     Silenced(at=self._loop.time(), machine=machine.name, why="nobody hears it stop")
@@ -148,6 +135,22 @@ class World:
             await app.close()
 
         return life
+
+    async def _begin_work(self, app: Redrive, machine: Machine) -> Worker:
+        """Run a worker to its end; without the store the process ends before it has begun."""
+        while True:
+            try:
+                worker = await app.make_worker()
+                self._history.write(
+                    Born(at=self._loop.time(), worker=worker.id, machine=machine.name)
+                )
+                self._workers[machine.name] = worker
+                await worker.run()
+            except StoreError:
+                machine.die("it cannot reach the store")
+                await self._loop.create_future()
+            else:
+                return worker
 
     async def _employ(self, publisher: Publisher, machine: Machine) -> None:
         while not publisher.is_done:
@@ -277,9 +280,7 @@ class World:
 
         return life
 
-    async def _rest_of(
-        self, operations: Operations, now: datetime, left: list[Delivery]
-    ) -> float:
+    async def _rest_of(self, operations: Operations, now: datetime, left: list[Delivery]) -> float:
         """Return for how many seconds nothing can happen, as far as is known."""
         opens = {one.destination: one.until for one in await operations.gates()}
         ready = [
@@ -314,16 +315,14 @@ class World:
                 continue
             await operations.resume_tenant(one.tenant, by="keeper")
             if one.destination is not None:
-                await operations.resume_tenant(
-                    one.tenant, destination=one.destination, by="keeper"
-                )
+                await operations.resume_tenant(one.tenant, destination=one.destination, by="keeper")
 
     async def _see_to(self, letters: list[Delivery], operations: Operations) -> None:
         """Resolve what will never do, and send the rest again."""
-        hopeless = [one.id for one in letters if one.reason == "terminal" or len(one.cycles) > 8]  # noqa: PLR2004 - enough
+        hopeless = [one.id for one in letters if one.reason == "terminal" or len(one.cycles) > 8]
         rest = [one.id for one in letters if one.id not in hopeless]
         await operations.resolve(hopeless, by="keeper", why="it will never do")
-        if rest and self._chance.random() < 0.5:  # noqa: PLR2004 - half
+        if rest and self._chance.random() < 0.5:
             await operations.replay(rest, by="keeper")
         elif rest:
             try:

@@ -126,27 +126,31 @@ class NoPhantom(Check):
                 pass
 
     def _look(self, looked: Looked) -> Iterator[str]:
-        stored: Counter[tuple[str, str]] = Counter()
-        by_payload: Counter[bytes] = Counter()
+        keys: Counter[tuple[str, str]] = Counter()
+        stored: Counter[bytes] = Counter()
         for event in looked.events:
-            by_payload[bytes(event.payload)] += 1
+            stored[bytes(event.payload)] += 1
             if event.idempotency_key is not None:
-                stored[event.source, event.idempotency_key] += 1
-        for (source, key), count in stored.items():
+                keys[event.source, event.idempotency_key] += 1
+        for (source, key), count in keys.items():
             if count > 1:
                 yield f"the idempotency key {key!r} of {source!r} is stored {count} times"
-        batches: dict[int, list[bool]] = {}
         for offer, offered in self._offers.items():
-            count = by_payload[offered.payload]
+            count = stored[offered.payload]
             # The same payload is offered again only under its idempotency key.
             if count > 1 and offered.idempotency_key is None:
                 yield f"offer {offer} is stored {count} times"
-            if offer in self._refused and count and offer not in self._receipts:
-                first = self._by_payload[offered.payload]
-                if first == offer:
-                    yield f"offer {offer} was refused, and is stored"
-            if offered.batch is not None and not looked.figures.pruned_events:
-                batches.setdefault(offered.batch, []).append(count > 0)
+            is_first = self._by_payload[offered.payload] == offer
+            if offer in self._refused and count and is_first and offer not in self._receipts:
+                yield f"offer {offer} was refused, and is stored"
+        if not looked.figures.pruned_events:
+            yield from self._look_at_batches(stored)
+
+    def _look_at_batches(self, stored: Counter[bytes]) -> Iterator[str]:
+        batches: dict[int, list[bool]] = {}
+        for offered in self._offers.values():
+            if offered.batch is not None:
+                batches.setdefault(offered.batch, []).append(stored[offered.payload] > 0)
         for batch, present in batches.items():
             if any(present) and not all(present):
                 yield f"of batch {batch} only {sum(present)} of {len(present)} are stored"
@@ -160,29 +164,42 @@ class CountersRight(Check):
     def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
         if not isinstance(record, Looked):
             return
+        yield from _recount(record)
         figures = record.figures
-        counts: Counter[tuple[str, str]] = Counter()
-        for one in record.deliveries:
-            status = "resolved" if one.resolution is not None else str(one.status)
-            counts[one.destination, status] += 1
-            if one.status is Status.PENDING:
-                is_waiting = one.due > record.now
-                counts[one.destination, "behind"] += one.behind is not None
-                counts[one.destination, "waiting"] += is_waiting
-                counts[one.destination, "retrying"] += is_waiting and one.attempts > 0
-        for told in figures.destinations:
-            for field in (*Status, "resolved", "behind", "waiting", "retrying"):
-                value, counted = getattr(told, field), counts[told.name, field]
-                if value != counted:
-                    yield f"{told.name}: {field} is told as {value}, and there are {counted}"
-        if figures.events != len(record.events):
-            yield f"{figures.events} events are told, and there are {len(record.events)}"
-        deleted = sum(one.removed == "delete" for one in ledger.entries.values())
-        if figures.deleted != deleted:
-            yield f"{figures.deleted} are told as deleted, and {deleted} were"
-        letters = sum(one.is_dead_letter for one in record.deliveries)
-        if figures.letters.count != letters:
-            yield f"{figures.letters.count} dead letters are told, and there are {letters}"
+        totals = (
+            ("events", figures.events, len(record.events)),
+            (
+                "deleted",
+                figures.deleted,
+                sum(one.removed == "delete" for one in ledger.entries.values()),
+            ),
+            (
+                "dead letters",
+                figures.letters.count,
+                sum(one.is_dead_letter for one in record.deliveries),
+            ),
+        )
+        for what, told, counted in totals:
+            if told != counted:
+                yield f"{what}: {told} are told, and there are {counted}"
         for replay in record.replays:
             if replay.left < 0 or replay.under_way < 0:
                 yield f"replay {replay.id} has {replay.left} left, {replay.under_way} under way"
+
+
+def _recount(looked: Looked) -> Iterator[str]:
+    """Count the deliveries of each destination by status, and by why they wait."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in looked.deliveries:
+        status = "resolved" if one.resolution is not None else str(one.status)
+        counts[one.destination, status] += 1
+        if one.status is Status.PENDING:
+            is_waiting = one.due > looked.now
+            counts[one.destination, "behind"] += one.behind is not None
+            counts[one.destination, "waiting"] += is_waiting
+            counts[one.destination, "retrying"] += is_waiting and one.attempts > 0
+    for told in looked.figures.destinations:
+        for field in (*Status, "resolved", "behind", "waiting", "retrying"):
+            value, counted = getattr(told, field), counts[told.name, field]
+            if value != counted:
+                yield f"{told.name}: {field} is told as {value}, and there are {counted}"

@@ -66,17 +66,18 @@ class StopsInTime(Check):
             case Stopping(worker=worker, within=within):
                 self._ends[worker] = record.at + within
             case Died(machine=machine) | Silenced(machine=machine):
-                for worker, home in self._machines.items():
-                    if home == machine:
-                        self._ends.pop(worker, None)
+                self._ends = {
+                    worker: end
+                    for worker, end in self._ends.items()
+                    if self._machines.get(worker) != machine
+                }
             case Stopped(worker=worker):
                 end = self._ends.pop(worker, None)
                 if end is not None and record.at > end:
                     yield f"the worker {worker} stopped {record.at - end:.3f} s too late"
             case Looked(is_final=True):
-                for worker, end in self._ends.items():
-                    if record.at > end:
-                        yield f"the worker {worker} has not stopped"
+                late = [worker for worker, end in self._ends.items() if record.at > end]
+                yield from (f"the worker {worker} has not stopped" for worker in late)
             case _:
                 pass
 

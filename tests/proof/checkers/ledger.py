@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
-from redrive.model.delivery import DeliveryId, Kind, Lease, Leased, Status
+from redrive.model.delivery import DeliveryId, Kind, Lease, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, BreakerState, Closed
@@ -20,6 +20,12 @@ from tests.proof.checkers.records import Call
 __all__ = ["Entry", "Ledger", "Promise", "Step"]
 
 _PAST = {"resolve": "resolved", "cancel": "cancelled"}
+_HELD = {
+    "settle": ("settled", "settle refused"),
+    "release": ("released", "release refused"),
+    "heartbeat": ("extended", "extend refused"),
+    "rescue": ("rescued", "rescue refused"),
+}
 
 
 class Promise(NamedTuple):
@@ -139,35 +145,18 @@ class Ledger:
                 yield from _changed(call, call.answer.changes)
                 for leased in call.answer.deliveries:
                     yield self._about("claimed", call, leased.lease, leased)
-            case "settle":
-                refused = frozenset(call.answer)
-                for one in call.given["batch"]:
-                    how = "settle refused" if one.lease in refused else "settled"
-                    yield self._about(how, call, one.lease, one.settlement)
-            case "release":
-                refused = frozenset(call.answer)
-                for lease in call.given["leases"]:
-                    how = "release refused" if lease in refused else "released"
-                    yield self._about(how, call, lease, None)
-            case "heartbeat":
-                refused = frozenset(call.answer)
-                for lease in call.given["leases"]:
-                    how = "extend refused" if lease in refused else "extended"
-                    yield self._about(how, call, lease, call.given["lease"])
-            case "rescue":
-                refused = frozenset(call.answer)
-                for one in call.given["batch"]:
-                    how = "rescue refused" if one.lease in refused else "rescued"
-                    yield self._about(how, call, one.lease, one.recovery)
+            case "settle" | "release" | "heartbeat" | "rescue":
+                for how, lease, detail in _leases(call):
+                    yield self._about(how, call, lease, detail)
             case "report":
-                yield Step("reported", call)
-                yield from _changed(call, call.answer.changes)
-                for name in call.answer.paused:
-                    yield Step("paused", call, detail=name)
+                yield from _reported(call)
             case "open_breaker" | "reset_breaker":
                 yield from _changed(call, (call.answer,))
+            case "pause" | "resume" | "pause_tenant" | "resume_tenant":
+                yield from _turned(call)
             case _:
-                yield from self._operated(call)
+                for how, number, detail in _acts(call):
+                    yield Step(how, call, self.entries.get(number), None, detail)
 
     def apply(self, step: Step) -> None:
         """Follow one step."""
@@ -206,45 +195,8 @@ class Ledger:
             if is_new and event.id not in self.events:
                 yield Step("stored", call, detail=(event, made.get(event.id, [])))
 
-    def _operated(self, call: Call) -> Iterator[Step]:
-        given, answer = call.given, call.answer
-        match call.method:
-            case "expire" | "shed":
-                for delivery in answer:
-                    yield self._of(call, "given up", delivery.id, delivery.reason)
-            case "advance_replays":
-                for step in answer.steps:
-                    for number in step.sent:
-                        yield self._of(call, "replayed", number, step.replay.generation)
-            case "replay":
-                for number in answer:
-                    yield self._of(call, "replayed", number, given["generation"])
-            case "edit" if answer:
-                yield self._of(call, "edited", given["delivery_id"], bytes(given["payload"]))
-                if given["is_replayed"]:
-                    yield self._of(call, "replayed", given["delivery_id"], None)
-            case "delete" | "discard":
-                for number in answer:
-                    yield self._of(call, "removed", number, call.method)
-            case "resolve" | "cancel":
-                for number in answer:
-                    yield self._of(call, _PAST[call.method], number, None)
-            case "reschedule":
-                for number in answer:
-                    yield self._of(call, "rescheduled", number, given["due"])
-            case "pause" | "resume" if answer:
-                yield Step(f"{call.method}d", call, detail=given["destination"])
-            case "pause_tenant" | "resume_tenant" if answer:
-                how = "tenant paused" if call.method == "pause_tenant" else "tenant resumed"
-                yield Step(how, call, detail=(given["tenant"], given["destination"]))
-            case _:
-                pass
-
     def _about(self, how: str, call: Call, lease: Lease, detail: object) -> Step:
         return Step(how, call, self.entries.get(lease.delivery_id), lease, detail)
-
-    def _of(self, call: Call, how: str, number: DeliveryId, detail: object) -> Step:
-        return Step(how, call, self.entries.get(number), None, detail)
 
     def _store(self, step: Step) -> None:
         event, made = step.detail
@@ -267,39 +219,107 @@ class Ledger:
     def _change(self, step: Step, entry: Entry, now: datetime) -> None:
         match step.how:
             case "claimed":
-                leased: Leased = step.detail
-                entry.status = Status.IN_FLIGHT
-                entry.token = leased.lease.token
-                entry.worker = step.call.given["request"].worker
-                entry.lease_until = now + step.call.given["request"].lease
-                entry.is_alone = leased.is_alone
-                entry.breaker_generation = leased.breaker_generation
+                _begin(entry, step, now)
             case "extended":
-                span: timedelta = step.detail
-                entry.lease_until = now + span
+                entry.lease_until = now + step.detail
             case "settled" | "released" | "rescued":
                 if step.lease is not None:
                     self.ended[step.lease] = step.how
                 _end(entry, step, now)
-            case "given up" | "cancelled":
-                entry.status = Status.FAILED
             case "replayed":
                 _begin_cycle(entry, step.detail, now)
-            case "edited":
-                entry.payload = step.detail
-            case "removed":
-                entry.removed = step.detail
-            case "resolved":
-                entry.is_resolved = True
-            case "rescheduled":
-                entry.due = step.detail
+            case how if how in _SIMPLE:
+                field, value = _SIMPLE[how]
+                setattr(entry, field, step.detail if value is None else value)
             case _:
                 pass
+
+
+_SIMPLE: dict[str, tuple[str, object]] = {
+    "given up": ("status", Status.FAILED),
+    "cancelled": ("status", Status.FAILED),
+    "edited": ("payload", None),
+    "removed": ("removed", None),
+    "resolved": ("is_resolved", True),
+    "rescheduled": ("due", None),
+}
+"""What a step sets; `None` is what it was given."""
+
+
+def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
+    """Return what was done with which lease, or refused."""
+    asked: Sequence[tuple[Lease, object]]
+    match call.method:
+        case "settle":
+            asked = [(one.lease, one.settlement) for one in call.given["batch"]]
+        case "rescue":
+            asked = [(one.lease, one.recovery) for one in call.given["batch"]]
+        case "heartbeat":
+            asked = [(lease, call.given["lease"]) for lease in call.given["leases"]]
+        case _:
+            asked = [(lease, None) for lease in call.given["leases"]]
+    done, not_done = _HELD[call.method]
+    refused = frozenset(call.answer)
+    for lease, detail in asked:
+        yield not_done if lease in refused else done, lease, detail
+
+
+def _reported(call: Call) -> Iterator[Step]:
+    yield from _changed(call, call.answer.changes)
+    for name in call.answer.paused:
+        yield Step("paused", call, detail=name)
+
+
+def _turned(call: Call) -> Iterator[Step]:
+    """Return what people did to gates and tenants."""
+    if not call.answer:
+        return
+    given = call.given
+    if "tenant" in given:
+        how = "tenant paused" if call.method == "pause_tenant" else "tenant resumed"
+        yield Step(how, call, detail=(given["tenant"], given["destination"]))
+    else:
+        yield Step(f"{call.method}d", call, detail=given["destination"])
+
+
+def _acts(call: Call) -> Iterator[tuple[str, DeliveryId, object]]:
+    """Return what was done to which delivery, beside leases."""
+    given, answer = call.given, call.answer
+    match call.method:
+        case "expire" | "shed":
+            yield from (("given up", one.id, one.reason) for one in answer)
+        case "advance_replays":
+            for step in answer.steps:
+                yield from (("replayed", one, step.replay.generation) for one in step.sent)
+        case "replay":
+            yield from (("replayed", one, given["generation"]) for one in answer)
+        case "edit" if answer:
+            yield "edited", given["delivery_id"], bytes(given["payload"])
+            if given["is_replayed"]:
+                yield "replayed", given["delivery_id"], None
+        case "delete" | "discard":
+            yield from (("removed", one, call.method) for one in answer)
+        case "reschedule":
+            yield from (("rescheduled", one, given["due"]) for one in answer)
+        case "resolve" | "cancel":
+            yield from ((_PAST[call.method], one, None) for one in answer)
+        case _:
+            pass
 
 
 def _changed(call: Call, changes: Sequence[BreakerChange]) -> Iterator[Step]:
     for change in changes:
         yield Step("changed", call, detail=change)
+
+
+def _begin(entry: Entry, step: Step, now: datetime) -> None:
+    leased, request = step.detail, step.call.given["request"]
+    entry.status = Status.IN_FLIGHT
+    entry.token = leased.lease.token
+    entry.worker = request.worker
+    entry.lease_until = now + request.lease
+    entry.is_alone = leased.is_alone
+    entry.breaker_generation = leased.breaker_generation
 
 
 def _end(entry: Entry, step: Step, now: datetime) -> None:
