@@ -149,7 +149,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         """Carry out the decisions; returns those that were accepted."""
         refused = frozenset(await self.store.settle([one.settled for one in decisions]))
         if refused:
-            self.observer.notice(SettlementsRefused(worker=self.worker, leases=tuple(refused)))
+            late = tuple(one.settled.lease for one in decisions if one.settled.lease in refused)
+            self.observer.notice(SettlementsRefused(worker=self.worker, leases=late))
             decisions = [one for one in decisions if one.settled.lease not in refused]
         self.observer.notice(
             Settlements(

@@ -235,7 +235,9 @@ class Scene:
             for one in self.inspector.ledger.entries.values()
             if one.id not in without
         ]
-        counts = {str(status): sum(one.status is status for one in deliveries) for status in Status}
+        counts: dict[str, Any] = {
+            str(status): sum(one.status is status for one in deliveries) for status in Status
+        }
         counts["waiting"] = sum(
             one.status is Status.PENDING and one.due > self.time for one in deliveries
         )
