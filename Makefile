@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format format-check lint imports types bench clean
+.PHONY: help demo test simulate check format format-check lint imports types bench clean
 
 # The first interpreter that actually runs: a name on the path may be an empty shim.
 PYTHON ?= $(shell for candidate in python3.11 python3; do \
@@ -25,6 +25,10 @@ test: $(READY) ## run the tests (ARGS="-k breaker" narrows them, JOBS=8 spreads 
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS) \
 		&& echo "test: everything passed" \
 		|| { echo "test: FAILED, the lines above name what broke"; exit 1; }
+
+simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, BUGS=1)
+	@$(BIN)/python -m tests.simulation $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUGS),--bugs) $(ARGS)
 
 check: format-check lint imports types test ## all that must hold: format, lint, import contracts, types, tests
 	@echo "check: everything holds"

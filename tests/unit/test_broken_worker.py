@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from redrive import Redrive
+from redrive.clock import SystemClock
 from redrive.declaration import Ports
+from redrive.errors import StoreUnavailableError
 from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import Delivery, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
-from redrive.store import Blame, Serving
+from redrive.store import Blame, Serving, Settled
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 
@@ -49,6 +52,42 @@ async def test_a_worker_whose_duties_break_ends_and_says_why() -> None:
         worker = await app.make_worker()
         with pytest.raises(ZeroDivisionError):
             await worker.run()
+
+
+class AwayAtTheEnd(MemoryStore):
+    """A store that is out of reach for a moment when a worker wants to say its last words."""
+
+    misses = 0
+
+    async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        self.misses += 1
+        if self.misses == 1:
+            raise StoreUnavailableError("gone for a moment")
+        return await super().settle(batch)
+
+
+async def test_last_words_are_said_again_when_the_store_is_away_for_a_moment() -> None:
+    """What was delivered would be delivered again, and its worker would pass for crashed."""
+    app = Redrive("memory://", grace="0s")
+    store = AwayAtTheEnd(SystemClock())
+    begun = asyncio.Event()
+
+    @app.handler("order.*")
+    async def bill(_: object) -> None:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    with app.rewired(Ports(), lambda: store):
+        await app.publish("order.paid")
+        async with app.worker() as worker:
+            await begun.wait()
+            worker.stop()
+        figures = await store.figures()
+
+    assert store.misses == 2
+    assert figures.destinations[0].delivered == 1
+    assert figures.workers == ()
 
 
 async def test_a_heartbeat_that_stumbles_goes_on() -> None:

@@ -207,12 +207,6 @@ class Carrier:
 
     async def stop(self) -> list[Leased]:
         """End everything now; returns the deliveries that were not finished."""
-        unfinished = [
-            delivery
-            for load in self._running
-            if not load.is_abandoned
-            for delivery in load.deliveries
-        ]
         self._queue.clear()
         self._held.clear()
         runners = list(self._runners)
@@ -222,6 +216,13 @@ class Carrier:
             await self._clock.sleep(0)
         for parked in self._parked:
             parked.cancel()
+        # Only now: what has ended meanwhile is settled, and must not be given back as well.
+        unfinished = [
+            delivery
+            for load in self._running
+            if not load.is_abandoned
+            for delivery in load.deliveries
+        ]
         self._running.clear()
         self._stuck.clear()
         return unfinished

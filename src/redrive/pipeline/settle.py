@@ -159,7 +159,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         open_ones = [one.settled for one in decisions if not one.is_settled]
         refused = frozenset(await self.store.settle(open_ones) if open_ones else ())
         if refused:
-            self.observer.notice(SettlementsRefused(worker=self.worker, leases=tuple(refused)))
+            late = tuple(one.settled.lease for one in decisions if one.settled.lease in refused)
+            self.observer.notice(SettlementsRefused(worker=self.worker, leases=late))
             decisions = [one for one in decisions if one.settled.lease not in refused]
         self.observer.notice(
             Settlements(

@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 _PLENTY = 1_000_000
+_BUCKETS = ("first", "retry", "replay", "budget", "ramp")
+_SET_BACK = timedelta(seconds=10)
+"""Who claims beside others may be a moment behind them; more than this, and the clock was set."""
 _BUDGET = Rate(per_second=10.0, burst=100.0)
 """What retries may always have; first attempts add their share to it."""
 
@@ -189,6 +192,7 @@ def passage(
     them that began in the breaker's present generation. `is_blocked` says that a dead letter stops
     a destination that keeps order that way.
     """
+    gate = _rewound(gate, now=now)
     state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
     if state is not gate.breaker:
         gate = with_breaker(gate, state, now=now)
@@ -344,6 +348,20 @@ def paused(gate: Gate, pause: Pause) -> Gate:
 def resumed(gate: Gate, *, now: datetime) -> Gate:
     """Return the gate no longer shut by a person; what waited goes on at the pace of retries."""
     return _reopened(msgspec.structs.replace(gate, pause=None), now=now)
+
+
+def _rewound(gate: Gate, *, now: datetime) -> Gate:
+    """Return the gate with buckets that fill from now on, where a clock was set back.
+
+    They would wait until it shows again what it has shown before.
+    """
+    latest = now + _SET_BACK
+    ahead = {
+        name: Bucket(bucket.tokens, now)
+        for name in _BUCKETS
+        if (bucket := getattr(gate, name)).at is not None and bucket.at > latest
+    }
+    return msgspec.structs.replace(gate, **ahead) if ahead else gate
 
 
 def _reopened(gate: Gate, *, now: datetime) -> Gate:

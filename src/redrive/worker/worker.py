@@ -361,16 +361,29 @@ class Worker:
     async def _sign_off(self, unfinished: Sequence[Leased]) -> None:
         """Settle the last outcomes, give back what did not finish, and retire."""
         fresh = self._decide()
+        self._undecided += fresh
+        lost = "there was no answer"
         try:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                await self._settle([*self._undecided, *fresh])
-                await self._settler.report(fresh)
-                if unfinished:
-                    await self._store.release([leased.lease for leased in unfinished])
-                await self._store.retire(self.id)
-        except (StoreError, TimeoutError) as error:
-            self._observer.notice(StoreLost(worker=self.id, error=str(error)))
+                while lost := await self._last_words(fresh, unfinished):
+                    await self._clock.sleep(_FIRST_PAUSE_SECONDS)
+        except TimeoutError:
+            self._observer.notice(StoreLost(worker=self.id, error=lost))
         self._observer.notice(WorkerStopped(worker=self.id, released=len(unfinished)))
+
+    async def _last_words(self, fresh: list[Decision], unfinished: Sequence[Leased]) -> str:
+        """Say what is left to say; returns what went wrong, for whoever may say it again."""
+        undecided, self._undecided = self._undecided, []
+        try:
+            await self._settle(undecided)
+            await self._settler.report(fresh)
+            fresh.clear()
+            if unfinished:
+                await self._store.release([leased.lease for leased in unfinished])
+            await self._store.retire(self.id)
+        except StoreError as error:
+            return str(error)
+        return ""
 
     async def _close_transports(self) -> list[BaseException | None]:
         transports = [one.transport for one in self._endpoints.values()]

@@ -392,3 +392,19 @@ async def test_a_runner_that_is_stopped_while_it_finishes_a_step_ends() -> None:
         await bench.rest()
 
         assert task.done()
+
+
+async def test_what_ends_while_the_carrier_stops_is_not_given_back_too() -> None:
+    """It would be settled and released, and only the store would keep them apart."""
+    async with a_bench() as bench:
+
+        async def handler(_: Leased) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        load = bench.load(handler)
+        bench.carrier.start([load])
+        await bench.rest()
+
+        assert await bench.carrier.stop() == []
+        assert bench.carrier.take_finished() == [load]

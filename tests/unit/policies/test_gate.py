@@ -142,3 +142,25 @@ def test_limits_that_make_no_sense_are_refused() -> None:
         Limits(concurrency=0)
     with pytest.raises(ConfigurationError, match="lets nothing through"):
         Rate(per_second=0, burst=1)
+
+
+def test_a_bucket_fills_again_though_the_clock_was_set_back() -> None:
+    limits = Limits(rate=Rate(per_second=1.0, burst=3.0))
+    gate, _ = pass_through(Gate(), limits, kind=Kind.FIRST, count=3, now=NOW)
+    earlier = NOW - timedelta(hours=1)
+
+    gate, at_once = pass_through(gate, limits, kind=Kind.FIRST, count=3, now=earlier)
+    later = earlier + timedelta(seconds=2)
+    gate, in_time = pass_through(gate, limits, kind=Kind.FIRST, count=3, now=later)
+
+    assert (at_once, in_time) == (0, 2)
+
+
+def test_a_claim_that_is_a_moment_behind_wins_no_tokens() -> None:
+    """Claims side by side read the clock before they wait for each other."""
+    limits = Limits(rate=Rate(per_second=1.0, burst=3.0))
+    gate, _ = pass_through(Gate(), limits, kind=Kind.FIRST, count=3, now=NOW)
+
+    gate, _ = passage(gate, limits, in_flight=0, probing=0, now=NOW - timedelta(seconds=2))
+
+    assert gate.first.at == NOW

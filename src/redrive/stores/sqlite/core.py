@@ -13,7 +13,7 @@ import apsw
 from redrive.clock import Clock
 from redrive.stores.sqlite.connection import connect, translated
 from redrive.stores.sqlite.schema import migrate
-from redrive.stores.sqlite.threads import Reader, Writer, in_thread
+from redrive.stores.sqlite.threads import Threads
 
 __all__ = ["Core"]
 
@@ -24,13 +24,14 @@ _TICK_SECONDS = 0.05
 class Core:
     """An open file: one thread that writes, one that reads, and a bell for who waits."""
 
-    def __init__(self, path: Path, *, clock: Clock, history: int) -> None:
+    def __init__(self, path: Path, *, clock: Clock, history: int, threads: Threads) -> None:
         self.path = path.absolute()  # once: the working directory may change
         self.schema_version = 0
         self._clock = clock
         self._history = history
-        self._writer = Writer(self.path, name="redrive-writer")
-        self._reader = Reader(self.path, name="redrive-reader")
+        self._threads = threads
+        self._writer = threads.writer(self.path)
+        self._reader = threads.reader(self.path)
         self._bell: apsw.Connection | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._rings = 0
@@ -39,7 +40,7 @@ class Core:
     async def open(self) -> None:
         if self._bell is not None:
             return
-        self._bell = await in_thread(self._prepare)
+        self._bell = await self._threads.run(self._prepare)
         self._writer.start()
         self._reader.start()
 
@@ -56,8 +57,8 @@ class Core:
     async def close(self) -> None:
         bell, self._bell = self._bell, None
         if bell is not None:
-            await in_thread(self._writer.stop)
-            await in_thread(self._reader.stop)
+            await self._threads.run(self._writer.stop)
+            await self._threads.run(self._reader.stop)
             bell.close()
 
     async def wait(self, *, at_most: timedelta) -> None:

@@ -16,7 +16,7 @@ from redrive.stores.sqlite.roles.people import PeopleRole
 from redrive.stores.sqlite.roles.queue import QueueRole
 from redrive.stores.sqlite.roles.replays import ReplaysRole
 from redrive.stores.sqlite.roles.tenants import TenantsRole
-from redrive.stores.sqlite.threads import in_thread
+from redrive.stores.sqlite.threads import Threads
 
 __all__ = ["SqliteStore"]
 
@@ -41,8 +41,10 @@ class SqliteStore(
         effects_block_writers=True,
     )
 
-    def __init__(self, path: Path, *, clock: Clock, history: int = 20) -> None:
-        super().__init__(path, clock=clock, history=history)
+    def __init__(
+        self, path: Path, *, clock: Clock, history: int = 20, threads: Threads | None = None
+    ) -> None:
+        super().__init__(path, clock=clock, history=history, threads=threads or Threads())
 
     async def check(self) -> Sequence[Finding]:
-        return await in_thread(check_up, self.path, now=self._clock.now())
+        return await self._threads.run(check_up, self.path, now=self._clock.now())

@@ -19,7 +19,7 @@ import apsw
 from redrive.errors import StoreUnavailableError
 from redrive.stores.sqlite.connection import connect, rollback, translated
 
-__all__ = ["Reader", "Writer", "in_thread"]
+__all__ = ["Reader", "Threads", "Writer"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,14 +47,17 @@ class _ConnectionThread(ABC):
         self._name = name
         self._calls: SimpleQueue[list[_Call] | None] = SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+        self._connection: apsw.Connection | None = None
+        self._is_open = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        self._is_open = True
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     async def call(self, function: Callable[[apsw.Connection], T]) -> T:
-        if self._thread is None:
+        if not self._is_open:
             raise StoreUnavailableError(
                 f"The store {self._path} is closed; open it with `async with app:` first."
             )
@@ -74,24 +77,32 @@ class _ConnectionThread(ABC):
 
     def stop(self) -> None:
         """Let what waits finish, then end the thread and close the connection."""
+        self._is_open = False
         thread, self._thread = self._thread, None
         if thread is not None:
             self._calls.put(None)
             thread.join()
 
     def _run(self) -> None:
-        connection: apsw.Connection | None = None
         running = True
         while running:
             calls, running = self._next_calls()
-            try:
-                with translated(self._path):
-                    connection = connection or connect(self._path)
-                    self._perform(connection, calls)
-            except BaseException as error:  # noqa: BLE001 - every waiting caller must hear of it
-                for call in calls:
-                    call.error = error
-            _answer(calls)
+            self._serve(calls)
+        self._let_go()
+
+    def _serve(self, calls: list[_Call]) -> None:
+        """Run calls that came together, and answer them."""
+        try:
+            with translated(self._path):
+                self._connection = self._connection or connect(self._path)
+                self._perform(self._connection, calls)
+        except BaseException as error:  # noqa: BLE001 - every waiting caller must hear of it
+            for call in calls:
+                call.error = error
+        _answer(calls)
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
@@ -180,11 +191,22 @@ def _resolve(calls: list[_Call]) -> None:
             call.future.set_result(call.result)
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a thread, and to its end: a connection left in mid-use cannot be used."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+class Threads:
+    """Where an open store runs what blocks: on threads of its own, but in a simulation."""
+
+    def writer(self, path: Path) -> Writer:
+        """Return what writes to the file, still to be started."""
+        return Writer(path, name="redrive-writer")
+
+    def reader(self, path: Path) -> Reader:
+        """Return what reads the file, still to be started."""
+        return Reader(path, name="redrive-reader")
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function, and to its end: a connection left in mid-use cannot be used."""
+        running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise

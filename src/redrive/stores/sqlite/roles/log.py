@@ -17,7 +17,6 @@ from redrive.store import Append, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.sqlite import log
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
-from redrive.stores.sqlite.threads import in_thread
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["LogRole"]
@@ -80,11 +79,11 @@ class LogRole(Core):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:
         """Open a transaction; it commits at the end of the block, or rolls back on an error."""
-        connection = await in_thread(connect, self.path)
+        connection = await self._threads.run(connect, self.path)
         try:
-            await in_thread(self._execute, connection, "BEGIN IMMEDIATE")
+            await self._threads.run(self._execute, connection, "BEGIN IMMEDIATE")
             yield SqliteTransaction(connection)
-            await in_thread(self._execute, connection, "COMMIT")
+            await self._threads.run(self._execute, connection, "COMMIT")
         finally:
             rollback(connection)
             connection.close()

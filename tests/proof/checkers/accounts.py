@@ -1,0 +1,205 @@
+"""I1, I2 and I14: nothing is lost, nothing is made up, and the figures are right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from redrive.model.delivery import Delivery, Status
+from redrive.model.event import EventId
+from tests.proof.checkers.check import Check
+from tests.proof.checkers.ledger import Entry, Ledger, Step
+from tests.proof.checkers.records import Acknowledged, Looked, Offered, Record, Refused
+
+__all__ = ["CountersRight", "NoPhantom", "NothingLost"]
+
+
+class NothingLost(Check):
+    """What was acknowledged is there as it must be, or somebody has removed it on record.
+
+    Delivered and resolved ones may be pruned, and are counted.
+    """
+
+    name = "I1 lost nothing"
+
+    def __init__(self) -> None:
+        self._acknowledged: dict[EventId, tuple[str, ...]] = {}
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        if isinstance(record, Acknowledged):
+            event_id = record.receipt.event_id
+            self._acknowledged[event_id] = record.receipt.destinations
+            if event_id not in ledger.events:
+                yield f"offer {record.offer} was acknowledged, and {event_id} is not stored"
+        elif isinstance(record, Looked):
+            yield from self._look(ledger, record)
+
+    def _look(self, ledger: Ledger, looked: Looked) -> Iterator[str]:
+        found = {one.id: one for one in looked.deliveries}
+        kept: Counter[tuple[EventId, str]] = Counter()
+        pruned = 0
+        for entry in ledger.entries.values():
+            kept[entry.event.id, entry.destination] += 1
+            delivery = found.get(entry.id)
+            if delivery is None:
+                may_go = entry.status is Status.DELIVERED or entry.is_resolved
+                pruned += may_go and not entry.removed
+                if not may_go and not entry.removed:
+                    yield f"{entry} is gone; it was {entry.status}"
+            elif entry.removed:
+                yield f"{entry} is there, and it was removed ({entry.removed})"
+            else:
+                yield from _compare(entry, delivery)
+        told = looked.figures.pruned + looked.figures.pruned_resolved
+        if told != pruned:
+            yield f"{pruned} deliveries are gone, and {told} were counted as pruned"
+        for event_id, destinations in self._acknowledged.items():
+            for name in destinations:
+                if kept[event_id, name] != 1:
+                    yield f"{event_id} has {kept[event_id, name]} deliveries to {name}"
+
+
+def _compare(entry: Entry, delivery: Delivery) -> Iterator[str]:
+    expected = {
+        "status": entry.status,
+        "destination": entry.destination,
+        "event_id": entry.event.id,
+        "generation": entry.generation,
+        "attempts": entry.spent + (entry.status is Status.IN_FLIGHT),
+        "snoozes": entry.snoozes,
+        "crashes": entry.crashes,
+        "deadline": entry.deadline,
+    }
+    if entry.status is Status.PENDING:
+        expected["due"] = entry.due
+        expected["kind"] = entry.kind
+    for field, value in expected.items():
+        if getattr(delivery, field) != value:
+            yield f"{entry}: {field} is {getattr(delivery, field)!r}, and must be {value!r}"
+    if (delivery.resolution is not None) is not entry.is_resolved:
+        yield f"{entry}: resolved is {delivery.resolution!r}, and must be {entry.is_resolved}"
+    if delivery.status is Status.FAILED and (delivery.reason is None or delivery.fault is None):
+        yield f"{entry} has failed, and does not say why"
+    if len(delivery.cycles) != min(entry.cycle, 20):
+        yield f"{entry} has {len(delivery.cycles)} earlier cycles, and must have {entry.cycle}"
+
+
+class NoPhantom(Check):
+    """Every event comes from an offer, whole, once for an idempotency key; a batch all or none."""
+
+    name = "I2 no phantom"
+
+    def __init__(self) -> None:
+        self._offers: dict[int, Offered] = {}
+        self._by_payload: dict[bytes, int] = {}
+        self._refused: dict[int, None] = {}
+        self._receipts: dict[int, EventId] = {}
+
+    def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
+        if step.how != "stored":
+            return
+        event, made = step.detail
+        offer = self._by_payload.get(bytes(event.payload))
+        if offer is None or self._offers[offer].event_type != event.type:
+            yield f"the event {event.id} was never offered"
+        wanted = sorted(
+            name
+            for name, promise in ledger.promises.items()
+            if promise.destination.wants(event.type)
+        )
+        got = sorted(one.destination for one in made)
+        if got != wanted:
+            yield f"the event {event.id} has deliveries to {got}, and is wanted by {wanted}"
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        match record:
+            case Offered(offer=offer):
+                self._offers[offer] = record
+                self._by_payload.setdefault(record.payload, offer)
+            case Refused(offer=offer):
+                self._refused[offer] = None
+            case Acknowledged(offer=offer, receipt=receipt):
+                self._receipts[offer] = receipt.event_id
+            case Looked():
+                yield from self._look(record)
+            case _:
+                pass
+
+    def _look(self, looked: Looked) -> Iterator[str]:
+        keys: Counter[tuple[str, str]] = Counter()
+        stored: Counter[bytes] = Counter()
+        for event in looked.events:
+            stored[bytes(event.payload)] += 1
+            if event.idempotency_key is not None:
+                keys[event.source, event.idempotency_key] += 1
+        for (source, key), count in keys.items():
+            if count > 1:
+                yield f"the idempotency key {key!r} of {source!r} is stored {count} times"
+        for offer, offered in self._offers.items():
+            count = stored[offered.payload]
+            # The same payload is offered again only under its idempotency key.
+            if count > 1 and offered.idempotency_key is None:
+                yield f"offer {offer} is stored {count} times"
+            is_first = self._by_payload[offered.payload] == offer
+            if offer in self._refused and count and is_first and offer not in self._receipts:
+                yield f"offer {offer} was refused, and is stored"
+        if not looked.figures.pruned_events:
+            yield from self._look_at_batches(stored)
+
+    def _look_at_batches(self, stored: Counter[bytes]) -> Iterator[str]:
+        batches: dict[int, list[bool]] = {}
+        for offered in self._offers.values():
+            if offered.batch is not None:
+                batches.setdefault(offered.batch, []).append(stored[offered.payload] > 0)
+        for batch, present in batches.items():
+            if any(present) and not all(present):
+                yield f"of batch {batch} only {sum(present)} of {len(present)} are stored"
+
+
+class CountersRight(Check):
+    """The figures equal a recount of everything."""
+
+    name = "I14 counters"
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        if not isinstance(record, Looked):
+            return
+        yield from _recount(record)
+        figures = record.figures
+        totals = (
+            ("events", figures.events, len(record.events)),
+            (
+                "deleted",
+                figures.deleted,
+                sum(one.removed == "delete" for one in ledger.entries.values()),
+            ),
+            (
+                "dead letters",
+                figures.letters.count,
+                sum(one.is_dead_letter for one in record.deliveries),
+            ),
+        )
+        for what, told, counted in totals:
+            if told != counted:
+                yield f"{what}: {told} are told, and there are {counted}"
+        for replay in record.replays:
+            if replay.left < 0 or replay.under_way < 0:
+                yield f"replay {replay.id} has {replay.left} left, {replay.under_way} under way"
+
+
+def _recount(looked: Looked) -> Iterator[str]:
+    """Count the deliveries of each destination by status, and by why they wait."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in looked.deliveries:
+        status = "resolved" if one.resolution is not None else str(one.status)
+        counts[one.destination, status] += 1
+        if one.status is Status.PENDING:
+            is_waiting = one.due > looked.now
+            counts[one.destination, "behind"] += one.behind is not None
+            counts[one.destination, "waiting"] += is_waiting
+            counts[one.destination, "retrying"] += is_waiting and one.attempts > 0
+    for told in looked.figures.destinations:
+        for field in (*Status, "resolved", "behind", "waiting", "retrying"):
+            value, counted = getattr(told, field), counts[told.name, field]
+            if value != counted:
+                yield f"{told.name}: {field} is told as {value}, and there are {counted}"

@@ -1,0 +1,154 @@
+"""I6: tries are counted, and bounded; waiting and crashing spend none; no innocent is condemned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    FailureReason,
+    Requeued,
+    RetryAt,
+    Snoozed,
+)
+from tests.proof.checkers.check import Check
+from tests.proof.checkers.ledger import Entry, Ledger, Step
+from tests.proof.checkers.records import Begun, Born, Died, Ended, Record, Silenced
+
+__all__ = ["AttemptsBounded", "CrashesCounted", "SettledAsAnswered"]
+
+
+class AttemptsBounded(Check):
+    """A claim is numbered by the tries that counted, and there are at most `max_attempts`."""
+
+    name = "I6 attempts bounded"
+
+    def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
+        entry = step.entry
+        if step.how != "claimed" or entry is None:
+            return
+        leased: Leased = step.detail
+        if leased.attempt != entry.spent + 1:
+            yield (
+                f"{entry} was claimed as try {leased.attempt} of its cycle, and {entry.spent} "
+                "were spent before it"
+            )
+        most = ledger.promises[entry.destination].max_attempts
+        if leased.attempt > most:
+            yield f"{entry} was claimed for try {leased.attempt} of {most}"
+
+
+class SettledAsAnswered(Check):
+    """What is accepted fits what the destination answered; without an answer it is not delivered.
+
+    A terminal answer stops at once, a transient one only after the last try.
+    """
+
+    name = "I6 settled as answered"
+
+    def __init__(self) -> None:
+        self._begun: dict[Lease, None] = {}
+        self._answers: dict[Lease, str] = {}
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        if isinstance(record, Begun):
+            self._begun[record.leased.lease] = None
+        elif isinstance(record, Ended):
+            self._answers.setdefault(record.lease, record.outcome)
+        yield from ()
+
+    def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
+        entry, lease = step.entry, step.lease
+        if step.how != "settled" or entry is None or lease is None:
+            return
+        answer = self._answers.get(lease, "none")
+        if lease not in self._begun:
+            yield f"{entry} was settled as {_word(step.detail)} and never sent"
+        elif not _fits(answer, step.detail, entry, ledger):
+            yield f"{entry} was settled as {_word(step.detail)} after the answer: {answer}"
+
+
+def _fits(answer: str, settlement: object, entry: Entry, ledger: Ledger) -> bool:
+    is_last = entry.spent + 1 >= ledger.promises[entry.destination].max_attempts
+    reason = settlement.reason if isinstance(settlement, Failed) else None
+    match answer:
+        case "succeeded":
+            return isinstance(settlement, Delivered)
+        case "terminal":
+            return reason is FailureReason.TERMINAL
+        case "cancel":
+            return reason is FailureReason.CANCELLED
+        case "throttled" | "snooze":
+            given_up = reason in (FailureReason.EXHAUSTED, FailureReason.EXPIRED)
+            return isinstance(settlement, Snoozed) or given_up
+        case _:  # transient, or none within the time-out
+            if reason is FailureReason.EXPIRED:
+                return entry.deadline is not None
+            return reason is FailureReason.EXHAUSTED if is_last else isinstance(settlement, RetryAt)
+
+
+def _word(settlement: object) -> str:
+    reason = f" ({settlement.reason})" if isinstance(settlement, Failed) else ""
+    return type(settlement).__name__ + reason
+
+
+class CrashesCounted(Check):
+    """A crash is counted, and only a crash; suspects run alone, and only so are condemned."""
+
+    name = "I6 crashes counted"
+
+    def __init__(self) -> None:
+        self._machines: dict[str, str] = {}
+        self._dead: dict[str, None] = {}
+        self._silenced: dict[str, None] = {}
+        self._seen: dict[str, datetime] = {}
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        match record:
+            case Born(worker=worker, machine=machine):
+                self._machines[worker] = machine
+            case Died(machine=machine):
+                self._mark(self._dead, machine)
+            case Silenced(machine=machine):
+                self._mark(self._silenced, machine)
+            case _:
+                pass
+        yield from ()
+
+    def _mark(self, marks: dict[str, None], machine: str) -> None:
+        for worker, home in self._machines.items():
+            if home == machine:
+                marks[worker] = None
+
+    def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
+        entry, given = step.entry, step.call.given
+        match step.how:
+            case "claimed" if entry is not None:
+                leased: Leased = step.detail
+                self._seen[given["request"].worker] = step.call.now
+                is_suspect = entry.crashes >= SUSPECT_AFTER
+                if is_suspect and not leased.is_alone:
+                    yield f"{entry} was claimed in company after {entry.crashes} crashes"
+            case "extended" | "extend refused":
+                self._seen[given["worker"]] = step.call.now
+            case "rescued" if entry is not None:
+                yield from self._judge(entry, step)
+            case _:
+                pass
+
+    def _judge(self, entry: Entry, step: Step) -> Iterator[str]:
+        worker = entry.worker
+        is_heard = entry.lease_until is not None and self._seen[worker] > entry.lease_until
+        match step.detail:
+            case Requeued(crashes=crashes) if crashes > entry.crashes:
+                if worker not in self._dead and worker not in self._silenced:
+                    yield f"{entry} was blamed for a crash, and its worker {worker} lives"
+            case Requeued():
+                if worker in self._dead and worker not in self._silenced and not is_heard:
+                    yield f"{entry} brought down its worker {worker}, and no crash was counted"
+            case Failed(reason=reason):
+                if not entry.is_alone or entry.crashes < SUSPECT_AFTER:
+                    yield f"{entry} was condemned ({reason}) without having crashed alone"

@@ -1,0 +1,170 @@
+"""What is written down while a system runs: enough to tell whether it kept its promises.
+
+Whoever drives the system writes what it did and heard; a witness at the store writes what the
+store did. `at` is true time in seconds, which no process knows; `now` is what the store's clock
+said.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from redrive.model.audit import AuditEntry
+from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
+from redrive.model.event import Event, EventId, Receipt
+from redrive.store import Figures, Replay
+
+__all__ = [
+    "Acknowledged",
+    "Begun",
+    "Born",
+    "Call",
+    "Died",
+    "Ended",
+    "Healed",
+    "Left",
+    "Looked",
+    "Made",
+    "Offered",
+    "Record",
+    "Refused",
+    "Silenced",
+    "Stopped",
+    "Stopping",
+    "Uncertain",
+]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened."""
+
+    at: float
+
+
+class Offered(Record, frozen=True, kw_only=True):
+    """A publisher is about to publish; the payload carries the number of the offer.
+
+    Offers of one `batch` are stored together or not at all.
+    """
+
+    offer: int
+    event_type: str
+    payload: bytes
+    source: str = ""
+    idempotency_key: str | None = None
+    batch: int | None = None
+
+
+class Acknowledged(Record, frozen=True, kw_only=True):
+    """The publisher has the receipt."""
+
+    offer: int
+    receipt: Receipt
+
+
+class Uncertain(Record, frozen=True, kw_only=True):
+    """The publisher heard of a failure: the event is stored, or it is not."""
+
+    offer: int
+
+
+class Refused(Record, frozen=True, kw_only=True):
+    """The publisher was told that nothing was stored."""
+
+    offer: int
+
+
+class Made(NamedTuple):
+    """A delivery that an append made."""
+
+    event_id: EventId
+    destination: str
+    id: DeliveryId
+
+
+class Call(Record, frozen=True, kw_only=True):
+    """The store has carried out a call and answered; `made` are the deliveries it made."""
+
+    now: datetime
+    method: str
+    given: dict[str, Any]
+    answer: Any
+    made: tuple[Made, ...] = ()
+
+
+class Begun(Record, frozen=True, kw_only=True):
+    """A destination was sent a delivery."""
+
+    machine: str
+    leased: Leased
+
+
+class Ended(Record, frozen=True, kw_only=True):
+    """The destination has answered: succeeded, transient, terminal, throttled, snooze or cancel."""
+
+    lease: Lease
+    outcome: str
+
+
+class Born(Record, frozen=True, kw_only=True):
+    """A worker begins its life in a process."""
+
+    worker: str
+    machine: str
+
+
+class Died(Record, frozen=True, kw_only=True):
+    """A process is gone, without a word."""
+
+    machine: str
+
+
+class Silenced(Record, frozen=True, kw_only=True):
+    """A process may not be heard of for a while, though it lives."""
+
+    machine: str
+    why: str
+
+
+class Stopping(Record, frozen=True, kw_only=True):
+    """A worker was asked to stop, and has so many seconds for it."""
+
+    worker: str
+    within: float
+
+
+class Stopped(Record, frozen=True, kw_only=True):
+    """A worker has stopped."""
+
+    worker: str
+
+
+class Healed(Record, frozen=True, kw_only=True):
+    """From now on nothing goes wrong any more, and all must settle before `bound`."""
+
+    bound: float
+
+
+class Looked(Record, frozen=True, kw_only=True):
+    """Everything there is in the store, in one consistent reading.
+
+    `is_final` says that no work is under way and none must be left.
+    """
+
+    now: datetime
+    deliveries: tuple[Delivery, ...]
+    events: tuple[Event[msgspec.Raw], ...]
+    figures: Figures
+    audit: tuple[AuditEntry, ...] = ()
+    replays: tuple[Replay, ...] = ()
+    is_final: bool = False
+
+
+class Left(Record, frozen=True, kw_only=True):
+    """What a process that stopped in good order has left behind."""
+
+    machine: str
+    tasks: int

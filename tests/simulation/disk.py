@@ -1,0 +1,383 @@
+"""The real SQLite store, inline, on one host whose disk fails: writes, syncs, and no space left."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+from unittest.mock import patch
+
+import apsw
+
+from redrive.model.delivery import Delivery, Status
+from redrive.model.destination import Destination
+from redrive.store import Appended, Query, Store
+from redrive.stores.sqlite import (
+    SqliteStore,
+    SqliteTransaction,
+    auditing,
+    core,
+    counting,
+    inspection,
+    log,
+    replaying,
+)
+from redrive.stores.sqlite.connection import connect
+from redrive.stores.sqlite.schema import migrate
+from redrive.stores.sqlite.threads import Reader, Threads, Writer
+from tests.proof.checkers.records import Call, Looked, Made
+from tests.simulation.history import History
+from tests.simulation.loop import SimulationLoop
+from tests.simulation.machine import Machine
+from tests.simulation.network import WITNESSED, given_by_name, tells
+from tests.simulation.plan import Plan
+from tests.simulation.ports import HostClock
+
+__all__ = ["HostGround"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+_ALL = 100_000
+_TICK_SECONDS = 0.5
+"""How often a waiting worker looks for what others have written; 0.05 s would be most of a run."""
+_numbers = count(1)
+
+
+class _About(NamedTuple):
+    """The call of the contract that a call of the writer belongs to."""
+
+    method: str
+    given: dict[str, Any]
+
+
+_about: ContextVar[_About | None] = ContextVar("about", default=None)
+
+
+class _Disk(apsw.VFS):
+    """A file system that fails as the plan says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.is_full = False
+        self.is_faulty = True
+        self.is_ours = False
+        self.writes = 0
+        self._errors = plan.disk_errors
+        self._chance = Random(f"disk of {plan.seed}")  # noqa: S311 - a simulation
+        self._name = f"simulated-{next(_numbers)}"
+        super().__init__(self._name, "unix", makedefault=True)
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
+        return _File(self, name, flags)
+
+    def fail(self, what: str) -> None:
+        """Fail, if it is time to."""
+        if self.is_ours or not self.is_faulty:
+            return
+        if self.is_full:
+            raise apsw.FullError("no space left")
+        if self._chance.random() < self._errors:
+            if self._chance.random() < 0.3:
+                raise apsw.FullError("no space left for a moment")
+            raise apsw.IOError(f"a {what} failed")
+
+
+class _File(apsw.VFSFile):
+    def __init__(self, disk: _Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._disk = disk
+        super().__init__("unix", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
+        self._disk.fail("write")
+        super().xWrite(data, offset)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
+        # Nothing here survives the run, so nothing has to reach the real disk.
+        self._disk.fail("sync")
+
+
+class _InlineReader(Reader):
+    """Reads on the loop itself, a moment after it was asked."""
+
+    def __init__(self, path: Path, process: _Process) -> None:
+        super().__init__(path, name="inline")
+        self._process = process
+
+    def start(self) -> None:
+        self._is_open = True
+
+    def stop(self) -> None:
+        self._is_open = False
+        self._let_go()
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        calls = self._gathered.pop(loop)
+        loop.call_later(self._process.latency(), self._serve, calls)
+
+    def let_go(self) -> None:
+        self._let_go()
+
+
+class _InlineWriter(Writer):
+    """Commits on the loop itself, a moment after it was asked, with a witness."""
+
+    def __init__(self, path: Path, process: _Process) -> None:
+        super().__init__(path, name="inline")
+        self._process = process
+        self._done: list[tuple[_About, Any]] = []
+
+    def start(self) -> None:
+        self._is_open = True
+
+    def stop(self) -> None:
+        self._is_open = False
+        self._let_go()
+
+    async def call(self, function: Callable[[apsw.Connection], T]) -> T:
+        about = _about.get()
+
+        def told(connection: apsw.Connection) -> T:
+            answer = function(connection)
+            if about is not None:
+                self._done.append((about, answer))
+            return answer
+
+        return await super().call(told)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        calls = self._gathered.pop(loop)
+        loop.call_later(self._process.latency(), self._serve, calls)
+
+    def _perform(self, connection: apsw.Connection, calls: list[Any]) -> None:
+        self._done = []
+        super()._perform(connection, calls)
+        for about, answer in self._done:
+            self._process.witness(about, answer)
+
+    def let_go(self) -> None:
+        self._let_go()
+
+
+class _Process(Threads):
+    """What one process runs inline, and what it has open; all of it closes when it dies."""
+
+    def __init__(self, ground: HostGround, machine: Machine) -> None:
+        self._ground = ground
+        self._machine = machine
+        self._files: list[_InlineReader | _InlineWriter] = []
+        self._connections: list[apsw.Connection] = []
+
+    def latency(self) -> float:
+        return self._ground.latency()
+
+    def witness(self, about: _About, answer: object) -> None:
+        self._ground.witness(about, answer)
+
+    def writer(self, path: Path) -> Writer:
+        writer = _InlineWriter(path, self)
+        self._files.append(writer)
+        return writer
+
+    def reader(self, path: Path) -> Reader:
+        reader = _InlineReader(path, self)
+        self._files.append(reader)
+        return reader
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if args[1:] == ("COMMIT",) and self._ground.dies_now():
+            self._machine.die("it crashes in a transaction")
+            await self._machine.loop.create_future()
+        result = function(*args, **kwargs)
+        if isinstance(result, apsw.Connection):
+            self._connections.append(result)
+        return result
+
+    def let_go(self) -> None:
+        """Close what the dead process had open: a transaction under way is as if it never was."""
+        for file in self._files:
+            file.let_go()
+        for connection in self._connections:
+            connection.close(force=True)
+
+
+class _SimulatedStore(SqliteStore):
+    """The real store of one process, with a witness for what joins a transaction."""
+
+    def __init__(self, ground: HostGround, process: _Process, path: Path, clock: HostClock) -> None:
+        super().__init__(path, clock=clock, history=20, threads=process)
+        self._ground = ground
+        self._joined: list[tuple[_About, Any]] = []
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+        self._joined = []
+        async with super().transaction() as transaction:
+            yield transaction
+        for about, answer in self._joined:
+            self._ground.witness(about, answer)
+
+
+def _witnessed(method: str) -> Callable[..., Any]:
+    named = given_by_name(method)
+    plain = getattr(SqliteStore, method)
+
+    async def call(self: _SimulatedStore, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the store has it
+        about = _About(method, named(args, kwargs))
+        _about.set(about)
+        try:
+            answer = await plain(self, *args, **kwargs)
+        finally:
+            _about.set(None)
+        if about.given.get("within") is not None:
+            self._joined.append((about, answer))
+        return answer
+
+    return call
+
+
+for _method in WITNESSED:
+    setattr(_SimulatedStore, _method, _witnessed(_method))
+
+
+class HostGround:
+    """One host with one clock, one file, and as many processes as the plan has."""
+
+    def __init__(self, plan: Plan, loop: SimulationLoop, history: History) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._history = history
+        self._clock = HostClock(loop)
+        self._disk = _Disk(plan)
+        self._chance = Random(f"host of {plan.seed}")  # noqa: S311 - a simulation
+        self._folder = Path(tempfile.mkdtemp(prefix="redrive-simulation-"))
+        self._path = self._folder / "store.db"
+        self._processes: dict[str, list[_Process]] = {}
+        self._tick = patch.object(core, "_TICK_SECONDS", _TICK_SECONDS)
+        self._tick.start()
+        self._eye = self._safely(lambda: connect(self._path))
+
+    def clock_for(self, number: int) -> HostClock:
+        return self._clock
+
+    def begin(self, destinations: list[Destination]) -> None:
+        def prepare() -> None:
+            migrate(self._eye, name="simulated")
+            with self._eye:
+                log.register(self._eye, destinations)
+
+        self._safely(prepare)
+
+    def make_store(self, machine: Machine) -> Store:
+        process = _Process(self, machine)
+        self._processes.setdefault(machine.name, []).append(process)
+        return _SimulatedStore(self, process, self._path, self._clock)
+
+    def lose_store(self, machine: Machine) -> None:
+        for process in self._processes.pop(machine.name, ()):
+            self._safely(process.let_go)
+
+    def fail(self, *, is_down: bool) -> None:
+        self._disk.is_full = is_down
+
+    def step(self, by: timedelta, machines: list[Machine]) -> None:
+        self._clock.step(by)
+
+    def step_machine(self, machine: Machine, by: timedelta) -> None:
+        self._clock.step(by)
+
+    def heal(self) -> None:
+        self._disk.is_full = self._disk.is_faulty = False
+
+    def look(self, *, is_final: bool = False) -> Looked:
+        def read() -> Looked:
+            eye, now = self._eye, self._clock.now()
+            return Looked(
+                at=self._loop.time(),
+                now=now,
+                deliveries=tuple(one for status in Status for one in self._in(status)),
+                events=tuple(one.event for one in log.read_events(eye, after=0, limit=_ALL)),
+                figures=counting.figures(eye, now=now),
+                audit=tuple(auditing.read_audit(eye, before=None, limit=_ALL)),
+                replays=tuple(replaying.read(eye, before=None, limit=_ALL)),
+                is_final=is_final,
+            )
+
+        return self._safely(read)
+
+    def unsettled(self) -> tuple[datetime, list[Delivery]]:
+        def read() -> list[Delivery]:
+            return [
+                one
+                for status in (Status.PENDING, Status.IN_FLIGHT, Status.FAILED)
+                for one in self._in(status)
+                if one.resolution is None
+            ]
+
+        return self._clock.now(), self._safely(read)
+
+    def end(self) -> None:
+        for processes in self._processes.values():
+            for process in processes:
+                with suppress(Exception):
+                    self._safely(process.let_go)
+        self._eye.close(force=True)
+        self._tick.stop()
+        self._disk.unregister()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def latency(self) -> float:
+        return self._chance.random() * self._plan.latency
+
+    def dies_now(self) -> bool:
+        """Tell whether a process crashes in the middle of its transaction."""
+        return self._disk.is_faulty and self._chance.random() < 0.1
+
+    def witness(self, about: _About, answer: Any) -> None:  # noqa: ANN401 - any answer
+        """Take down what the store has committed."""
+        if not tells(about.method, about.given, answer):
+            return
+        made: tuple[Made, ...] = ()
+        if isinstance(answer, Appended):
+            ids = [entry.event.id for entry in about.given["entries"]]
+            made = self._safely(
+                lambda: tuple(
+                    Made(one.event_id, one.destination, one.id)
+                    for event_id in ids
+                    for one in inspection.find(
+                        self._eye,
+                        Query(status=Status.PENDING, event_id=event_id),
+                        cursor=None,
+                        limit=100,
+                    ).deliveries
+                )
+            )
+        given = {name: value for name, value in about.given.items() if name != "within"}
+        self._history.write(
+            Call(
+                at=self._loop.time(),
+                now=self._clock.now(),
+                method=about.method,
+                given=given,
+                answer=answer,
+                made=made,
+            )
+        )
+
+    def _in(self, status: Status) -> tuple[Delivery, ...]:
+        query = Query(status=status, with_resolved=True)
+        return inspection.find(self._eye, query, cursor=None, limit=_ALL).deliveries
+
+    def _safely(self, work: Callable[[], T]) -> T:
+        """Do what is no part of the simulated system, on a disk that does not fail."""
+        before, self._disk.is_ours = self._disk.is_ours, True
+        try:
+            return work()
+        finally:
+            self._disk.is_ours = before

@@ -1,0 +1,240 @@
+"""What one seed draws: the system, its destinations, the work, and what will go wrong.
+
+Each kind of trouble is in the plan of some seeds and not of others: a fault that is always there
+hides what happens without it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from redrive.model.fairness import Fairness
+from redrive.model.limits import Breaker, Rate
+
+__all__ = ["DestinationPlan", "Fault", "Plan", "draw"]
+
+StoreKind = Literal["memory", "sqlite"]
+_SQLITE_EVERY = 8
+"""One seed in so many runs on the real SQLite store, which takes longer."""
+
+
+class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A destination, and how it behaves; the shares are of its answers."""
+
+    name: str
+    patterns: tuple[str, ...]
+    order: str = "none"
+    max_attempts: int = 5
+    base: float = 0.5
+    cap: float = 5.0
+    timeout: float = 5.0
+    concurrency: int | None = None
+    batch: int | None = None
+    is_sync: bool = False
+    breaker: Breaker | None = None
+    rate: Rate | None = None
+    retry_rate: Rate | None = None
+    replay_rate: Rate | None = None
+    retry_budget: float | None = None
+    fairness: Fairness = Fairness()
+    snooze_limit: int = 5
+    transient: float = 0.0
+    snoozing: float = 0.0
+    throttling: float = 0.0
+    retry_after: float = 1.0
+    slow: float = 0.0
+    hanging: float = 0.0
+    blocking: float = 0.0
+    latency: float = 0.05
+    down: tuple[tuple[float, float], ...] = ()
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that goes wrong at a time: what, with which machine, and how much."""
+
+    at: float
+    what: str
+    machine: int = 0
+    amount: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that is drawn before a run begins."""
+
+    seed: int
+    store: StoreKind
+    workers: int
+    publishers: int
+    operators: int
+    events: int
+    duration: float
+    keys: int
+    tenants: int
+    hog: float
+    generations: tuple[str, ...]
+    lease: float
+    grace: float
+    poll: float
+    concurrency: int
+    destinations: tuple[DestinationPlan, ...]
+    terminal: float = 0.0
+    poison: float = 0.0
+    delayed: float = 0.0
+    deadlines: float = 0.0
+    keyed_twice: float = 0.0
+    batches: float = 0.0
+    within: float = 0.0
+    latency: float = 0.002
+    lost_requests: float = 0.0
+    lost_replies: float = 0.0
+    late_replies: float = 0.0
+    duplicates: float = 0.0
+    disk_errors: float = 0.0
+    drift: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+
+def draw(seed: int, *, store: StoreKind | None = None) -> Plan:
+    """Return the plan of a seed."""
+    return _Draw(seed, store).plan()
+
+
+class _Draw:
+    def __init__(self, seed: int, store: StoreKind | None) -> None:
+        self._seed = seed
+        self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
+        self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
+
+    def plan(self) -> Plan:
+        rng = self._rng
+        duration = rng.choice([4.0, 8.0, 8.0, 12.0, 25.0])
+        workers = rng.choice([1, 2, 2, 3])
+        lease = rng.choice([1.0, 1.5, 3.0, 6.0])
+        is_networked = self._store == "memory"
+        return Plan(
+            seed=self._seed,
+            store=self._store,
+            workers=workers,
+            publishers=rng.choice([1, 1, 2]),
+            operators=rng.choice([0, 1, 1, 2]),
+            events=rng.choice([8, 15, 25, 40]),
+            duration=duration,
+            keys=rng.choice([1, 3, 6]),
+            tenants=rng.choice([0, 2, 4]),
+            hog=rng.choice([0.0, 0.0, 0.8]),
+            generations=rng.choice([("default",), ("default",), ("default", "blue")]),
+            lease=lease,
+            grace=rng.choice([0.5, 2.0, 5.0]),
+            poll=rng.choice([0.2, 1.0, 1.0, 3.0]),
+            concurrency=rng.choice([1, 2, 5, 20, 100]),
+            destinations=tuple(
+                self._destination(number, duration) for number in range(rng.choice([1, 2, 2, 3]))
+            ),
+            terminal=self._share(0.3, 0.15),
+            poison=self._share(0.3, 0.2),
+            delayed=self._share(0.4, 0.3),
+            deadlines=self._share(0.3, 0.3),
+            keyed_twice=self._share(0.4, 0.4),
+            batches=self._share(0.4, 0.3),
+            within=0.0 if is_networked else self._share(0.5, 0.5),
+            latency=rng.choice([0.0005, 0.002, 0.02]),
+            lost_requests=self._share(0.4, 0.05) if is_networked else 0.0,
+            lost_replies=self._share(0.4, 0.05) if is_networked else 0.0,
+            late_replies=self._share(0.3, 0.03) if is_networked else 0.0,
+            duplicates=self._share(0.3, 0.05) if is_networked else 0.0,
+            disk_errors=0.0 if is_networked else self._share(0.5, 0.02),
+            drift=rng.choice([0.0, 0.0, 0.02, -0.02]),
+            faults=self._faults(duration, workers, lease),
+        )
+
+    def _share(self, chance: float, most: float) -> float:
+        """Draw a share up to `most`, or none at all."""
+        drawn = self._rng.uniform(0.1, 1.0) * most
+        return round(drawn, 3) if self._rng.random() < chance else 0.0
+
+    def _destination(self, number: int, duration: float) -> DestinationPlan:
+        rng = self._rng
+        timeout = rng.choice([0.5, 2.0, 5.0])
+        return DestinationPlan(
+            name=f"d{number}",
+            patterns=rng.choice([("*",), ("*",), ("a.*",), ("b.*", "c.x")]),
+            order=rng.choice(["none", "none", "park", "block", "skip"]),
+            max_attempts=rng.choice([1, 2, 3, 5]),
+            base=rng.choice([0.0, 0.1, 0.5, 1.0]),
+            cap=rng.choice([1.0, 3.0, 5.0]),
+            timeout=timeout,
+            concurrency=rng.choice([None, None, 1, 3]),
+            batch=rng.choice([None, None, None, 1, 4]),
+            is_sync=rng.random() < 0.1,
+            breaker=self._breaker(),
+            rate=self._rate(0.25),
+            retry_rate=self._rate(0.3),
+            replay_rate=self._rate(0.3),
+            retry_budget=rng.choice([None, None, None, 0.1]),
+            fairness=Fairness(
+                turn=rng.choice([1, 3, 3]), weights=rng.choice([(), (), (("t1", 2),)])
+            ),
+            snooze_limit=rng.choice([2, 5, 50]),
+            transient=self._share(0.7, 0.6),
+            snoozing=self._share(0.2, 0.3),
+            throttling=self._share(0.2, 0.2),
+            retry_after=rng.choice([0.0, 1.0, 5.0, 5.0, 1e9]),
+            slow=self._share(0.35, 0.5),
+            hanging=self._share(0.1, 0.05),
+            blocking=self._share(0.1, 0.05),
+            latency=rng.choice([0.001, 0.05, 0.3]),
+            down=self._outages(duration),
+        )
+
+    def _breaker(self) -> Breaker | None:
+        rng = self._rng
+        breaker = Breaker(
+            failures=rng.choice([1, 2, 3, 5]),
+            open_for=rng.choice(["1s", "3s", "8s"]),
+            successes=rng.choice([1, 2, 3]),
+            probes=rng.choice([1, 1, 2]),
+            on_open=rng.choice(["hold", "hold", "dead_letter"]),
+            ramp=rng.choice(["0s", "2s", "10s"]),
+        )
+        return breaker if rng.random() < 0.5 else None
+
+    def _rate(self, chance: float) -> Rate | None:
+        rng = self._rng
+        rate = Rate(per_second=rng.choice([1.0, 4.0, 20.0]), burst=rng.choice([1.0, 1.0, 3.0]))
+        return rate if rng.random() < chance else None
+
+    def _outages(self, duration: float) -> tuple[tuple[float, float], ...]:
+        rng = self._rng
+        number = rng.choice([0, 0, 1, 3])
+        begun = [rng.uniform(0, duration) for _ in range(number)]
+        return tuple(
+            (round(one, 3), round(one + rng.uniform(0.5, 10.0), 3)) for one in sorted(begun)
+        )
+
+    def _faults(self, duration: float, workers: int, lease: float) -> tuple[Fault, ...]:
+        rng = self._rng
+        kinds: tuple[tuple[str, float, float, float], ...] = (
+            ("store down", 0.3, 0.1, rng.choice([2.0, 10.0, 120.0])),
+            ("crash", 0.5, 0.0, 5.0),
+            ("freeze", 0.4, 1.0, rng.choice([lease * 3, 20.0, 300.0])),
+            ("stop", 0.4, 0.0, 3.0),
+            ("clock step", 0.3, -3600.0, 3600.0),
+            ("store clock step", 0.1, -60.0, 3600.0),
+            ("publisher crash", 0.2, 0.0, 3.0),
+        )
+        faults: list[Fault] = []
+        for what, chance, low, high in kinds:
+            number = rng.choice([1, 2, 4]) if rng.random() < chance else 0
+            faults += [
+                Fault(
+                    round(rng.uniform(0.0, duration), 3),
+                    what,
+                    rng.randrange(workers),
+                    round(rng.uniform(low, max(low, high)), 3),
+                )
+                for _ in range(number)
+            ]
+        return tuple(sorted(faults, key=lambda one: one.at))

@@ -1,0 +1,107 @@
+"""Run one seed, and tell what came of it."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+
+import msgspec
+
+from redrive.stores.memory import MemoryStore
+from tests.proof.checkers import Violation
+from tests.simulation.bugs import Bug, planted
+from tests.simulation.disk import HostGround
+from tests.simulation.ground import Ground, NetworkGround
+from tests.simulation.history import History
+from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
+from tests.simulation.plan import Plan, draw
+from tests.simulation.world import World, promises_of
+
+__all__ = ["Result", "run"]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a seed; two runs of it have the same trace."""
+
+    seed: int
+    plan: Plan
+    trace: str
+    violations: tuple[Violation, ...]
+    last: tuple[str, ...]
+    records: int
+    steps: int
+    deliveries: int
+    seconds: float
+    """How much virtual time has passed."""
+
+    @property
+    def is_well(self) -> bool:
+        return not self.violations
+
+    def report(self) -> str:
+        """Return everything that is needed to understand and repeat a failure."""
+        wrong = "\n".join(f"  {one.check}: {one.what}" for one in self.violations)
+        plan = msgspec.json.format(msgspec.json.encode(self.plan), indent=2).decode()
+        lines = "\n".join(self.last)
+        return (
+            f"seed {self.seed} breaks what must hold\n{wrong}\n\nthe plan\n{plan}\n\n"
+            f"the last {len(self.last)} lines\n{lines}\n\n"
+            f"seed {self.seed} breaks what must hold\n{wrong}\n"
+            f"run it again with: make simulate SEED={self.seed}"
+        )
+
+
+def run(seed: int, *, bug: Bug | None = None) -> Result:
+    """Run a seed from beginning to end, or up to the first thing that is wrong.
+
+    A planted bug of a store is one of the store in memory.
+    """
+    with planted(bug) as make:
+        return _run(draw(seed, store=None if bug is None else "memory"), make)
+
+
+def _run(plan: Plan, make: type[MemoryStore]) -> Result:
+    seed = plan.seed
+    loop = SimulationLoop(seed)
+    history = History(promises_of(plan), on_wrong=loop.stop)
+    ground: Ground
+    if plan.store == "sqlite":
+        ground = HostGround(plan, loop, history)
+    else:
+        ground = NetworkGround(plan, loop, history, make)
+    world = World(plan, loop, history, ground)
+    violations: list[Violation] = []
+    is_collecting = gc.isenabled()
+    gc.disable()  # a task that is collected runs its `finally`, whenever that may be
+    try:
+        loop.run_until_complete(world.run())
+    except (Deadlock, Livelock) as error:
+        violations.append(_unexpected(type(error).__name__, str(error), history, loop))
+    except Exception as error:  # noqa: BLE001 - whatever breaks a run is what it has found
+        if not history.violations:
+            told = "".join(traceback.format_exception(error))
+            violations.append(_unexpected("broken run", told, history, loop))
+    finally:
+        violations = [*history.violations, *violations]
+        if loop.unhandled and not violations:
+            violations.append(_unexpected("unhandled", loop.unhandled[0], history, loop))
+        result = Result(
+            seed=seed,
+            plan=plan,
+            trace=f"{history.trace}-{loop.steps}",
+            violations=tuple(violations),
+            last=tuple(history.last()),
+            records=history.count,
+            steps=loop.steps,
+            deliveries=history.deliveries,
+            seconds=loop.time(),
+        )
+        loop.discard()
+        ground.end()
+        if is_collecting:
+            gc.enable()
+    return result
+
+
+def _unexpected(check: str, what: str, history: History, loop: SimulationLoop) -> Violation:
+    return Violation(check=check, what=what, index=history.count, at=loop.time())

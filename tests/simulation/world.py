@@ -1,0 +1,344 @@
+"""One run: the system of a plan works while its faults happen, then heals, drains and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from redrive.app import Redrive
+from redrive.declaration import declare_destination
+from redrive.errors import NotFoundError, StoreError
+from redrive.model.delivery import Delivery, Status
+from redrive.model.gate import Open
+from redrive.operations import Operations
+from redrive.testing.fakes import CountingIds
+from redrive.worker import Worker
+from tests.proof.checkers import Promise
+from tests.proof.checkers.records import Born, Healed, Left, Silenced, Stopped, Stopping
+from tests.simulation.destinations import Behaviour
+from tests.simulation.ground import Ground
+from tests.simulation.history import History
+from tests.simulation.loop import SimulationLoop
+from tests.simulation.machine import Machine, options_of
+from tests.simulation.people import Operator, Publisher
+from tests.simulation.plan import Fault, Plan
+
+__all__ = ["World", "promises_of"]
+
+_LAST_WORDS = 15.0
+"""What a worker may take to stop beside its grace time: its last round, its last words."""
+_FAR = 20.0
+_LONGEST_OPEN = 64 * 1.2
+
+
+class _Silent:
+    """A way to nowhere: only the terms of a destination matter."""
+
+    batch = 1
+
+    async def send(self, deliveries: Any) -> Any:  # noqa: ANN401 - never called
+        raise NotImplementedError
+
+
+def promises_of(plan: Plan) -> dict[str, Promise]:
+    """Return what the destinations of a plan may rely on."""
+    return {
+        one.name: Promise(
+            declare_destination(one.name, one.patterns, _Silent(), options_of(one)).destination,
+            one.max_attempts,
+        )
+        for one in plan.destinations
+    }
+
+
+class World:
+    """Runs a plan on a ground."""
+
+    def __init__(self, plan: Plan, loop: SimulationLoop, history: History, ground: Ground) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._history = history
+        self._ground = ground
+        self._behaviour = Behaviour(plan.seed, loop)
+        self._chance = Random(f"world of {plan.seed}")  # noqa: S311 - a simulation
+        self._ids = CountingIds()
+        self._workers: dict[str, Worker] = {}
+        self._closing = False
+        self._is_down = False
+        self._machines = [self._machine(f"worker-{one}", one) for one in range(plan.workers)]
+        self._publishers = [
+            (Publisher(one, plan, history, loop), self._machine(f"publisher-{one}", 10 + one))
+            for one in range(plan.publishers)
+        ]
+        self._operators = [
+            (Operator(one, plan, history, loop), self._machine(f"operator-{one}", 20 + one))
+            for one in range(plan.operators)
+        ]
+
+    async def run(self) -> None:
+        """Live through the plan from beginning to end."""
+        promises = promises_of(self._plan)
+        self._ground.begin([one.destination for one in promises.values()])
+        begun = [self._loop.create_task(self._supervise(one)) for one in self._machines]
+        begun += [self._loop.create_task(self._employ(*one)) for one in self._publishers]
+        for operator, machine in self._operators:
+            machine.boot(operator.live)
+        begun.append(self._loop.create_task(self._suffer()))
+        begun.append(self._loop.create_task(self._watch()))
+        await self._loop.pause(self._plan.duration)
+        await self._heal()
+        await self._drain()
+        await self._end(begun)
+
+    def _machine(self, name: str, number: int) -> Machine:
+        return Machine(
+            name,
+            number,
+            self._plan,
+            loop=self._loop,
+            history=self._history,
+            clock=self._ground.clock_for(number),
+            ids=self._ids,
+            behaviour=self._behaviour,
+            make_store=self._ground.make_store,
+            lose_store=self._ground.lose_store,
+        )
+
+    async def _supervise(self, machine: Machine) -> None:
+        """Keep a worker process running, as a supervisor does."""
+        while not self._closing:
+            machine.boot(self._work(machine))
+            main = machine.main
+            await machine.gone.wait()
+            if machine.is_alive:
+                await self._loop.pause(0.0)
+                left = self._loop.tasks_of(main)
+                self._history.write(Left(at=self._loop.time(), machine=machine.name, tasks=left))
+            self._workers.pop(machine.name, None)
+            await self._loop.pause(0.1 + self._chance.random() * (0.1 if self._closing else 1.0))
+
+    def _work(self, machine: Machine) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
+        async def life(app: Redrive) -> None:
+            machine.declare(app)
+            worker = await self._begin_work(app, machine)
+            if self._is_down:
+                self._history.write(
+                    Silenced(at=self._loop.time(), machine=machine.name, why="nobody hears it stop")
+                )
+            self._history.write(Stopped(at=self._loop.time(), worker=worker.id))
+            if worker.leaves_handlers:
+                machine.die("it leaves handlers that do not end")
+                await self._loop.create_future()
+            await app.close()
+
+        return life
+
+    async def _begin_work(self, app: Redrive, machine: Machine) -> Worker:
+        """Run a worker to its end; without the store the process ends before it has begun."""
+        while True:
+            try:
+                worker = await app.make_worker()
+                self._history.write(
+                    Born(at=self._loop.time(), worker=worker.id, machine=machine.name)
+                )
+                self._workers[machine.name] = worker
+                await worker.run()
+            except StoreError:
+                machine.die("it cannot reach the store")
+                await self._loop.create_future()
+            else:
+                return worker
+
+    async def _employ(self, publisher: Publisher, machine: Machine) -> None:
+        while not publisher.is_done:
+            machine.boot(publisher.live)
+            await machine.gone.wait()
+            await self._loop.pause(self._chance.random())
+
+    async def _suffer(self) -> None:
+        """Let the faults of the plan happen, each at its time."""
+        for fault in self._plan.faults:
+            await self._loop.pause(max(0.0, fault.at - self._loop.time()))
+            self._history.note(self._loop.time(), f"fault: {fault.what} {fault.machine}")
+            self._strike(fault)
+
+    def _strike(self, fault: Fault) -> None:
+        machine = self._machines[fault.machine]
+        match fault.what:
+            case "store down":
+                self._ground.fail(is_down=True)
+                self._is_down = True
+                self._loop.call_later(fault.amount, self._restore)
+            case "crash":
+                machine.die("it crashes")
+            case "freeze":
+                machine.freeze(fault.amount)
+            case "stop":
+                self._stop(machine)
+            case "clock step":
+                self._ground.step_machine(machine, timedelta(seconds=fault.amount))
+            case "store clock step":
+                self._ground.step(timedelta(seconds=fault.amount), self._machines)
+            case "publisher crash":
+                self._publishers[0][1].die("it crashes")
+            case other:
+                raise AssertionError(f"nobody knows how to let {other} happen")
+
+    def _restore(self) -> None:
+        self._is_down = False
+        self._ground.fail(is_down=False)
+
+    def _stop(self, machine: Machine) -> None:
+        worker = self._workers.pop(machine.name, None)
+        if worker is None or not machine.is_alive:
+            return
+        within = self._plan.grace + _LAST_WORDS + self._plan.lease
+        self._history.write(Stopping(at=self._loop.time(), worker=worker.id, within=within))
+        worker.stop()
+
+    async def _watch(self) -> None:
+        """Look at everything every now and then."""
+        while not self._behaviour.is_healed:
+            await self._loop.pause(self._plan.duration / 4)
+            self._history.write(self._ground.look())
+
+    async def _heal(self) -> None:
+        self._ground.heal()
+        self._behaviour.is_healed = True
+        for operator, machine in self._operators:
+            operator.is_off = True
+            machine.thaw()
+        for machine in self._machines:
+            machine.thaw()
+        for publisher, machine in self._publishers:
+            publisher.is_hurried = True
+            while not publisher.is_done:
+                await self._loop.pause(0.1)
+            if machine.is_alive:
+                await machine.gone.wait()
+        for _, machine in self._operators:
+            await machine.gone.wait()
+        self._history.write(Healed(at=self._loop.time(), bound=self._bound()))
+
+    def _bound(self) -> float:
+        """Compute by when all must be settled if nothing goes wrong any more."""
+        plan = self._plan
+        now, left = self._ground.unsettled()
+        waits = [(one.due - now).total_seconds() for one in left if one.status is Status.PENDING]
+        rates = [
+            rate.per_second
+            for one in plan.destinations
+            for rate in (one.rate, one.retry_rate, one.replay_rate)
+            if rate is not None
+        ]
+        breakers = [
+            one.breaker.open_for.total_seconds() * _LONGEST_OPEN + one.breaker.ramp.total_seconds()
+            for one in plan.destinations
+            if one.breaker is not None
+        ]
+        longest_call = max(one.timeout for one in plan.destinations) + plan.grace
+        each = 1.0 / min(rates, default=10.0) + plan.poll + 1.0
+        asked = max(
+            min(one.retry_after, 86_400.0) if one.throttling else 0.0 for one in plan.destinations
+        )
+        return (
+            self._loop.time()
+            + max([0.0, *waits])
+            + sum(-one.amount for one in plan.faults if "clock" in one.what and one.amount < 0)
+            + max(breakers, default=0.0)
+            + asked
+            + 2 * longest_call
+            + 10 * plan.lease
+            + 2 * each * (len(left) + 5)
+            + 60.0
+        )
+
+    async def _drain(self) -> None:
+        """Have people see to what only people can, until everything is settled."""
+        bound = self._bound()
+        keeper = self._machine("keeper", 30)
+        keeper.boot(self._keep(bound))
+        await keeper.gone.wait()
+
+    def _keep(self, bound: float) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
+        async def life(app: Redrive) -> None:
+            operations = app.operations
+            await self._let_go(operations)
+            while self._loop.time() < bound:
+                now, left = self._ground.unsettled()
+                if not left:
+                    break
+                await self._see_to([one for one in left if one.is_dead_letter], operations)
+                wait = await self._rest_of(operations, now, left)
+                if wait > _FAR:
+                    await self._skip(wait)
+                await self._loop.pause(1.0)
+            await app.close()
+
+        return life
+
+    async def _rest_of(self, operations: Operations, now: datetime, left: list[Delivery]) -> float:
+        """Return for how many seconds nothing can happen, as far as is known."""
+        opens = {one.destination: one.until for one in await operations.gates()}
+        ready = [
+            # In flight and nobody's: its lease must run out, however the clock was set.
+            one.lease_until or max(one.due, opens[one.destination] or one.due)
+            for one in left
+            if one.behind is None and not one.is_dead_letter
+        ]
+        return min(((one - now).total_seconds() for one in ready), default=0.0)
+
+    async def _skip(self, seconds: float) -> None:
+        """Let a long time pass without workers, which would only look at their clocks."""
+        self._history.note(self._loop.time(), f"everybody sleeps for {seconds:.3f} s")
+        self._closing = True
+        for machine in self._machines:
+            self._stop(machine)
+        for machine in self._machines:
+            await machine.gone.wait()
+        await self._loop.pause(seconds)
+        self._closing = False
+        for machine in self._machines:
+            self._loop.create_task(self._supervise(machine))
+
+    async def _let_go(self, operations: Operations) -> None:
+        for gate in await operations.gates():
+            if gate.gate.pause is not None:
+                await operations.resume(gate.destination, by="keeper")
+            if isinstance(gate.gate.breaker, Open) and gate.gate.breaker.until is None:
+                await operations.reset_breaker(gate.destination, by="keeper")
+        for one in await operations.tenants(limit=1000):
+            if one.tenant is None:
+                continue
+            await operations.resume_tenant(one.tenant, by="keeper")
+            if one.destination is not None:
+                await operations.resume_tenant(one.tenant, destination=one.destination, by="keeper")
+
+    async def _see_to(self, letters: list[Delivery], operations: Operations) -> None:
+        """Resolve what will never do, and send the rest again."""
+        hopeless = [one.id for one in letters if one.reason == "terminal" or len(one.cycles) > 8]
+        rest = [one.id for one in letters if one.id not in hopeless]
+        await operations.resolve(hopeless, by="keeper", why="it will never do")
+        if rest and self._chance.random() < 0.5:
+            await operations.replay(rest, by="keeper")
+        elif rest:
+            try:
+                await operations.start_replay(rest, by="keeper", canary=5)
+            except NotFoundError:
+                return
+
+    async def _end(self, begun: list[asyncio.Task[None]]) -> None:
+        self._closing = True
+        for machine in self._machines:
+            self._stop(machine)
+        for machine in self._machines:
+            while machine.is_alive and not machine.gone.is_set():
+                self._stop(machine)
+                await self._loop.pause(0.5)
+        self._history.write(self._ground.look(is_final=True))
+        for task in begun:
+            if task.done() and task.exception() is not None:
+                task.result()
