@@ -156,7 +156,7 @@ class Contract(RuleBasedStateMachine):
         self._steps = 0
         self._stack = ExitStack()
         self._runner = self._stack.enter_context(asyncio.Runner())
-        self._make = self._stack.enter_context(ground.fresh())
+        self._make = self._stack.enter_context(ground.fresh()).make
         self.store: Store = self._make(self.clock)
         self._run(self.store.open())
         self._version = self._run(self.store.register(DESTINATIONS)).version
@@ -196,7 +196,7 @@ class Contract(RuleBasedStateMachine):
         self.publish(specs, all_or_nothing=False)
 
     @rule(specs=st.lists(SPECS, min_size=1, max_size=5), all_or_nothing=st.booleans())
-    def publish(self, specs: list[Spec], all_or_nothing: bool) -> None:
+    def publish(self, specs: list[Spec], *, all_or_nothing: bool) -> None:
         batch = [self._entry(spec) for spec in specs]
         expected: list[Receipt | Conflict] = []
         fresh: list[tuple[Entry, Spec]] = []
@@ -321,6 +321,7 @@ class Contract(RuleBasedStateMachine):
     )
     def claim(
         self,
+        *,
         allowances: list[Allowance],
         worker: str,
         generations: tuple[str, ...],
@@ -436,12 +437,36 @@ class Contract(RuleBasedStateMachine):
 
         assert _sorted(answer) == _sorted(refused)
 
+    @precondition(lambda self: self.late_leases())
+    @rule(pick=st.integers(0, 10_000), what=st.sampled_from(["settle", "release", "extend"]))
+    def act_late(self, pick: int, what: str) -> None:
+        """Come back with a lease that ran out, or that somebody else has by now."""
+        late = self.late_leases()
+        lease = late[pick % len(late)]
+        if what == "settle":
+            self._settle([Settled(lease=lease, settlement=Delivered())])
+        elif what == "release":
+            assert list(self._run(self.store.release([lease]))) == [lease]
+        else:
+            span = timedelta(seconds=60)
+            assert list(self._run(self.store.heartbeat("w2", [lease], lease=span))) == [lease]
+
+    def late_leases(self) -> list[Lease]:
+        flying = {
+            one.id for one in self.model.journeys.values() if one.status is Status.IN_FLIGHT
+        }
+        return [
+            one
+            for one in self.leases
+            if one.delivery_id in flying and self._current(one) is None
+        ]
+
     @rule(seconds=SPANS)
     def pass_time(self, seconds: int) -> None:
         self.clock.advance(timedelta(seconds=seconds))
 
     @rule(is_crash=st.booleans(), condemns=st.booleans(), span=SPANS)
-    def rescue(self, is_crash: bool, condemns: bool, span: int) -> None:
+    def rescue(self, *, is_crash: bool, condemns: bool, span: int) -> None:
         found = self._run(self.store.overdue())
         lost = sorted(
             self.model.overdue(self.now), key=lambda one: (one.lease_until or self.now, one.id)
@@ -577,8 +602,10 @@ class Contract(RuleBasedStateMachine):
         assert sorted(answer) == sorted(one.id for one in changed)
         self.model.acted(answer)
 
-    @rule(name=st.sampled_from(NAMES), tenant=st.sampled_from([None, "a", "b"]), is_shut=st.booleans())
-    def hold(self, name: str, tenant: str | None, is_shut: bool) -> None:
+    @rule(
+        name=st.sampled_from(NAMES), tenant=st.sampled_from([None, "a", "b"]), is_shut=st.booleans()
+    )
+    def hold(self, *, name: str, tenant: str | None, is_shut: bool) -> None:
         """Pause or resume a destination, or a tenant there; `blocks` stands for everywhere."""
         if tenant is None:
             is_new = (name in self.model.paused) is not is_shut
@@ -659,8 +686,9 @@ class Contract(RuleBasedStateMachine):
     async def _look(self) -> tuple[Figures, list[Delivery]]:
         """Read everything, side by side: that is quicker than one after the other."""
         queries = [Query(status=status, with_resolved=True) for status in Status]
-        figures, *pages = await asyncio.gather(
-            self.store.figures(), *(self.store.find(one, limit=_MOST) for one in queries)
+        figures, pages = await asyncio.gather(
+            self.store.figures(),
+            asyncio.gather(*(self.store.find(one, limit=_MOST) for one in queries)),
         )
         return figures, [one for page in pages for one in page.deliveries]
 
@@ -709,9 +737,7 @@ def _receipt(entry: Entry) -> Receipt:
     return Receipt(event_id=entry.event.id, destinations=entry.destinations)
 
 
-def prove_contract(
-    ground: Ground, *, examples: int, steps: int, shrinks: bool = False
-) -> None:
+def prove_contract(ground: Ground, *, examples: int, steps: int, shrinks: bool = False) -> None:
     """Run the machine, always in the same way, so that a failure is no chance."""
     chosen = settings(
         max_examples=examples,
@@ -723,4 +749,4 @@ def prove_contract(
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink] if shrinks else [Phase.generate],
     )
-    run_state_machine_as_test(lambda: Contract(ground), settings=chosen)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(lambda: Contract(ground), settings=chosen)  # type: ignore[arg-type]

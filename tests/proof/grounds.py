@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from redrive.clock import Clock
 from redrive.store import Store
@@ -21,10 +21,17 @@ from redrive.stores.sqlite import SqliteStore
 from redrive.testing.clock import FakeClock
 from tests.servers.postgres import Database, the_database
 
-__all__ = ["GROUNDS", "Ground", "MakeStore", "opened"]
+__all__ = ["GROUNDS", "Ground", "MakeStore", "Site", "opened"]
 
 MakeStore = Callable[[Clock], Store]
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - whatever is proved there does not crash the machine
+
+
+class Site(NamedTuple):
+    """Where stores can be made, all on the same data: by a call here, or by URL elsewhere."""
+
+    url: str
+    make: MakeStore
 
 
 class Ground(Protocol):
@@ -33,14 +40,14 @@ class Ground(Protocol):
     compares_every: int
     """After how many steps its stores are compared with the model; each where that is cheap."""
     frees_lanes_by_claims: bool
-    """Whether only the next claim finds out who goes first in a lane that something came back to."""
+    """Whether only the next claim finds out who goes first in a lane that changed."""
 
-    def fresh(self) -> AbstractContextManager[MakeStore]:
-        """Lend a way to make stores, all on the same data, which is empty at first."""
+    def fresh(self) -> AbstractContextManager[Site]:
+        """Lend a site that is empty at first."""
 
 
 class Memory:
-    """Stores in memory: each call makes another, with data of its own."""
+    """Stores in memory: each site has one."""
 
     compares_every = 1
     frees_lanes_by_claims = False
@@ -49,8 +56,15 @@ class Memory:
         self._make_store = make_store
 
     @contextmanager
-    def fresh(self) -> Iterator[MakeStore]:
-        yield self._make_store
+    def fresh(self) -> Iterator[Site]:
+        stores: list[Store] = []
+
+        def make(clock: Clock) -> Store:
+            if not stores:
+                stores.append(self._make_store(clock))
+            return stores[0]
+
+        yield Site("memory://", make)
 
 
 class Sqlite:
@@ -72,11 +86,11 @@ class Sqlite:
         asyncio.run(make())
 
     @contextmanager
-    def fresh(self) -> Iterator[MakeStore]:
+    def fresh(self) -> Iterator[Site]:
         self._made += 1
         path = self._folder / f"store-{self._made}.db"
         shutil.copyfile(self._template, path)
-        yield lambda clock: SqliteStore(path, clock=clock)
+        yield Site(f"sqlite:///{path}", lambda clock: SqliteStore(path, clock=clock))
         for file in self._folder.glob(f"{path.name}*"):
             file.unlink()
 
@@ -84,17 +98,18 @@ class Sqlite:
 class Postgres:
     """Stores in schemas that are emptied and lent again."""
 
-    compares_every = 3
+    compares_every = 5
     frees_lanes_by_claims = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @contextmanager
-    def fresh(self) -> Iterator[MakeStore]:
+    def fresh(self) -> Iterator[Site]:
         with self._database.empty_store() as url:
             # Everything on a few connections, so that a test of many examples opens few.
-            yield lambda clock: PostgresStore(f"{url}&pool=2", clock=clock)
+            narrow = f"{url}&pool=2"
+            yield Site(narrow, lambda clock: PostgresStore(narrow, clock=clock))
 
 
 @contextmanager

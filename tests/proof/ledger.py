@@ -342,9 +342,7 @@ class Ledger:
             if since <= now - retention.idempotency:
                 del self.outlived[identity], self.identities[identity]
                 keys += 1
-        return Pruned(
-            delivered=len(delivered), resolved=len(resolved), events=len(gone), keys=keys
-        )
+        return Pruned(delivered=len(delivered), resolved=len(resolved), events=len(gone), keys=keys)
 
     def reachable(self, request: ClaimRequest) -> list[Journey]:
         """Return what a claim could lease, now or when its time has come."""
@@ -389,9 +387,7 @@ class Ledger:
         later = [one.due for one in reachable if one.due > now]
         allowances = {one.destination: one for one in request.allowances}
         suspects = [
-            one
-            for one in ready
-            if one.is_suspect and allowances[one.destination].of(one.kind) > 0
+            one for one in ready if one.is_suspect and allowances[one.destination].of(one.kind) > 0
         ]
         leased = [self.journeys[one.lease.delivery_id] for one in claim.deliveries]
         assert len(set(map(id, leased))) == len(leased), "leased twice"

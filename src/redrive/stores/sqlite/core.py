@@ -11,7 +11,7 @@ from typing import TypeVar
 import apsw
 
 from redrive.clock import Clock
-from redrive.stores.sqlite.connection import connect, translated
+from redrive.stores.sqlite.connection import connect, let_go, translated
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Reader, Writer, in_thread
 
@@ -49,7 +49,7 @@ class Core:
             with translated(self.path):
                 self.schema_version = migrate(connection, name=str(self.path))
         except BaseException:
-            connection.close()
+            let_go(connection)
             raise
         return connection
 
@@ -58,7 +58,7 @@ class Core:
         if bell is not None:
             await in_thread(self._writer.stop)
             await in_thread(self._reader.stop)
-            bell.close()
+            let_go(bell)
 
     async def wait(self, *, at_most: timedelta) -> None:
         event = asyncio.Event()

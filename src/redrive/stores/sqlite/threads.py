@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import apsw
 
 from redrive.errors import StoreUnavailableError
-from redrive.stores.sqlite.connection import connect, rollback, translated
+from redrive.stores.sqlite.connection import connect, let_go, rollback, translated
 
 __all__ = ["Reader", "Writer", "in_thread"]
 
@@ -93,7 +93,7 @@ class _ConnectionThread(ABC):
                     call.error = error
             _answer(calls)
         if connection is not None:
-            connection.close()
+            let_go(connection)
 
     def _next_calls(self) -> tuple[list[_Call], bool]:
         """Wait for calls, take all there are, and tell whether more may come."""
