@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format format-check lint imports types bench clean
+.PHONY: help demo test prove check format format-check lint imports types bench clean
 
 # The first interpreter that actually runs: a name on the path may be an empty shim.
 PYTHON ?= $(shell for candidate in python3.11 python3; do \
@@ -10,6 +10,11 @@ PYTHON ?= $(shell for candidate in python3.11 python3; do \
 # Processes that share the tests, and anything to hand on to pytest or to the benchmarks.
 JOBS ?= 2
 ARGS ?=
+# How much `make prove` tries: minutes in all, minutes of the soak, kills, the first seed.
+MINUTES ?= 30
+SOAK ?= 10
+KILLS ?= 30
+SEEDS ?= 1
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -25,6 +30,10 @@ test: $(READY) ## run the tests (ARGS="-k breaker" narrows them, JOBS=8 spreads 
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS) \
 		&& echo "test: everything passed" \
 		|| { echo "test: FAILED, the lines above name what broke"; exit 1; }
+
+prove: $(READY) ## try to lose something for half an hour (MINUTES= SOAK= KILLS= SEEDS=, ARGS=soak alone)
+	@$(BIN)/python -m tests.proof --minutes $(MINUTES) --soak $(SOAK) --kills $(KILLS) \
+		--seeds $(SEEDS) $(ARGS)
 
 check: format-check lint imports types test ## all that must hold: format, lint, import contracts, types, tests
 	@echo "check: everything holds"

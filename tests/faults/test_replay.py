@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from redrive import Operations, Query, Replay
 from tests.faults.machine import Machine, until
+from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-LETTERS = 10_000 if os.environ.get("REDRIVE_TEST_LONG") else 1_500
+LETTERS = 10_000 if IS_LONG else 1_500
 CARRIED = 10
 """How many deliveries a victim has under way at most: what it may have sent without a trace."""
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
+import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -452,13 +453,9 @@ class Contract(RuleBasedStateMachine):
             assert list(self._run(self.store.heartbeat("w2", [lease], lease=span))) == [lease]
 
     def late_leases(self) -> list[Lease]:
-        flying = {
-            one.id for one in self.model.journeys.values() if one.status is Status.IN_FLIGHT
-        }
+        flying = {one.id for one in self.model.journeys.values() if one.status is Status.IN_FLIGHT}
         return [
-            one
-            for one in self.leases
-            if one.delivery_id in flying and self._current(one) is None
+            one for one in self.leases if one.delivery_id in flying and self._current(one) is None
         ]
 
     @rule(seconds=SPANS)
@@ -737,16 +734,24 @@ def _receipt(entry: Entry) -> Receipt:
     return Receipt(event_id=entry.event.id, destinations=entry.destinations)
 
 
-def prove_contract(ground: Ground, *, examples: int, steps: int, shrinks: bool = False) -> None:
-    """Run the machine, always in the same way, so that a failure is no chance."""
+def prove_contract(
+    ground: Ground, *, examples: int, steps: int, seed: int | None = None, shrinks: bool = False
+) -> None:
+    """Run the machine; without a seed always in the same way, so that a failure is no chance."""
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
-        derandomize=True,
+        derandomize=seed is None,
         deadline=None,
         database=None,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink] if shrinks else [Phase.generate],
     )
-    run_state_machine_as_test(lambda: Contract(ground), settings=chosen)  # type: ignore[arg-type]
+
+    def machine() -> Contract:
+        return Contract(ground)
+
+    if seed is not None:
+        hypothesis.seed(seed)(machine)
+    run_state_machine_as_test(machine, settings=chosen)  # type: ignore[arg-type]
