@@ -71,8 +71,8 @@ class _Watch:
 
 
 def _told(error: BaseException) -> str:
-    notes = getattr(error, "__notes__", [])
-    return "\n".join([f"{type(error).__name__}: {error}", *notes])[-4_000:]
+    notes = "\n".join(getattr(error, "__notes__", []))
+    return f"{type(error).__name__}: {error}\n{notes[-6_000:]}".rstrip()
 
 
 def _numbered(order: Order, name: str) -> Callable[[int, int], None]:

@@ -75,7 +75,7 @@ SABOTAGES = (
         "lanes.py",
         "WHERE head.destination = d.destination AND head.lane = d.lane AND head.id < d.id",
         "WHERE head.destination = d.destination AND head.lane = d.lane AND head.id > d.id",
-        "lane",
+        "replayed or behind or order",
     ),
     Sabotage(
         "a snooze spends an attempt",
