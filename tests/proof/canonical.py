@@ -92,7 +92,7 @@ class _Shop:
         self.lot = lot
         self.is_repaired = False
         self._ids = itertools.count(1)
-        self.app = Redrive("memory://", lease="30s", poll="1s", grace="1s")
+        self.app = Redrive("memory://", lease="10m", poll="1s", grace="1s")
         self.wiring = self.app.rewired(
             Ports(
                 clock=self.clock,
@@ -154,23 +154,23 @@ async def run_canonically(make_store: MakeStore, tampering: Tampering) -> Lot:
         await insist(lambda: app.publish_many(batch))
         later = NewEvent(type="order.paid", payload=4, idempotency_key="o4", due=shop.clock.now())
         await insist(lambda: app.publish_many([later]))
-        await insist(lambda: app.publish("order.paid", 5, idempotency_key="o5", due="1h"))
+        await insist(lambda: app.publish("order.paid", 5, idempotency_key="o5", due="10h"))
         await insist(lambda: app.publish("parcel.sent", 6, idempotency_key="o6"))
-        await _work(shop)
+        await _work(shop, rounds=4)
         shop.is_repaired = True
         await _replay(shop)
         await _cancel(shop)
-        await _work(shop)
+        await _work(shop, rounds=3)
         await _look(shop, make_store)
         await app.close()
     return lot
 
 
-async def _work(shop: _Shop) -> None:
+async def _work(shop: _Shop, *, rounds: int) -> None:
     """Deliver what is due, for long enough that leases run out whose claim was never heard of."""
-    for _ in range(4):
+    for _ in range(rounds):
         await shop.insist(shop.app.drain)
-        shop.clock.advance("1m")
+        shop.clock.advance("11m")
 
 
 async def _replay(shop: _Shop) -> None:

@@ -30,7 +30,7 @@ def _a_part(**fields: object) -> Part:
     ],
     ids=["clean", "lost", "failed"],
 )
-def test_the_exit_code_and_the_json_say_what_came_of_it(
+def test_the_exit_code_and_the_json_say_what_came_of_it(  # noqa: PLR0917 - fixtures
     fields: dict[str, object],
     code: int,
     words: str,
