@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test simulate check format format-check lint imports types bench clean
+.PHONY: help demo test simulate prove check format format-check lint imports types bench clean
 
 # The first interpreter that actually runs: a name on the path may be an empty shim.
 PYTHON ?= $(shell for candidate in python3.11 python3; do \
@@ -10,6 +10,11 @@ PYTHON ?= $(shell for candidate in python3.11 python3; do \
 # Processes that share the tests, and anything to hand on to pytest or to the benchmarks.
 JOBS ?= 2
 ARGS ?=
+# How much `make prove` tries: minutes in all, minutes of the soak, kills, seeds to simulate.
+MINUTES ?=
+SOAK ?= 10
+KILLS ?= 30
+SEEDS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -29,6 +34,9 @@ test: $(READY) ## run the tests (ARGS="-k breaker" narrows them, JOBS=8 spreads 
 simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, BUGS=1)
 	@$(BIN)/python -m tests.simulation $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUGS),--bugs) $(ARGS)
+prove: $(READY) ## try to lose something for half an hour (MINUTES= SOAK= KILLS= SEEDS=, ARGS=soak alone)
+	@$(BIN)/python -m tests.proof --minutes $(or $(MINUTES),30) --soak $(SOAK) --kills $(KILLS) \
+		$(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 check: format-check lint imports types test ## all that must hold: format, lint, import contracts, types, tests
 	@echo "check: everything holds"

@@ -379,7 +379,11 @@ class Redrive:
 
     async def _open_registered(self) -> Store:
         store = await self._open_store()
-        await store.register([one.destination for one in self._declared.values()])
+        try:
+            await store.register([one.destination for one in self._declared.values()])
+        except BaseException:
+            await store.close()
+            raise
         return store
 
 

@@ -8,9 +8,10 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 
+import apsw
 import pytest
 
-from redrive import Event, Operations, Redrive, TransactionError
+from redrive import Event, Operations, Redrive, StoreError, TransactionError
 
 
 async def enter_the_app(app: Redrive) -> None:
@@ -29,6 +30,35 @@ def store_threads() -> Callable[[], list[str]]:
     before = set(threading.enumerate())
     names = ("redrive-writer", "redrive-reader")
     return lambda: [one.name for one in set(threading.enumerate()) - before if one.name in names]
+
+
+async def test_a_store_that_cannot_take_the_destinations_is_closed_again(
+    sqlite: str, store_threads: Callable[[], list[str]]
+) -> None:
+    """Somebody who tries again and again must not gather threads and connections."""
+    app = Redrive(sqlite)
+
+    @app.handler("order.*", name="billing")
+    async def bill(event: Event[int]) -> None:
+        raise NotImplementedError
+
+    async with app:
+        await app.publish("order.paid", 1)
+    with apsw.Connection(sqlite.removeprefix("sqlite:///")) as connection:
+        connection.execute(
+            "CREATE TRIGGER refusing BEFORE INSERT ON redrive_destinations "
+            "BEGIN SELECT raise(ABORT, 'not now'); END"
+        )
+    other = Redrive(sqlite)
+
+    @other.handler("order.*", name="mailing")
+    async def mail(event: Event[int]) -> None:
+        raise NotImplementedError
+
+    with pytest.raises(StoreError, match="not now"):
+        await other.publish("order.paid", 2)
+
+    assert store_threads() == []
 
 
 @pytest.mark.parametrize("meddle", [enter_the_app, close_the_app])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -30,8 +29,8 @@ from redrive.model.delivery import Status
 from redrive.observer import Operated, ReplayEnded, ReplayStarted, WaveSent
 from redrive.testing import Kit
 from tests.app.recorder import Recorder
+from tests.scale import IS_LONG
 
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 MANY = 10_000 if IS_LONG else 600
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
@@ -246,5 +247,25 @@ def bookkeeping(folder: Path) -> Redrive:
         await ledger.write(connection, event.payload["number"])
         await clock.sleep(0.001)
         mortality.die_once(folder, event, at="effect")
+
+    return app
+
+
+def soaked(folder: Path) -> Redrive:
+    """One destination that fails one try in twenty, and one that keeps the order of keys."""
+    app = make_app(folder, lease="3s")
+    often = Retry(max_attempts=20, base="100ms", cap="1s")
+    flaky = random.Random(os.getpid())  # noqa: S311 - which ones fail does not matter
+
+    @app.handler("thing.*", name="steady", retry=often, retry_rate=None)
+    async def handle(event: Payload) -> None:
+        await clock.sleep(0.002)
+        if flaky.random() < 0.05:
+            raise ConnectionError("one in twenty")
+        record(folder, event, "done")
+
+    @app.handler("thing.*", name="ordered", order="park", retry=often, retry_rate=None)
+    async def keep_order(event: Payload) -> None:
+        record(folder, event, "kept")
 
     return app

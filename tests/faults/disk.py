@@ -1,4 +1,4 @@
-"""A disk that is full on demand: SQLite's writes fail as they do when no space is left."""
+"""A disk that is full or read only on demand: SQLite's writes fail as they do then."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ import apsw
 
 
 class Disk:
-    """Any process that has mounted it finds it full while the mark is there."""
+    """Any process that has mounted it finds it full, or read only, while the mark is there."""
 
     def __init__(self, folder: Path) -> None:
-        self._mark = folder / "disk-is-full"
+        self._full = folder / "disk-is-full"
+        self._read_only = folder / "disk-is-read-only"
 
-    @property
-    def is_full(self) -> bool:
-        return self._mark.exists()
+    def check(self) -> None:
+        """Raise what SQLite says of a write that cannot be."""
+        if self._full.exists():
+            raise apsw.FullError("no space left")
+        if self._read_only.exists():
+            raise apsw.ReadOnlyError("attempt to write a readonly database")
 
     def fill(self) -> None:
-        self._mark.touch()
+        self._full.touch()
+
+    def protect(self) -> None:
+        self._read_only.touch()
 
     def free(self) -> None:
-        self._mark.unlink()
+        self._full.unlink(missing_ok=True)
+        self._read_only.unlink(missing_ok=True)
 
     def mount(self) -> apsw.VFS:
         """Put every store that this process opens on the disk, until the answer is dropped."""
@@ -43,6 +51,5 @@ class _File(apsw.VFSFile):
         super().__init__("unix", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
-        if self._disk.is_full:
-            raise apsw.FullError("no space left")
+        self._disk.check()
         super().xWrite(data, offset)

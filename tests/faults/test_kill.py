@@ -5,31 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from redrive.model.delivery import Status
 from redrive.model.event import EventId
 from tests.faults.machine import Machine, on_each_store, until
+from tests.scale import scaled
 
 MachineOf = Callable[[str], Machine]
 LEASE_SECONDS = 1.0
+KILLS = scaled("KILLS", usually=5)
+BETWEEN = 800
+"""How many events are delivered from one kill to the next."""
+EVENTS = KILLS * BETWEEN + 1_000
+
+many_kills = pytest.mark.timeout(60 + 20 * KILLS)
 
 
+@many_kills
 @on_each_store
 def test_no_event_is_lost_when_workers_are_killed_in_the_middle_of_their_work(
     machine_of: MachineOf,
 ) -> None:
     machine = machine_of("steady")
-    receipts = machine.publish_numbers(1500)
+    receipts = machine.publish_numbers(EVENTS)
 
-    for done in (300, 600, 900):
-        victim = machine.start_worker("--concurrency", "10")
-        machine.until_written("done", done, within=20)
+    for kill in range(1, KILLS + 1):
+        victim = machine.start_worker("--concurrency", "20")
+        machine.until_written("done", BETWEEN * kill, within=40)
         victim.kill()
     machine.start_worker()
-    machine.until_settled(within=30)
+    machine.until_settled(within=60)
 
-    assert len(receipts) == machine.figures().events == 1500
-    assert machine.of("steady").delivered == 1500
-    assert sorted(machine.journal("done")) == list(range(1500))
+    assert len(receipts) == machine.figures().events == EVENTS
+    assert machine.of("steady").delivered == EVENTS
+    assert sorted(machine.journal("done")) == list(range(EVENTS))
 
 
 @on_each_store
@@ -57,6 +67,7 @@ def test_what_a_killed_worker_carried_is_taken_back_within_the_lease(
     assert taken_back < LEASE_SECONDS * (1 + 1 / 3) + 1
 
 
+@many_kills
 @on_each_store
 def test_no_acknowledged_event_is_missing_when_publishers_are_killed(
     machine_of: MachineOf,
@@ -64,16 +75,16 @@ def test_no_acknowledged_event_is_missing_when_publishers_are_killed(
     machine = machine_of("steady")
     acknowledged = machine.folder / "acknowledged"
 
-    for kills in range(1, 6):
+    for kills in range(1, KILLS + 1):
         publisher = machine.start("-m", "tests.faults.publisher")
         _until_acknowledged(100 * kills, acknowledged)
         publisher.kill()
     machine.start_worker()
-    machine.until_settled(within=30)
+    machine.until_settled(within=60)
 
     ids = [EventId(line) for line in acknowledged.read_text("utf-8").splitlines()]
     stored = machine.stored_ids()
-    assert len(ids) >= 500
+    assert len(ids) >= 100 * KILLS
     assert [one for one in ids if one not in stored] == []
     assert machine.of("steady").delivered == len(stored)
 

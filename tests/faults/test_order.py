@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 from redrive import NewEvent, Operations
 from redrive.model.delivery import Status
 from tests.faults.machine import Machine, on_each_store, until
+from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 KEYS, EVENTS = (200, 50) if IS_LONG else (40, 10)
 SECONDS = 240 if IS_LONG else 60
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 
 from redrive import Operations, Query, Replay
 from tests.faults.machine import Machine, on_each_store, until
+from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 LETTERS, SECONDS = (10_000, 180) if IS_LONG else (1_000, 60)
 CARRIED = 10
 """How many deliveries a victim has under way at most: what it may have sent without a trace."""

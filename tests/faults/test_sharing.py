@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -10,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.machine import Machine, on_each_store, until
+from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-SECONDS = 60 if os.environ.get("REDRIVE_TEST_LONG") else 5
+SECONDS = 60 if IS_LONG else 5
 
 
 @pytest.mark.timeout(SECONDS + 60)

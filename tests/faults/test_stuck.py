@@ -10,8 +10,11 @@ import pytest
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
 from tests.faults.machine import Machine, on_each_store, until
+from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
+LEASES = 10 if IS_LONG else 4
+"""How often a lease of a second would have run out while a handler blocks its worker."""
 
 
 @on_each_store
@@ -105,7 +108,7 @@ def test_a_handler_that_blocks_the_event_loop_for_many_leases_keeps_its_lease(
 ) -> None:
     """The heartbeat does not share its loop, so nobody else takes the delivery."""
     machine = machine_of("sluggish")
-    machine.publish([{"number": 1, "seconds": 4}])
+    machine.publish([{"number": 1, "seconds": LEASES}])
     machine.start_worker()
     machine.until_written("begun", 1, within=10)
     machine.start_worker()

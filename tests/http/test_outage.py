@@ -1,7 +1,6 @@
 """An outage: the destination is down for a while, comes back, and is not knocked over again."""
 
 import asyncio
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from redrive.observer import BreakerChanged, Claimed, Fact
 from redrive.store import Query
 from redrive.transports.http import http
 from tests.http.receiver import receiving
+from tests.scale import IS_LONG
 
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 SECONDS_DOWN = 10 if IS_LONG else 3
 PER_SECOND = 100
 RETRY_RATE, BURST = 50, 5

@@ -22,9 +22,10 @@ from tests.joining.drivers import (
     SqlalchemyAsyncSession,
     SqlalchemySession,
 )
+from tests.scale import IS_LONG, scaled
 
 ROOT = Path(__file__).parents[2]
-KILLS = 50 if os.environ.get("REDRIVE_TEST_LONG") else 5
+KILLS = scaled("KILLS", usually=50 if IS_LONG else 5)
 DRIVERS = (Asyncpg, Psycopg, SqlalchemySession, SqlalchemyAsyncSession, Django)
 ORDERS_AT_ONCE = 100_000
 

@@ -22,13 +22,12 @@ from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Requeued, RetryAt
 from redrive.pipeline import settle as settling
 from redrive.pipeline.deliver import Carrier, Load
-from redrive.pipeline.publish import Publisher
+from redrive.pipeline.publish import Prepared, Publisher
 from redrive.policies import settlement
 from redrive.policies.fairness import Share
 from redrive.policies.gate import Passage, Turnstile
 from redrive.store import (
     Blame,
-    Entry,
     Overdue,
     Report,
     Reported,
@@ -39,6 +38,7 @@ from redrive.store import (
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Identity
+from redrive.stores.sifting import Kept
 from redrive.worker.worker import Worker
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -176,9 +176,10 @@ class FairnessByScanOrder(MemoryStore):
 
 
 class PublishNotAtomic(MemoryStore):
-    def _insert(self, entry: Entry, *, now: datetime) -> None:
+    def _insert(self, entry: Kept, *, now: datetime) -> None:
         is_cut = len(entry.destinations) > 1 and self._last_position % 7 == 3
-        super()._insert(Entry(entry.event, entry.destinations[:-1]) if is_cut else entry, now=now)
+        some = Kept(entry.event, entry.destinations[:-1], entry.version)
+        super()._insert(some if is_cut else entry, now=now)
 
 
 class IdempotencyIgnored(MemoryStore):
@@ -263,7 +264,7 @@ async def _settle_before_send(self: Carrier, load: Load) -> None:
 
 async def _acknowledge_before_commit(
     self: Publisher,
-    events: Sequence[Event[msgspec.Raw]],
+    events: Sequence[Prepared],
     *,
     all_or_nothing: bool,
     within: object,
@@ -275,7 +276,8 @@ async def _acknowledge_before_commit(
     routes = (await self._store.routes()) if hasattr(self._store, "routes") else self._routes
     _unwatched.append(asyncio.ensure_future(append()))
     return [
-        Receipt(event_id=one.id, destinations=routes.destinations_for(one.type)) for one in events
+        Receipt(event_id=one.id, destinations=routes.destinations_for(one.type))
+        for one, _ in events
     ]
 
 

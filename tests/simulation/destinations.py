@@ -11,7 +11,17 @@ from typing import Any
 from redrive.errors import Terminal, Transient
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
-from redrive.model.outcome import Cancel, Fault, Faulted, Nature, Outcome, Snooze, Succeeded
+from redrive.model.outcome import (
+    Applied,
+    Cancel,
+    Fault,
+    Faulted,
+    Interrupted,
+    Nature,
+    Outcome,
+    Snooze,
+    Succeeded,
+)
 from redrive.policies.terms import Terms
 from redrive.testing.fakes import InlineExecutor
 from redrive.transports.function import FunctionTransport
@@ -141,6 +151,10 @@ def _word(outcome: Outcome) -> str:
     match outcome:
         case Succeeded():
             return "succeeded"
+        case Applied():
+            return "applied"
+        case Interrupted():
+            return "interrupted"
         case Snooze():
             return "snooze"
         case Cancel():

@@ -19,6 +19,7 @@ import apsw
 
 from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination
+from redrive.model.position import LOG_START
 from redrive.store import Appended, Query, Store
 from redrive.stores.sqlite import (
     SqliteStore,
@@ -302,7 +303,9 @@ class HostGround:
                 at=self._loop.time(),
                 now=now,
                 deliveries=tuple(one for status in Status for one in self._in(status)),
-                events=tuple(one.event for one in log.read_events(eye, after=0, limit=_ALL)),
+                events=tuple(
+                    one.event for one in log.read_events(eye, after=LOG_START, limit=_ALL)
+                ),
                 figures=counting.figures(eye, now=now),
                 audit=tuple(auditing.read_audit(eye, before=None, limit=_ALL)),
                 replays=tuple(replaying.read(eye, before=None, limit=_ALL)),

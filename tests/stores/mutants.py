@@ -447,6 +447,28 @@ class NeverPassesBy(Mutant):
         pass
 
 
+class NamesTheEarliestAsTheHead(Mutant):
+    async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
+        found = await super().find_delivery(delivery_id)
+        if found is None or found.behind is None:
+            return found
+        lane = [
+            row.id
+            for row in self._rows.values()
+            if row.event.key == found.key and row.blocks_its_lane
+        ]
+        return msgspec.structs.replace(found, behind=min(lane))
+
+
+class PassesByOnlyWhenClaiming(Mutant):
+    def _pass_by(self) -> None:
+        pass
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        super()._pass_by()
+        return await super().claim(request)
+
+
 class BlocksByUnkeyedEvents(Mutant):
     def _lane(self, row: Row) -> Lane | None:
         if row.is_dead_letter and row.event.key is None:

@@ -4,7 +4,6 @@ Cost is counted in steps of SQLite's virtual machine, so a busy machine does not
 With `REDRIVE_TEST_LONG=1` everything has its full size.
 """
 
-import os
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,8 +20,8 @@ from redrive.stores.sqlite.connection import connect
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
+from tests.scale import IS_LONG
 
-IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 BACKLOG = 100_000 if IS_LONG else 3_000
 MANY_TENANTS = 10_000 if IS_LONG else 600
 EVENTS, KEYS = (5_000, 500) if IS_LONG else (500, 50)

@@ -35,7 +35,8 @@ from redrive.store import (
 )
 from redrive.stores.sqlite import SqliteStore, accounts, claiming, ready, schema
 from redrive.stores.sqlite.connection import translated
-from redrive.testing.conformance.world import OPERATOR, a_fault, an_event
+from redrive.testing.conformance.world import OPERATOR, World, a_fault, an_event
+from tests.faults.disk import Disk
 
 
 @asynccontextmanager
@@ -395,3 +396,24 @@ async def test_a_transaction_that_is_cancelled_is_wholly_there_or_not_at_all(
         assert {type(end) for end in ends} <= {type(None), asyncio.CancelledError}
         orders = await store._reader.call(lambda c: c.execute("SELECT count(*) FROM orders").get)
         assert (await store.figures()).events == orders
+
+
+async def test_closing_says_nothing_of_a_disk_that_is_full_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """What is committed is in the log beside the file; moving it on can wait for another day."""
+    disk = Disk(tmp_path)
+    mounted = disk.mount()
+    try:
+        async with World.opened(
+            lambda clock: SqliteStore(tmp_path / "store.db", clock=clock), history=20
+        ) as world:
+            await world.publish(an_event(), an_event())
+            disk.fill()
+            await world.store.close()
+            disk.free()
+            await world.reopen()
+
+            assert (await world.store.figures()).events == 2
+    finally:
+        mounted.unregister()

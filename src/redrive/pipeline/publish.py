@@ -29,19 +29,19 @@ from redrive.store import (
     refuse_in_transaction,
 )
 
-__all__ = ["Publisher"]
+__all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """An event to be stored, and the version its key is expected to have."""
 
     event: Event[msgspec.Raw]
     expected_version: int | None
 
 
-_Waiting = tuple[_Prepared, asyncio.Future[AppendResult]]
+_Waiting = tuple[Prepared, asyncio.Future[AppendResult]]
 """An event to be stored with the next commit, and who waits for it."""
 
 
@@ -97,7 +97,7 @@ class Publisher:
         results = await self._append(prepared, all_or_nothing=True, within=within)
         return [_receipt(event, result) for event, result in zip(events, results, strict=True)]
 
-    def _prepare(self, new: NewEvent) -> _Prepared:
+    def _prepare(self, new: NewEvent) -> Prepared:
         payload = encode_payload(new.payload)
         check_size(payload, self._payload_limit, what=new.type)
         now = self._clock.now()
@@ -118,7 +118,7 @@ class Publisher:
             deadline=new.deadline,
             due=new.due,
         )
-        return _Prepared(event, new.expected_version)
+        return Prepared(event, new.expected_version)
 
     async def _commit(self) -> None:
         """Store what waits, batch after batch, until nothing does."""
@@ -151,7 +151,7 @@ class Publisher:
                     future.set_result(result)
 
     async def _append(
-        self, events: Sequence[_Prepared], *, all_or_nothing: bool, within: object
+        self, events: Sequence[Prepared], *, all_or_nothing: bool, within: object
     ) -> Sequence[AppendResult]:
         routes = self._routes
         while True:

@@ -58,7 +58,6 @@ class MemoryInspection(Tables):
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         with self._lock:
-            self._pass_by()
             heads = self._heads()
             stopped = [self._rows[head] for head in heads.values()]
             found = [

@@ -190,6 +190,7 @@ class MemoryRegistry(Tables):
                 if self._destinations.get(one.name) != one or one.name in self._removed
             }
             if changed:
+                self._pass_by()
                 self._destinations |= changed
                 for name in changed:
                     self._removed.pop(name, None)

@@ -112,6 +112,7 @@ class Tables:
 
     def _heads(self) -> Heads:
         """Return who goes first in each lane: what is in flight, else the earliest of it."""
+        self._pass_by()
         heads: Heads = {}
         flying: Heads = {}
         for row in self._rows.values():

@@ -35,11 +35,15 @@ __all__ = [
     "lanes",
 ]
 
-_HEAD_OF_LANE = """(
+# What is in flight is looked for among the few that are, hence the detours, and not along the lane.
+_HEAD_OF_LANE = """coalesce((
+    SELECT busy.id FROM redrive.deliveries AS busy
+    WHERE busy.status = 1 AND busy.destination + 0 = d.destination AND busy.lane || '' = d.lane
+), (
     SELECT min(head.id) FROM redrive.deliveries AS head
     WHERE head.destination = d.destination AND head.lane = d.lane
       AND head.status <> 2 AND head.resolution IS NULL
-)"""
+))"""
 _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("id", "d.id", None),
     ("event_id", "e.id::text", None),

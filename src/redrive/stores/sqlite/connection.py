@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from redrive.errors import (
     StoreUnavailableError,
 )
 
-__all__ = ["connect", "rollback", "rows", "translated"]
+__all__ = ["connect", "let_go", "rollback", "rows", "translated"]
 
 _SHORT_WAITS = 500
 _MOST_WAITS = 6_400
@@ -64,6 +64,12 @@ def _wait_for_the_lock(waits: int) -> bool:
 def rows(connection: apsw.Connection, statement: str, bindings: Any = None) -> list[Any]:  # noqa: ANN401 - what apsw takes
     """Return all rows at once: a cursor left half read would hold on to its snapshot."""
     return connection.execute(statement, bindings).fetchall()
+
+
+def let_go(connection: apsw.Connection) -> None:
+    """Close it. What cannot be moved from the log to the file on that occasion stays in the log."""
+    with suppress(apsw.Error):
+        connection.close()
 
 
 def rollback(connection: apsw.Connection) -> None:

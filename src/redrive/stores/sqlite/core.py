@@ -11,7 +11,7 @@ from typing import TypeVar
 import apsw
 
 from redrive.clock import Clock
-from redrive.stores.sqlite.connection import connect, translated
+from redrive.stores.sqlite.connection import connect, let_go, translated
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Threads
 
@@ -50,7 +50,7 @@ class Core:
             with translated(self.path):
                 self.schema_version = migrate(connection, name=str(self.path))
         except BaseException:
-            connection.close()
+            let_go(connection)
             raise
         return connection
 
@@ -59,7 +59,7 @@ class Core:
         if bell is not None:
             await self._threads.run(self._writer.stop)
             await self._threads.run(self._reader.stop)
-            bell.close()
+            let_go(bell)
 
     async def wait(self, *, at_most: timedelta) -> None:
         event = asyncio.Event()

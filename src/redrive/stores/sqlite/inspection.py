@@ -40,11 +40,16 @@ __all__ = [
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
-_HEAD_OF_LANE = """(
+# What is in flight is looked for among the few that are, which is what the plus signs are for, and
+# not along the lane.
+_HEAD_OF_LANE = """ifnull((
+    SELECT busy.id FROM redrive_deliveries AS busy
+    WHERE busy.status = 1 AND +busy.destination = d.destination AND +busy.lane = d.lane
+), (
     SELECT min(head.id) FROM redrive_deliveries AS head
     WHERE head.destination = d.destination AND head.lane = d.lane
       AND head.status <> 2 AND head.resolution IS NULL
-)"""
+))"""
 _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("id", "d.id", None),
     ("event_id", "e.id", None),

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import apsw
 
 from redrive.errors import StoreUnavailableError
-from redrive.stores.sqlite.connection import connect, rollback, translated
+from redrive.stores.sqlite.connection import connect, let_go, rollback, translated
 
 __all__ = ["Reader", "Threads", "Writer"]
 
@@ -104,7 +104,7 @@ class _ConnectionThread(ABC):
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            let_go(connection)
 
     def _next_calls(self) -> tuple[list[_Call], bool]:
         """Wait for calls, take all there are, and tell whether more may come."""

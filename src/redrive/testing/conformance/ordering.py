@@ -60,6 +60,15 @@ class OrderConformance:
 
         assert ids_of(await _claim(world)) == [third]
 
+    async def test_nothing_is_behind_a_dead_letter_that_is_passed_by(self, world: World) -> None:
+        first, second, third = await _ordered(world, Order.SKIP, "aaa")
+
+        await world.cancel([first])
+
+        assert (await world.show(second)).behind is None
+        assert (await world.show(third)).behind == second
+        assert (await world.figures_of("ordered")).behind == 1
+
     async def test_a_replayed_letter_takes_its_place_in_a_lane_again(self, world: World) -> None:
         first, second, third = await _ordered(world, Order.SKIP, "aaa")
         await _fail_one(world)
@@ -74,6 +83,18 @@ class OrderConformance:
             assert leased.lease.delivery_id == expected
             assert ids_of(await _claim(world)) == []
             await world.settle(leased, Delivered())
+
+    async def test_what_is_in_flight_is_what_the_others_of_its_lane_are_behind(
+        self, world: World
+    ) -> None:
+        first, second, third = await _ordered(world, Order.SKIP, "aaa")
+        await _fail_one(world)
+        assert ids_of(await _claim(world)) == [second]
+
+        await world.store.replay([first], actor=OPERATOR)
+
+        assert (await world.show(first)).behind == second
+        assert (await world.show(third)).behind == second
 
     async def test_replayed_letters_of_a_key_go_one_after_the_other(self, world: World) -> None:
         letters = await _ordered(world, Order.SKIP, "aaaa")

@@ -15,7 +15,6 @@ from redrive.stores.finishing import to_the_end
 from redrive.stores.sqlite import effects
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
-from redrive.stores.sqlite.threads import in_thread
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["EffectsRole"]
@@ -34,7 +33,9 @@ class EffectsRole(Core):
                 return Ending.REFUSED
             if is_new and not await self._run(connection, effect):
                 return Ending.UNDONE
-            ending = await to_the_end(in_thread(self._finish, connection, leased, is_new=is_new))
+            ending = await to_the_end(
+                self._threads.run(self._finish, connection, leased, is_new=is_new)
+            )
         self._ring()
         return ending
 
@@ -72,9 +73,9 @@ class EffectsRole(Core):
     @asynccontextmanager
     async def _writing(self, at_most: timedelta) -> AsyncIterator[apsw.Connection]:
         """Take the write lock; what is not committed by the end of the block is undone."""
-        connection = await in_thread(connect, self.path)
+        connection = await self._threads.run(connect, self.path)
         try:
-            await in_thread(self._take_lock, connection, at_most / _SHARE_FOR_WAITING)
+            await self._threads.run(self._take_lock, connection, at_most / _SHARE_FOR_WAITING)
             yield connection
         finally:
             rollback(connection)

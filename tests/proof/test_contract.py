@@ -1,0 +1,39 @@
+"""Every store does what the model says, whatever happens to it; the machine finds broken ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proof.contract import prove_contract
+from tests.proof.grounds import Ground, Memory
+from tests.stores import mutants
+
+SIZES = {"memory": (60, 40), "sqlite": (200, 50), "postgres": (60, 40)}
+"""How many examples of how many steps: many where they are cheap."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("ground", "size"), SIZES.items(), ids=SIZES, indirect=["ground"])
+def test_a_store_does_what_the_model_says(ground: Ground, size: tuple[int, int]) -> None:
+    examples, steps = size
+
+    prove_contract(ground, examples=examples, steps=steps)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        mutants.AcceptsStaleTokens,
+        mutants.SettlesTwice,
+        mutants.ClaimsTwice,
+        mutants.IgnoresLanes,
+        mutants.IgnoresTheDueTime,
+        mutants.ForgetsIdempotencyKeys,
+        mutants.StoresHalfABatch,
+        mutants.SnoozesSpendAttempts,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_the_machine_finds_a_store_that(mutant: type[mutants.Mutant]) -> None:
+    with pytest.raises(AssertionError):
+        prove_contract(Memory(mutant), examples=60, steps=40)
