@@ -54,13 +54,13 @@ class Books:
     def finish(self) -> None:
         """Let one worker do the rest, and send again what the kills had condemned."""
         worker = self.start_worker()
-        self.machine.until_settled(within=60)
+        self.machine.until_settled(within=90)
         condemned = self.machine.deliveries(Status.FAILED)
         assert {one.reason for one in condemned} <= {FailureReason.CRASH_LOOP}
         if condemned:
             ids = [one.id for one in condemned]
             self.machine.app.sync.operate(Operations.replay, ids, by="ada", why="it was killed")
-            self.machine.until_settled(within=60)
+            self.machine.until_settled(within=90)
         worker.kill()
 
     def assert_exactly_once(self) -> None:
@@ -79,7 +79,7 @@ def test_an_effect_happens_exactly_once_wherever_its_worker_dies(machine_of: Mac
         books.publish(2)
         doomed[books.publish(1, dies=point)] = point
         victim = books.start_worker()
-        assert victim.wait(within=30) < 0
+        assert victim.wait(within=60) < 0
     books.finish()
 
     books.assert_exactly_once()
@@ -101,7 +101,7 @@ def test_an_effect_happens_exactly_once_whenever_its_worker_is_killed(
     for kill in range(KILLS):
         books.publish(PER_KILL)
         victim = books.start_worker()
-        books.machine.until_written("begun", kill * PER_KILL + 3, within=30)
+        books.machine.until_written("begun", kill * PER_KILL + 3, within=60)
         asyncio.run(clock.sleep(pauses.uniform(0, 0.1)))
         victim.kill()
     books.finish()
