@@ -195,8 +195,9 @@ class World:
         worker = self._workers.pop(machine.name, None)
         if worker is None or not machine.is_alive:
             return
-        within = self._plan.grace + _LAST_WORDS + self._plan.lease
-        self._history.write(Stopping(at=self._loop.time(), worker=worker.id, within=within))
+        if machine.frozen_until <= self._loop.time():
+            within = self._plan.grace + _LAST_WORDS + self._plan.lease
+            self._history.write(Stopping(at=self._loop.time(), worker=worker.id, within=within))
         worker.stop()
 
     async def _watch(self) -> None:

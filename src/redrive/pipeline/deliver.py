@@ -224,7 +224,6 @@ class Carrier:
             for delivery in load.deliveries
         ]
         self._running.clear()
-        self._stuck.clear()
         return unfinished
 
     def _call_runner(self) -> None:

@@ -169,9 +169,8 @@ class Worker:
             await self._work(until_idle=until_idle)
             await self._wind_down()
         finally:
-            has_stuck = bool(self._carrier.stuck())
             unfinished = await self._carrier.stop()
-            self._leaves_handlers = has_stuck or bool(unfinished)
+            self._leaves_handlers = bool(self._carrier.stuck() or unfinished)
             for chore in chores:
                 chore.cancel()
             ends = await asyncio.gather(*chores, return_exceptions=True)

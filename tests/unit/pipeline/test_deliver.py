@@ -408,3 +408,27 @@ async def test_what_ends_while_the_carrier_stops_is_not_given_back_too() -> None
 
         assert await bench.carrier.stop() == []
         assert bench.carrier.take_finished() == [load]
+
+
+async def test_a_handler_that_is_stuck_is_known_after_the_carrier_has_stopped() -> None:
+    """It may have got stuck only just now, and the process must not wait for it."""
+    release = asyncio.Event()
+    async with a_bench(grace="1s") as bench:
+
+        async def handler(_: Leased) -> None:
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await release.wait()
+
+        bench.carrier.start([bench.load(handler, timeout="1s")])
+        for _ in range(3):
+            await bench.rest()
+            bench.clock.advance("1s")
+        await bench.rest()
+
+        assert await bench.carrier.stop() == []
+        assert bench.carrier.stuck() == {"billing": 1}
+
+        release.set()
+        await bench.rest()
+        assert bench.carrier.stuck() == {}
