@@ -14,7 +14,6 @@ from redrive.maintenance import Caretaker, Housekeeper
 from redrive.model.delivery import Leased
 from redrive.observer import (
     Observer,
-    StoreBack,
     StoreLost,
     WorkerStarted,
     WorkerStopped,
@@ -26,13 +25,12 @@ from redrive.pipeline.deliver import Carrier, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
 from redrive.store import Claim, Serving, Store
 from redrive.transport import Closing, Endpoint
+from redrive.worker.reach import FIRST_PAUSE_SECONDS, Reach
 from redrive.worker.settings import WorkerSettings
 from redrive.worker.turn import no_claim, together
 
 __all__ = ["Worker"]
 
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 5.0
 
 
@@ -73,7 +71,7 @@ class Worker:
         self._turns = 0
         self._suspects = 0
         self._is_alone = False
-        self._pause = 0.0
+        self._reach = Reach(self.id, observer)
         self._is_wedged = False
         self._leaves_handlers = False
         self._carrier = Carrier(
@@ -196,7 +194,7 @@ class Worker:
             replayed = self._caretaker.sent
             is_reached = await self._turn(claims=True)
             if not is_reached:
-                await wait_at_most(self._stopping, self._pause, self._clock)
+                await wait_at_most(self._stopping, self._reach.pause, self._clock)
             elif not until_idle or not self._is_idle():
                 await self._rest()
             elif not await self._caretaker.attend() and self._caretaker.sent == replayed:
@@ -223,7 +221,7 @@ class Worker:
             if isinstance(result, BaseException):
                 raise result
         if decisions or claimed is not None:
-            self._regain_store()
+            self._reach.regain()
         return True
 
     def _lacks_places(self) -> bool:
@@ -365,7 +363,7 @@ class Worker:
         try:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 while lost := await self._last_words(fresh, unfinished):
-                    await self._clock.sleep(_FIRST_PAUSE_SECONDS)
+                    await self._clock.sleep(FIRST_PAUSE_SECONDS)
         except TimeoutError:
             self._observer.notice(StoreLost(worker=self.id, error=lost))
         self._observer.notice(WorkerStopped(worker=self.id, released=len(unfinished)))
@@ -392,12 +390,5 @@ class Worker:
         )
 
     def _lose_store(self, error: StoreError) -> None:
-        if not self._pause:
-            self._observer.notice(StoreLost(worker=self.id, error=str(error)))
-        self._pause = min(_LONGEST_PAUSE_SECONDS, self._pause * 2 or _FIRST_PAUSE_SECONDS)
+        self._reach.lose(error)
         self._caretaker.hold_back()
-
-    def _regain_store(self) -> None:
-        if self._pause:
-            self._pause = 0.0
-            self._observer.notice(StoreBack(worker=self.id))

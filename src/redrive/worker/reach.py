@@ -1,0 +1,33 @@
+"""Whether a worker reaches its store, and for how long to leave it alone while it does not."""
+
+from __future__ import annotations
+
+from redrive.errors import StoreError
+from redrive.observer import Observer, StoreBack, StoreLost
+
+__all__ = ["FIRST_PAUSE_SECONDS", "Reach"]
+
+FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+class Reach:
+    """Tells once that the store is lost, and once that it is back."""
+
+    def __init__(self, worker: str, observer: Observer) -> None:
+        self._worker = worker
+        self._observer = observer
+        self.pause = 0.0
+        """How many seconds to wait before the next try."""
+
+    def lose(self, error: StoreError) -> None:
+        """Hear that a call has failed; the more of them in a row, the longer the pause."""
+        if not self.pause:
+            self._observer.notice(StoreLost(worker=self._worker, error=str(error)))
+        self.pause = min(_LONGEST_PAUSE_SECONDS, self.pause * 2 or FIRST_PAUSE_SECONDS)
+
+    def regain(self) -> None:
+        """Hear that a call was answered."""
+        if self.pause:
+            self.pause = 0.0
+            self._observer.notice(StoreBack(worker=self._worker))
