@@ -16,7 +16,7 @@ import msgspec
 
 from redrive.model.gate import Bucket, Rotation
 from redrive.model.limits import Rate
-from redrive.policies.gate import refilled
+from redrive.policies.buckets import refilled
 
 __all__ = [
     "PLENTY",

@@ -17,6 +17,7 @@ from redrive.model.delivery import Kind
 from redrive.model.gate import BreakerState, Bucket, Closed, Gate, Hold, Open, Pause
 from redrive.model.limits import Limits, Rate
 from redrive.policies import breaker as breakers
+from redrive.policies.buckets import refilled, taken
 
 __all__ = [
     "Passage",
@@ -25,7 +26,6 @@ __all__ = [
     "is_plain",
     "passage",
     "paused",
-    "refilled",
     "reported",
     "resumed",
     "slowed",
@@ -281,14 +281,14 @@ def charged(
     budget = gate.budget
     if limits.retry_budget is not None:
         earned = limits.retry_budget * passed.get(Kind.FIRST, 0)
-        budget = _taken(budget, _BUDGET, retries - earned, now=now)
+        budget = taken(budget, _BUDGET, retries - earned, now=now)
     return msgspec.structs.replace(
         gate,
-        first=_taken(gate.first, limits.rate, fresh, now=now),
-        retry=_taken(gate.retry, limits.retry_rate, retries + held_first, now=now),
-        replay=_taken(gate.replay, limits.replay_rate, passed.get(Kind.REPLAY, 0), now=now),
+        first=taken(gate.first, limits.rate, fresh, now=now),
+        retry=taken(gate.retry, limits.retry_rate, retries + held_first, now=now),
+        replay=taken(gate.replay, limits.replay_rate, passed.get(Kind.REPLAY, 0), now=now),
         budget=budget,
-        ramp=_taken(
+        ramp=taken(
             gate.ramp,
             breakers.ramp(limits.breaker, reopened_at=gate.reopened_at, now=now),
             paced,
@@ -368,14 +368,6 @@ def _reopened(gate: Gate, *, now: datetime) -> Gate:
     return msgspec.structs.replace(gate, reopened_at=now, ramp=Bucket())
 
 
-def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
-    """Return the tokens there are now."""
-    if bucket.at is None:
-        return rate.burst
-    elapsed = max(0.0, (now - bucket.at).total_seconds())
-    return min(rate.burst, bucket.tokens + elapsed * rate.per_second)
-
-
 def _shut(gate: Gate, *, now: datetime) -> tuple[Hold, datetime | None] | None:
     if gate.pause is not None:
         return Hold.PAUSED, None
@@ -404,9 +396,3 @@ def _available(
         holds.append(hold)
         again.append(now + timedelta(seconds=(1.0 - tokens) / rate.per_second))
     return whole
-
-
-def _taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> Bucket:
-    if rate is None or not count:
-        return bucket
-    return Bucket(min(rate.burst, refilled(bucket, rate, now=now) - count), now)

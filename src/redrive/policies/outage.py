@@ -15,7 +15,8 @@ from redrive.model.gate import Gate, Open, Pause
 from redrive.model.limits import Limits
 from redrive.model.settlement import FailureReason
 from redrive.policies import breaker as breakers
-from redrive.policies.gate import paused, refilled, reported, slowed, with_breaker
+from redrive.policies.buckets import refilled
+from redrive.policies.gate import paused, reported, slowed, with_breaker
 from redrive.store import Report
 
 __all__ = ["Shedding", "begun_check", "heard", "is_check_due", "shedding"]

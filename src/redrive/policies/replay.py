@@ -15,7 +15,7 @@ import msgspec
 from redrive.model.gate import Bucket
 from redrive.model.limits import Limits
 from redrive.model.replay import Pace, ReplayState, Wave
-from redrive.policies.gate import refilled
+from redrive.policies.buckets import refilled
 from redrive.store import Replay
 
 __all__ = ["Decision", "Done", "Send", "Stop", "Wait", "decide", "estimate", "moved", "resumed"]

@@ -13,12 +13,11 @@ import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.event import Event
-from redrive.policies import gate as policy
 from redrive.policies.fairness import Line, Share, serve
 from redrive.policies.gate import Passage, Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from, maybe_from_micros, micros
-from redrive.stores.postgres.at_once.claim import Plain, PlainGates
+from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.floors import Floors
@@ -318,21 +317,9 @@ class _Turn:
         if self._chosen:
             plain.hear_of(self._request.worker)
         for name, passage in self._passages.items():
-            number, gate = self._keeper.numbers[name], self._keeper.gate(name)
-            documents, seen = self._keeper.documents(name), outlook.seen.get(number)
-            is_plain = (
-                seen is not None
-                and not seen.has_others
-                and not gate.rotation.tenant
-                and self._keeper.fairness(name).rate_of("") is None
-                and not self._keeper.counts_leases(name)
-                and not self._keeper.blocks(name)
-                and policy.is_plain(gate, passage, self._keeper.limits(name), now=self._now)
-            )
-            known = None
-            if documents is not None and is_plain:
-                known = Plain(number, *documents, gate.breaker.generation)
-            plain.learn(name, known)
+            seen = outlook.seen.get(self._keeper.numbers[name])
+            has_tenants = seen is None or seen.has_others
+            plain.learn(name, None if has_tenants else self._keeper.plain(name, passage))
 
     async def lease(self) -> tuple[Leased, ...]:
         """Lease what was chosen, and write down what it has cost.

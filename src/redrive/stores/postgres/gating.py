@@ -13,6 +13,7 @@ from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report, Reported
 from redrive.stores.gatekeeping import GateBook
+from redrive.stores.postgres.at_once.claim import Plain
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
@@ -113,6 +114,20 @@ class Gatekeeper(GateBook):
         )
         self.put(destination, gate)
         return passage
+
+    def plain(self, destination: str, passage: policy.Passage) -> Plain | None:
+        """Return a gate that need not be asked the next time, if it is one of those."""
+        gate, documents = self.gate(destination), self.documents(destination)
+        is_plain = (
+            not gate.rotation.tenant
+            and self.fairness(destination).rate_of("") is None
+            and not self.counts_leases(destination)
+            and not self.blocks(destination)
+            and policy.is_plain(gate, passage, self.limits(destination), now=self._now)
+        )
+        if documents is None or not is_plain:
+            return None
+        return Plain(self.numbers[destination], *documents, gate.breaker.generation)
 
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""
