@@ -60,6 +60,10 @@ class GateBook:
         """Return how its tenants share a destination."""
         return self._destinations[destination].fairness
 
+    def keeps_order(self, destination: str) -> bool:
+        """Tell whether the events of a key wait for each other."""
+        return self._destinations[destination].order is not Order.NONE
+
     def blocks(self, destination: str) -> bool:
         """Tell whether a dead letter of one key holds all others."""
         return self._destinations[destination].order is Order.BLOCK

@@ -13,7 +13,7 @@ from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give
 
-__all__ = ["advance_routes", "catch_up", "has_late", "note_change"]
+__all__ = ["HAS_LATE", "advance_routes", "catch_up", "note_change"]
 
 # The number is read past all snapshots: who stores an event afterwards knows of this change.
 _ANNOUNCE = """
@@ -28,12 +28,13 @@ _NOTE = """
 INSERT INTO redrive.route_changes (version, documents, read_xid)
 VALUES ($1, $2::text[], redrive.log_end())
 """
-_HAS_LATE = """
-SELECT EXISTS (SELECT FROM redrive.late_events) OR EXISTS (
+HAS_LATE = """EXISTS (SELECT FROM redrive.late_events) OR EXISTS (
     SELECT FROM redrive.route_changes
     WHERE NOT is_done AND (until IS NULL OR until <= redrive.log_end())
-)
-"""
+)"""
+"""Whether there is anything to catch up with; costs next to nothing if not."""
+
+
 # Who was under way at the change has an earlier number than this transaction, which sees it.
 _BOUND = """
 UPDATE redrive.route_changes SET until = redrive.log_time() WHERE version IN (
@@ -139,11 +140,6 @@ async def advance_routes(link: Link) -> int:
 async def note_change(link: Link, version: int, changed: Sequence[Destination]) -> None:
     """Note what a version has changed, and whom of those under way it may have passed by."""
     await link.fetch(_NOTE, version, [json_text(one) for one in changed])
-
-
-async def has_late(link: Link) -> bool:
-    """Tell whether there is anything to catch up with; costs next to nothing if not."""
-    return bool(await link.value(_HAS_LATE))
 
 
 async def catch_up(link: Link, *, limit: int, now: datetime) -> CaughtUp:

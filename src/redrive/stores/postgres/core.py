@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
 from redrive.stores.postgres.at_once.claim import PlainGates
+from redrive.stores.postgres.at_once.glance import GLANCE, Glance
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Link, translated
 from redrive.stores.postgres.floors import Floors
@@ -30,6 +32,7 @@ _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
 _FAREWELL_SECONDS = 5.0
 _MOST_TRIES = 5
+_GLANCE_SECONDS = 0.2
 
 # What another try may heal. A unique violation is a statement of ours whose answer was lost and
 # which took effect meanwhile: the next try sees it.
@@ -84,6 +87,8 @@ class Core:
         self._patience = _ANSWER_SECONDS
         self.floors = Floors()
         self._plain = PlainGates()
+        self._glance: Glance | None = None
+        self._glanced_at = self._changed_at = -math.inf
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
@@ -204,6 +209,8 @@ class Core:
                 one.future.set_result(result)
 
     async def _run(self, job: Job[T], *, begin: str = _BEGIN, within: float = _ANSWER_SECONDS) -> T:
+        if begin is not _BEGIN_READING:
+            self._forget_glance()
         for tries in range(1, _MOST_TRIES + 1):
             with translated(self.address):
                 try:
@@ -238,11 +245,19 @@ class Core:
         finally:
             await self._opened().release(connection)
 
-    async def _at_once(self, statement: str, *values: object) -> list[Any]:
+    async def _at_once(
+        self,
+        statement: str,
+        *values: object,
+        within: float = _ANSWER_SECONDS,
+        changes: bool = True,
+    ) -> list[Any]:
         """Run one statement that is a transaction of its own; errors are the driver's."""
+        if changes:
+            self._forget_glance()
         connection = await self._opened().acquire(timeout=CONNECT_SECONDS)
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(within):
                 return await Link(connection, self.address.schema).fetch(statement, *values)
         except asyncpg.PostgresError as error:
             if isinstance(error, LOST):
@@ -253,6 +268,24 @@ class Core:
             raise
         finally:
             await self._opened().release(connection)
+
+    def _forget_glance(self) -> None:
+        self._glance, self._changed_at = None, self._clock.monotonic()
+
+    async def _look_around(self) -> Glance:
+        """Tell which duties may have something to do.
+
+        All duties of a round share one answer, unless this process has changed something since.
+        """
+        now = self._clock.monotonic()
+        if self._glance is not None and 0 <= now - self._glanced_at < _GLANCE_SECONDS:
+            return self._glance
+        with translated(self.address):
+            (row,) = await self._at_once(GLANCE, self._given_now, changes=False)
+        glance = Glance(*row)
+        if self._uses_server_clock and self._changed_at < now:
+            self._glance, self._glanced_at = glance, now
+        return glance
 
     async def _call(self, statement: str) -> None:
         """Run one statement outside any transaction."""

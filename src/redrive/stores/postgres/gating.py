@@ -122,7 +122,7 @@ class Gatekeeper(GateBook):
             not gate.rotation.tenant
             and self.fairness(destination).rate_of("") is None
             and not self.counts_leases(destination)
-            and not self.blocks(destination)
+            and not self.keeps_order(destination)
             and policy.is_plain(gate, passage, self.limits(destination), now=self._now)
         )
         if documents is None or not is_plain:

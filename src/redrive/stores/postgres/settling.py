@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, assert_never
 
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
+from redrive.store import Overdue, Rescue, Settled
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import columns, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import Lane, free_lanes, line_up, pass_by
 from redrive.stores.postgres.log import grow
 
-__all__ = ["heartbeat", "overdue", "release", "rescue", "retire", "see_worker", "settle"]
+__all__ = ["overdue", "release", "rescue", "retire", "see_worker", "settle"]
 
 # Not `status = 1`: the planner would go through all leases for each of them, by their own index.
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status + 0 = 1
@@ -70,12 +70,6 @@ FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
 WHERE {_IS_CURRENT}
 RETURNING d.id, d.token
 """
-_EXTEND = f"""
-UPDATE redrive.deliveries d SET lease_until = $4
-FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
-WHERE {_IS_CURRENT}
-RETURNING d.id, d.token
-"""
 _IS_OVERDUE = "d.id = given.id AND d.token = given.token AND d.status = 1 AND d.lease_until <= $1"
 _REQUEUE = f"""
 UPDATE redrive.deliveries d
@@ -115,11 +109,6 @@ ON CONFLICT (delivery) DO UPDATE SET document = excluded.document
 _SEE_WORKER = """
 INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
-"""
-_HEAR_OF_WORKER = """
-INSERT INTO redrive.workers AS known (id, seen_at, serving) VALUES ($1, $2, $3)
-ON CONFLICT (id) DO UPDATE
-SET seen_at = excluded.seen_at, serving = coalesce(excluded.serving, known.serving)
 """
 
 
@@ -226,25 +215,6 @@ async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequ
     done = _leases(await link.fetch(_RELEASE, now, *_columns(leases)))
     await line_up(link, sorted(one.delivery_id for one in done))
     return [one for one in leases if one not in done]
-
-
-async def heartbeat(
-    link: Link,
-    worker: str,
-    leases: Sequence[Lease],
-    *,
-    now: datetime,
-    lease: timedelta,
-    serving: Serving | None,
-) -> Sequence[Lease]:
-    """Carry out `DeliveryQueue.heartbeat`."""
-    told = None if serving is None else json_text(serving)
-    await link.fetch(_HEAR_OF_WORKER, worker, now, told)
-    await link.fetch("DELETE FROM redrive.workers WHERE seen_at < $1", now - FORGOTTEN_AFTER)
-    if not leases:
-        return ()
-    kept = _leases(await link.fetch(_EXTEND, now, *_columns(leases), now + lease))
-    return [one for one in leases if one not in kept]
 
 
 async def retire(link: Link, worker: str) -> None:

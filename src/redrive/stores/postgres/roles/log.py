@@ -130,7 +130,7 @@ class LogRole(Core):
         )
 
     async def catch_up(self) -> CaughtUp:
-        if not await self._read(lambda link, _: completing.has_late(link)):
+        if not (await self._look_around()).has_late:
             return CaughtUp()
         caught_up = await self._write(
             lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now)

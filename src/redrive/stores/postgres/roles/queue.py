@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from redrive.model.delivery import Delivery, Lease
 from redrive.store import (
+    FORGOTTEN_AFTER,
     Blame,
     Claim,
     ClaimRequest,
@@ -16,9 +17,11 @@ from redrive.store import (
     Settled,
     ShedBlame,
 )
+from redrive.stores.codec import json_text
 from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.at_once import claim as claim_at_once
 from redrive.stores.postgres.at_once import settle as settle_at_once
+from redrive.stores.postgres.at_once.heartbeat import BEAT
 from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
 
@@ -99,18 +102,29 @@ class QueueRole(Core):
         lease: timedelta,
         serving: Serving | None = None,
     ) -> Sequence[Lease]:
-        return await self._write(
-            lambda link, now: settling.heartbeat(
-                link, worker, leases, now=now, lease=lease, serving=serving
-            ),
-            # So that there is time for another, on a connection that answers.
-            within=lease.total_seconds() / 3,
-        )
+        told = None if serving is None else json_text(serving)
+        with translated(self.address):
+            rows = await self._at_once(
+                BEAT,
+                self._given_now,
+                worker,
+                told,
+                FORGOTTEN_AFTER,
+                lease,
+                [one.delivery_id for one in leases],
+                [one.token for one in leases],
+                # So that there is time for another, on a connection that answers.
+                within=lease.total_seconds() / 3,
+            )
+        kept = {Lease(number, token) for number, token in rows}
+        return [one for one in leases if one not in kept]
 
     async def retire(self, worker: str) -> None:
         await self._write(lambda link, _: settling.retire(link, worker))
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
+        if not (await self._look_around()).has_overdue:
+            return ()
         return await self._read(lambda link, now: settling.overdue(link, now=now, limit=limit))
 
     async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:
@@ -119,11 +133,15 @@ class QueueRole(Core):
         )
 
     async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
+        if not (await self._look_around()).has_expired:
+            return ()
         return await self._write(
             lambda link, now: intervention.expire(link, blame=blame, now=now, limit=limit)
         )
 
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        if not (await self._look_around()).may_shed:
+            return ()
         shed = await self._write(
             lambda link, now: shedding.shed(link, blame=blame, now=now, limit=limit)
         )

@@ -35,6 +35,9 @@ class ReplaysRole(Core):
         async def look(link: Link, now: datetime) -> tuple[datetime, list[int]]:
             return now, await replaying.running(link)
 
+        glance = await self._look_around()
+        if not glance.has_replays:
+            return summary((), now=glance.now)
         now, running = await self._read(look)
         taken = [one for number in running if (one := await self._step(number)) is not None]
         advance = summary(taken, now=now)
@@ -65,6 +68,8 @@ class ReplaysRole(Core):
         return await self._turn(replay_id, ReplayState.CANCELLED, before, actor)
 
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+        if not (await self._look_around()).has_schedules:
+            return ()
         if not await self._read(lambda link, now: surveying.has_due(link, due=due, now=now)):
             return ()
         return await self._write(

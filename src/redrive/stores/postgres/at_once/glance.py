@@ -1,0 +1,47 @@
+"""A glance at all duties at once: an idle worker has nothing else to ask the server."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from redrive.stores.postgres.completing import HAS_LATE
+
+__all__ = ["GLANCE", "Glance"]
+
+# In the order of an index and with a limit, or the planner might prefer to read the whole table.
+# What a destination is like is told by its document; a name that looks the same costs a look.
+GLANCE = f"""
+SELECT present.now,
+       coalesce((
+           SELECT deadline <= present.now FROM redrive.deliveries
+           WHERE status = 0 AND deadline IS NOT NULL ORDER BY deadline LIMIT 1
+       ), false) AS has_expired,
+       coalesce((
+           SELECT lease_until <= present.now FROM redrive.deliveries
+           WHERE status = 1 ORDER BY lease_until LIMIT 1
+       ), false) AS has_overdue,
+       EXISTS (
+           SELECT FROM redrive.destinations WHERE document LIKE '%"dead_letter"%'
+       ) AS may_shed,
+       {HAS_LATE} AS has_late,
+       EXISTS (
+           SELECT FROM redrive.replays WHERE state IN ('running', 'paused')
+       ) AS has_replays,
+       EXISTS (
+           SELECT FROM redrive.destinations WHERE document LIKE '%"auto_replay":{{%'
+       ) AS has_schedules
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
+"""
+
+
+class Glance(NamedTuple):
+    """Which duties may have something to do."""
+
+    now: datetime
+    has_expired: bool
+    has_overdue: bool
+    may_shed: bool
+    has_late: bool
+    has_replays: bool
+    has_schedules: bool
