@@ -453,10 +453,15 @@ class Contract(RuleBasedStateMachine):
             assert list(self._run(self.store.heartbeat("w2", [lease], lease=span))) == [lease]
 
     def late_leases(self) -> list[Lease]:
-        flying = {one.id for one in self.model.journeys.values() if one.status is Status.IN_FLIGHT}
-        return [
+        """Return those whose delivery somebody else has leased; without any, those run out."""
+        flying = {
+            one.id: one for one in self.model.journeys.values() if one.status is Status.IN_FLIGHT
+        }
+        late = [
             one for one in self.leases if one.delivery_id in flying and self._current(one) is None
         ]
+        stale = [one for one in late if flying[one.delivery_id].token != one.token]
+        return stale or late
 
     @rule(seconds=SPANS)
     def pass_time(self, seconds: int) -> None:

@@ -36,4 +36,4 @@ def test_a_store_does_what_the_model_says(ground: Ground, size: tuple[int, int])
 )
 def test_the_machine_finds_a_store_that(mutant: type[mutants.Mutant]) -> None:
     with pytest.raises(AssertionError):
-        prove_contract(Memory(mutant), examples=60, steps=40)
+        prove_contract(Memory(mutant), examples=400, steps=40)
