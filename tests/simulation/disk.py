@@ -326,10 +326,11 @@ class HostGround:
         return self._clock.now(), self._safely(read)
 
     def end(self) -> None:
+        self.heal()
         for processes in self._processes.values():
             for process in processes:
                 with suppress(Exception):
-                    self._safely(process.let_go)
+                    process.let_go()
         self._eye.close(force=True)
         self._tick.stop()
         self._disk.unregister()
@@ -344,7 +345,7 @@ class HostGround:
 
     def witness(self, about: _About, answer: Any) -> None:  # noqa: ANN401 - any answer
         """Take down what the store has committed."""
-        if not tells(about.method, about.given, answer):
+        if not tells(about.method, answer):
             return
         made: tuple[Made, ...] = ()
         if isinstance(answer, Appended):

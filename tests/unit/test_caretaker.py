@@ -130,6 +130,22 @@ async def test_after_the_machine_slept_owners_are_heard_before_anything_is_rescu
         assert await running.crashes(delivery) == 0
 
 
+async def test_a_newcomer_hears_owners_before_it_rescues_anything() -> None:
+    """It may have come just after an outage, of which it knows nothing."""
+    async with a_world() as world:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="out of touch")
+        world.clock.advance(LEASE)
+        async with a_caretaker(world) as running:
+            await running.pass_time(5)
+            before = await running.crashes(delivery)
+            await world.store.heartbeat("out of touch", (), lease=LEASE)
+            await running.pass_time(7)
+
+            assert before is None
+            assert await running.crashes(delivery) == 0
+
+
 async def test_an_outage_does_not_keep_the_dead_from_being_found() -> None:
     async with a_world() as world, a_caretaker(world) as running:
         (delivery,) = await world.publish(an_event())

@@ -74,7 +74,8 @@ class Caretaker:
         self._hearing = lease.total_seconds() / _RESTS_PER_LEASE
         self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
         self._looked_at = clock.now()
-        self._steady_since = -math.inf
+        # A newcomer knows nothing of an outage that has just ended.
+        self._steady_since = clock.monotonic()
         self._nudged = asyncio.Event()
         self._replaying = asyncio.Lock()
         self._catching_up = asyncio.Lock()

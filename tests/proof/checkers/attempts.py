@@ -132,7 +132,7 @@ class CrashesCounted(Check):
                 is_suspect = entry.crashes >= SUSPECT_AFTER
                 if is_suspect and not leased.is_alone:
                     yield f"{entry} was claimed in company after {entry.crashes} crashes"
-            case "extended" | "extend refused":
+            case "heartbeat":
                 self._seen[given["worker"]] = step.call.now
             case "rescued" if entry is not None:
                 yield from self._judge(entry, step)

@@ -146,6 +146,7 @@ class Ledger:
                 for leased in call.answer.deliveries:
                     yield self._about("claimed", call, leased.lease, leased)
             case "settle" | "release" | "heartbeat" | "rescue":
+                yield Step(call.method, call)
                 for how, lease, detail in _leases(call):
                     yield self._about(how, call, lease, detail)
             case "report":
