@@ -136,7 +136,6 @@ class Looking(Desk):
         Who goes on from the last position they have seen, again and again, sees every event
         once. It may be kept as text; it stays good when its event has gone.
         """
-        check_limit(limit)
         place = after if isinstance(after, LogPosition) else LogPosition.parse(after)
         return await (await self._store()).read_events(after=place, limit=limit)
 

@@ -26,6 +26,7 @@ __all__ = ["LogRole"]
 
 T = TypeVar("T")
 _MOST_AT_ONCE = 500
+_PATIENCE_SECONDS = 5.0
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -102,10 +103,14 @@ class LogRole(Core):
         return await self._write(lambda link, _: log.register(link, destinations))
 
     async def catch_up(self) -> CaughtUp:
-        if not await self._read(lambda link, _: completing.has_late(link)):
+        # A line that has gone silent is not to keep the worker from its other duties.
+        if not await self._read(
+            lambda link, _: completing.has_late(link), within=_PATIENCE_SECONDS
+        ):
             return CaughtUp()
         caught_up = await self._write(
-            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now)
+            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now),
+            within=_PATIENCE_SECONDS,
         )
         if caught_up.added:
             self._bell.ring()
