@@ -16,7 +16,6 @@ from redrive import (
     Receipt,
     Redrive,
     StoreError,
-    UsageError,
     VersionConflictError,
 )
 from redrive.testing import Kit, ScriptedDestination
@@ -198,8 +197,6 @@ async def test_what_is_no_position_is_refused(wrong: Any) -> None:  # noqa: ANN4
     async with Kit(app):
         with pytest.raises(ConfigurationError, match="is not one of the log"):
             await app.operations.events(after=wrong)
-        with pytest.raises(UsageError, match="limit is 0"):
-            await app.operations.events(limit=0)
 
 
 def test_positions_compare_in_the_order_of_the_log() -> None:

@@ -29,7 +29,7 @@ from redrive.transport import Endpoint
 __all__ = ["Caretaker"]
 
 _LONGEST_REST_SECONDS = 1.0
-_SHORT_REST_SECONDS = 0.02
+_MOST_STRETCHES = 20
 _RESTS_PER_LEASE = 3
 _LAST_ROUND_SECONDS = 5.0
 
@@ -166,8 +166,9 @@ class Caretaker:
                     await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
                 ):
                     pass
-            if await self._catch_up():
-                rest = min(rest, _SHORT_REST_SECONDS)
+            for _ in range(_MOST_STRETCHES):
+                if not await self._catch_up():
+                    break
             if self._housekeeper is not None:
                 rest = min(rest, await self._housekeeper.tidy())
         except StoreError as error:

@@ -281,7 +281,10 @@ class Core:
         if self._glance is not None and 0 <= now - self._glanced_at < _GLANCE_SECONDS:
             return self._glance
         with translated(self.address):
-            (row,) = await self._at_once(GLANCE, self._given_now, changes=False)
+            # A line that has gone silent is not to keep the worker from its other duties.
+            (row,) = await self._at_once(
+                GLANCE, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
+            )
         glance = Glance(*row)
         if self._uses_server_clock and self._changed_at < now:
             self._glance, self._glanced_at = glance, now

@@ -28,6 +28,7 @@ __all__ = ["LogRole"]
 
 T = TypeVar("T")
 _MOST_AT_ONCE = 500
+_PATIENCE_SECONDS = 5.0
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -133,7 +134,8 @@ class LogRole(Core):
         if not (await self._look_around()).has_late:
             return CaughtUp()
         caught_up = await self._write(
-            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now)
+            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now),
+            within=_PATIENCE_SECONDS,
         )
         if caught_up.added:
             self._bell.ring()
