@@ -137,7 +137,8 @@ class Looking(Desk):
         Who goes on from the last position they have seen, again and again, sees every event
         once. It may be kept as text; it stays good when its event has gone.
         """
-        check_limit(limit)
+        if type(limit) is not int or limit < 1:
+            raise UsageError(f"limit is {limit!r}; it is a whole number from 1.")
         place = after if isinstance(after, LogPosition) else LogPosition.parse(after)
         return await (await self._store()).read_events(after=place, limit=limit)
 
