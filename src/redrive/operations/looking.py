@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from redrive.errors import NotFoundError
+from redrive.errors import NotFoundError, UsageError
 from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event

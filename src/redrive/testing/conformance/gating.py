@@ -285,6 +285,15 @@ class RateConformance:
 class PauseConformance:
     """`Gates`: pauses."""
 
+    async def test_a_pause_amid_the_work_holds_what_is_left(self, world: World) -> None:
+        await world.publish(*[an_event() for _ in range(4)])
+        begun = [await world.claim_one() for _ in range(2)]
+
+        await world.store.pause("billing", actor=OPERATOR)
+
+        assert len(begun) == 2
+        assert not (await world.claim("billing")).deliveries
+
     async def test_a_paused_destination_waits_until_it_is_resumed(self, world: World) -> None:
         gated = Gated(world, Limits())
         await gated.publish(1)
