@@ -103,6 +103,32 @@ async def test_a_handler_may_use_savepoints_of_its_own(postgres_url: str, ledger
         assert await ledger.numbers() == Counter({7: 1})
 
 
+async def test_a_heartbeat_is_no_conflict_where_old_snapshots_are_the_rule(
+    postgres_url: str, ledger: Ledger
+) -> None:
+    app = Redrive(f"{postgres_url}&default_transaction_isolation=repeatable%20read")
+    address = read_address(postgres_url)
+    calls = 0
+
+    @app.handler("order.*", transactional=True, retry=AT_ONCE)
+    async def bill(event: Event[int], connection: Connection) -> None:
+        nonlocal calls
+        calls += 1
+        await ledger.write(connection, event.payload)
+        if calls < 3:  # as a heartbeat does
+            beating = await asyncpg.connect(address.dsn)
+            await beating.execute(
+                f"UPDATE {address.schema}.deliveries SET lease_until = lease_until"
+            )
+            await beating.close()
+
+    async with app:
+        await app.publish("order.paid", 7)
+
+        assert (await app.drain()).delivered == 1
+        assert calls == 1
+
+
 async def test_a_handler_that_goes_on_after_an_error_is_told_so(
     postgres_url: str, ledger: Ledger
 ) -> None:

@@ -37,7 +37,8 @@ class _Room:
     def __init__(self, connection: Any) -> None:  # noqa: ANN401 - the driver's stand-in for one
         self.connection = connection
         # The driver's own, so that a handler's `connection.transaction()` is a savepoint in it.
-        self.transaction = connection.transaction()
+        # Not of another isolation: a heartbeat changes the delivery that is settled in the end.
+        self.transaction = connection.transaction(isolation="read_committed")
         self.is_open = True
 
 
