@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
+from redrive import Event, Redrive
+from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Kind, Leased
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Receipt
 from redrive.model.limits import Limits, Rate
 from redrive.model.settlement import Delivered
 from redrive.store import Settled
-from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres import PostgresStore, core
+from redrive.stores.postgres.connection import Link, read_address
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
+
+_IS_WAITED_FOR = """
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))
+)
+"""
 
 
 @pytest.fixture
@@ -40,6 +51,22 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Link, "fetch", noted)
     return sent
+
+
+@pytest.fixture
+async def person(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    address = read_address(postgres_url)
+    connection = await asyncpg.connect(address.dsn)
+    await connection.execute(f"SET search_path = {address.schema}")
+    yield connection
+    await connection.close()
+
+
+async def until_somebody_waits(person: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Return when another connection waits for what this one holds."""
+    async with asyncio.timeout(20):
+        while not await person.fetchval(_IS_WAITED_FOR):
+            await asyncio.to_thread(threading.Event().wait, 0.01)
 
 
 async def publish(world: World, count: int, **fields: Any) -> None:  # noqa: ANN401 - of events
@@ -215,3 +242,124 @@ async def test_several_destinations_share_the_places_by_what_they_have(world: Wo
 
     assert len(first) >= 5
     assert len(second) >= 9
+
+
+async def test_a_claim_meets_the_lanes_that_its_turn_has_freed(world: World) -> None:
+    """Or a drain would take the store for empty, and end."""
+    ledger = Destination(name="ledger", patterns=("*",), order=Order.SKIP)
+    await world.store.register([ledger])
+    await world.append(entries(*[an_event(n, key="a") for n in range(5)], to=["ledger"]))
+    claimed = [*(await world.claim("ledger")).deliveries]
+
+    while len(claimed) < 5:
+        _, claim = await asyncio.gather(
+            world.store.settle(arrived(claimed[-1])), world.claim("ledger")
+        )
+        assert len(claim.deliveries) == 1
+        claimed += claim.deliveries
+
+
+async def test_a_drain_delivers_all_of_a_lane(postgres_url: str) -> None:
+    app, received = Redrive(postgres_url), list[int]()
+
+    @app.handler("step", order="skip")
+    async def ledger(event: Event[int]) -> None:
+        received.append(event.payload)
+
+    async with app:
+        for number in range(20):
+            await app.publish("step", number, key="a")
+        await app.drain()
+
+    assert received == list(range(20))
+
+
+async def test_who_was_quiet_gets_an_equal_part_as_soon_as_there_is_work(world: World) -> None:
+    names = ("billing", "mailing")
+    await world.append(entries(*[an_event(n) for n in range(80)], to=["mailing"]))
+    for _ in range(3):
+        await world.claim(*names, total=10, limit=10)
+    await world.append(entries(*[an_event(n) for n in range(100, 140)], to=["billing"]))
+
+    await world.claim(*names, total=10, limit=10)
+    claimed = (await world.claim(*names, total=10, limit=10)).deliveries
+
+    assert [one.destination for one in claimed].count("billing") == 5
+
+
+async def test_what_somebody_has_hold_of_is_asked_for_again_soon(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await at_work(world)
+
+    async with person.transaction():
+        await person.execute("SELECT FROM deliveries WHERE id = 7 FOR UPDATE")
+        held = await world.claim("billing")
+    rest = await world.claim("billing")
+
+    assert [one.lease.delivery_id for one in held.deliveries] == [6, 8, 9, 10]
+    assert held.next_due == world.clock.now() + timedelta(milliseconds=100)
+    assert [one.lease.delivery_id for one in rest.deliveries] == [7]
+    assert rest.next_due is None
+
+
+async def test_who_gets_in_the_way_is_no_failure_of_the_store(
+    postgres_url: str, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """Where old snapshots are the rule, a change by somebody else is an error of the server."""
+    url = f"{postgres_url}&default_transaction_isolation=repeatable%20read"
+    async with World.opened(lambda clock: PostgresStore(url, clock=clock), history=20) as world:
+        await publish(world, 10)
+        claimed = await claim(world)
+        held = [one.lease for one in claimed]
+        async with asyncio.TaskGroup() as group, person.transaction():
+            await person.execute("UPDATE deliveries SET lease_until = lease_until")
+            beating = group.create_task(
+                world.store.heartbeat("worker-1", held, lease=timedelta(seconds=30))
+            )
+            await until_somebody_waits(person)
+        async with asyncio.TaskGroup() as group, person.transaction():
+            await person.execute("UPDATE deliveries SET lease_until = lease_until")
+            settling = group.create_task(world.store.settle(arrived(*claimed)))
+            await until_somebody_waits(person)
+        async with asyncio.TaskGroup() as group, person.transaction():
+            await person.execute("UPDATE gates SET document = document")
+            claiming = group.create_task(claim(world))
+            await until_somebody_waits(person)
+
+    assert not beating.result()
+    assert not settling.result()
+    assert len(claiming.result()) == 5
+
+
+async def test_gates_are_locked_in_the_order_of_everybody(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    names = ("mailing", "billing")
+    await world.append(entries(*[an_event(n) for n in range(9)], to=["billing"]))
+    await world.claim(*names, total=5)
+    first, second = [
+        row[0] for row in await person.fetch("SELECT destination FROM gates ORDER BY 1")
+    ][:2]
+
+    async with asyncio.TaskGroup() as group, person.transaction():
+        await person.execute("SELECT FROM gates WHERE destination = $1 FOR UPDATE", first)
+        claiming = group.create_task(world.claim(*names, total=5))
+        await until_somebody_waits(person)
+        await person.execute("SELECT FROM gates WHERE destination = $1 FOR UPDATE NOWAIT", second)
+
+    assert len(claiming.result().deliveries) == 4
+
+
+async def test_a_turn_is_given_up_when_its_leases_would_have_ended(
+    world: World,
+    person: asyncpg.Connection[asyncpg.Record],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core, "_LEAST_PATIENCE_SECONDS", 0.1)
+    await at_work(world)
+
+    async with person.transaction(), asyncio.timeout(20):
+        await person.execute("SELECT FROM gates FOR UPDATE")
+        with pytest.raises(StoreUnavailableError, match="did not answer in time"):
+            await world.claim("billing", lease="100ms")

@@ -7,7 +7,7 @@ a person changes meanwhile is noticed when the leases are written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -17,7 +17,7 @@ from redrive.policies.fairness import Line, Share, serve
 from redrive.policies.gate import Passage, Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from, maybe_from_micros, micros
-from redrive.stores.postgres.at_once.claim import PlainGates
+from redrive.stores.postgres.at_once.claim import SOON, PlainGates
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.floors import Floors
@@ -30,7 +30,6 @@ from redrive.stores.turns import Turns, all_sorts, open_sorts
 __all__ = ["claim"]
 
 _MOST_PROMOTED = 2_000
-_SOON = timedelta(milliseconds=100)
 
 _PROMOTE = """
 WITH promoted AS (
@@ -341,7 +340,7 @@ class _Turn:
             *columns(self._accounts, _ACCOUNT),
         )
         if len(rows) < len(self._chosen):
-            self._openings.append(self._now + _SOON)
+            self._openings.append(self._now + SOON)
         return tuple(
             Leased(
                 lease=Lease(number, token),

@@ -245,6 +245,25 @@ class Core:
         finally:
             await self._opened().release(connection)
 
+    async def _try_at_once(
+        self, statement: str, *values: object, within: float
+    ) -> list[Any] | None:
+        """Run one statement; `None` if others stood in its way, and it did nothing."""
+        with translated(self.address):
+            try:
+                return await self._at_once(statement, *values, within=within)
+            except _PASSING:
+                return None
+
+    async def _insist_at_once(self, statement: str, *values: object, within: float) -> list[Any]:
+        """Run one statement, again if others stood in its way."""
+        for _ in range(_MOST_TRIES - 1):
+            rows = await self._try_at_once(statement, *values, within=within)
+            if rows is not None:
+                return rows
+        with translated(self.address):
+            return await self._at_once(statement, *values, within=within)
+
     async def _at_once(
         self,
         statement: str,

@@ -9,8 +9,8 @@ pick other deliveries. When there is anything but fresh work, the claim that dec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from redrive.model.delivery import Kind, Lease, Leased
@@ -19,7 +19,10 @@ from redrive.stores.codec import event_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.floors import Floors
 
-__all__ = ["CLAIM", "Plain", "PlainGates"]
+__all__ = ["CLAIM", "SOON", "Plain", "PlainGates"]
+
+SOON = timedelta(milliseconds=100)
+"""When to ask again for what somebody else had a hold of."""
 
 _MOST_LEFT_ALONE = 64
 
@@ -53,7 +56,7 @@ WITH present AS MATERIALIZED (
     JOIN redrive.destinations t ON t.id = q.destination AND t.document = q.description
     JOIN redrive.gates g ON g.destination = q.destination AND g.document = q.gate
     WHERE t.removed_at IS NULL
-    FOR SHARE OF g
+    ORDER BY t.id FOR SHARE OF g  -- in the order in which everybody locks them
 ), outlook AS MATERIALIZED (
     SELECT (SELECT count(*) FROM asked) = cardinality($5::integer[])
                AND NOT coalesce((
@@ -91,11 +94,20 @@ WITH present AS MATERIALIZED (
         breaker_generation = picked.breaker_generation
     FROM present CROSS JOIN picked WHERE d.ctid = picked.place
     RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.breaker_generation
+), counted AS MATERIALIZED (
+    SELECT q.*, (SELECT count(*) FROM leased WHERE destination = q.destination) AS leased
+    FROM asked q
+), passed_by AS MATERIALIZED (
+    SELECT coalesce(bool_or(
+        (SELECT count(*) FROM (SELECT {_FRESH} LIMIT q.most) AS fresh) > q.leased
+    ), false) AS are_any
+    FROM present CROSS JOIN counted q WHERE q.leased < q.most
 )
-SELECT present.now, outlook.is_plain, outlook.next_due, front.destinations, front.firsts,
+SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any,
+       front.destinations, front.firsts,
        leased.destination, leased.id, leased.token, leased.enqueued_at, leased.breaker_generation,
        e.document
-FROM present CROSS JOIN outlook CROSS JOIN front LEFT JOIN leased ON true
+FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by LEFT JOIN leased ON true
 LEFT JOIN redrive.events e ON e.position = leased.position
 ORDER BY leased.id
 """
@@ -116,6 +128,7 @@ class PlainGates:
     def __init__(self) -> None:
         self._known: dict[str, Plain] = {}
         self._worker = ""
+        self._asked: Mapping[str, int] = {}
         self._taken: Counter[str] = Counter()
         self._patience = 0
         self._left_alone = 0
@@ -172,27 +185,35 @@ class PlainGates:
             )
         return [now, generation, request.worker, request.lease, *columns(rows, 6)]
 
-    def _shares(self, request: ClaimRequest) -> dict[str, int]:
-        """Return how many each may give: most to those who had most to give the last time."""
+    def _shares(self, request: ClaimRequest) -> Mapping[str, int]:
+        """Return how many each may give: an equal part to all who gave all they could last time.
+
+        Of the others it is a little more than they had then.
+        """
         totals = {one.destination: one.total for one in request.allowances if one.total > 0}
         limit = request.limit
         if limit is None or sum(totals.values()) <= limit:
+            self._asked = totals
             return totals
-        spare = limit - len(totals)
-        busy = sum(self._taken[name] for name in totals)
-        return {
-            name: min(
-                total,
-                1 + spare * self._taken[name] // busy if busy else limit // len(totals),
-            )
+        equal = limit // len(totals)
+        quiet = {
+            name: min(self._taken[name] + 1, equal)
+            for name in totals
+            if self._taken[name] < self._asked.get(name, 0)
+        }
+        busy = len(totals) - len(quiet)
+        part = (limit - sum(quiet.values())) // busy if busy else 0
+        self._asked = {
+            name: min(total, quiet.get(name, part) if busy else equal)
             for name, total in totals.items()
         }
+        return self._asked
 
     def read(
         self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, floors: Floors
     ) -> Claim | None:
         """Return what was claimed, or `None` when it has to be decided about after all."""
-        now, is_plain, next_due, numbers, firsts = rows[0][:5]
+        now, is_plain, next_due, are_passed_by, numbers, firsts = rows[0][:6]
         if not is_plain:
             self._patience = min(_MOST_LEFT_ALONE, 2 * self._patience + 1)
             self._left_alone = self._patience
@@ -215,7 +236,7 @@ class PlainGates:
                 breaker_generation=breaker_generation,
             )
             for destination, number, token, enqueued_at, breaker_generation, document in (
-                row[5:] for row in rows if row[6] is not None
+                row[6:] for row in rows if row[7] is not None
             )
         )
         self._taken = Counter(one.destination for one in deliveries)
@@ -227,4 +248,6 @@ class PlainGates:
             )
             seen = [] if first is None else [first, max(first, last)]
             floors.saw((destination, generation, ""), seen)
+        if are_passed_by:  # somebody has them, and may give them back
+            next_due = min(next_due or now + SOON, now + SOON)
         return Claim(now=now, deliveries=deliveries, next_due=next_due, suspects=0, changes=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from redrive.model.delivery import Delivery, Lease
@@ -22,7 +22,6 @@ from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.at_once import claim as claim_at_once
 from redrive.stores.postgres.at_once import settle as settle_at_once
 from redrive.stores.postgres.at_once.heartbeat import BEAT
-from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
 
 __all__ = ["QueueRole"]
@@ -55,8 +54,9 @@ class QueueRole(Core):
         if self._is_shared or not self._plain.may_serve(request):
             return None
         values = self._plain.values(request, floors=self.floors, now=self._given_now)
-        with translated(self.address):
-            rows = await self._at_once(claim_at_once.CLAIM, *values)
+        rows = await self._try_at_once(claim_at_once.CLAIM, *values, within=self._patience)
+        if rows is None:
+            return None
         self._looked_at = rows[0][0]
         return self._plain.read(request, rows, floors=self.floors)
 
@@ -73,19 +73,21 @@ class QueueRole(Core):
     async def _settle_at_once(self, batch: Sequence[Settled]) -> Sequence[Settled]:
         """Settle in one trip to the server what can be; returns the rest.
 
-        Only beside a claim that does not depend on how much is in flight.
+        Only beside a claim that does not depend on how much is in flight, nor on who was first.
         """
         is_apart = not self._is_shared and self._plain.covers(self._served)
         if not is_apart or not settle_at_once.is_simple(batch):
             return batch
-        leases = [one.lease for one in batch]
-        with translated(self.address):
-            rows = await self._at_once(
-                settle_at_once.SETTLE,
-                self._given_now,
-                [one.delivery_id for one in leases],
-                [one.token for one in leases],
-            )
+        leases = _in_order(one.lease for one in batch)
+        rows = await self._try_at_once(
+            settle_at_once.SETTLE,
+            self._given_now,
+            [one.delivery_id for one in leases],
+            [one.token for one in leases],
+            within=self._patience,
+        )
+        if rows is None:
+            return batch
         done = {Lease(number, token) for number, token in rows}
         return [one for one in batch if one.lease not in done]
 
@@ -103,19 +105,19 @@ class QueueRole(Core):
         serving: Serving | None = None,
     ) -> Sequence[Lease]:
         told = None if serving is None else json_text(serving)
-        with translated(self.address):
-            rows = await self._at_once(
-                BEAT,
-                self._given_now,
-                worker,
-                told,
-                FORGOTTEN_AFTER,
-                lease,
-                [one.delivery_id for one in leases],
-                [one.token for one in leases],
-                # So that there is time for another, on a connection that answers.
-                within=lease.total_seconds() / 3,
-            )
+        held = _in_order(leases)
+        rows = await self._insist_at_once(
+            BEAT,
+            self._given_now,
+            worker,
+            told,
+            FORGOTTEN_AFTER,
+            lease,
+            [one.delivery_id for one in held],
+            [one.token for one in held],
+            # So that there is time for another, on a connection that answers.
+            within=lease.total_seconds() / 3,
+        )
         kept = {Lease(number, token) for number, token in rows}
         return [one for one in leases if one not in kept]
 
@@ -148,3 +150,8 @@ class QueueRole(Core):
         if shed:
             self._bell.ring()
         return shed
+
+
+def _in_order(leases: Iterable[Lease]) -> list[Lease]:
+    """Who changes several at once takes them in the same order as all others do."""
+    return sorted(leases, key=lambda one: one.delivery_id)
