@@ -159,6 +159,25 @@ async def test_a_pause_holds_at_once(world: World) -> None:
     assert await claim(world) == ()
 
 
+async def test_after_a_pause_what_is_fresh_is_claimed_in_one_trip_again(
+    world: World, trips: list[str]
+) -> None:
+    await at_work(world)
+    await world.store.pause("billing", actor=OPERATOR)
+    world.clock.advance("1s")
+    await world.store.resume("billing", actor=OPERATOR)
+    held = await claim(world)
+    world.clock.advance("1s")
+    await publish(world, 10)
+    await claim(world)
+    trips.clear()
+
+    fresh = await claim(world)
+
+    assert (len(held), len(fresh)) == (5, 5)
+    assert len(trips) == 1
+
+
 async def test_a_breaker_that_was_opened_holds_at_once(world: World) -> None:
     await at_work(world)
 

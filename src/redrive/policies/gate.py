@@ -251,14 +251,16 @@ def _open_passage(
 
 
 def is_plain(gate: Gate, allowed: Passage, limits: Limits, *, now: datetime) -> bool:
-    """Tell whether fresh first attempts pass as they come, and leave the gate as it was."""
+    """Tell whether fresh first attempts pass as they come, and leave the gate as it was.
+
+    Fresh is what has come due since the gate was reopened, if it ever was.
+    """
     turnstile = Turnstile(gate, allowed, total=1, of_kind=lambda _: 1)
     turnstile.lets_first(1)
     return (
         not allowed.holds
         and allowed.again_at is None
         and min(allowed.total, allowed.first) >= _PLENTY
-        and gate.reopened_at is None
         and turnstile.charged(limits, now=now) == gate
     )
 

@@ -127,7 +127,9 @@ class Gatekeeper(GateBook):
         )
         if documents is None or not is_plain:
             return None
-        return Plain(self.numbers[destination], *documents, gate.breaker.generation)
+        return Plain(
+            self.numbers[destination], *documents, gate.breaker.generation, gate.reopened_at
+        )
 
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""

@@ -37,22 +37,25 @@ _IS_OTHER = " OR ".join(
     f"coalesce(({_READY.format(which=which)}), false)"
     for which in ("d.kind = 0", "d.kind = 1", "d.kind = 2", f"d.kind = 3 AND {_TENANT} > ''")
 )
-_FRESH = f"""
+_LINE = f"""
     FROM redrive.deliveries d
     WHERE d.destination = q.destination AND d.generation = $2 AND d.kind = 3 AND {_TENANT} = ''
       AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
       AND (-d.priority, d.id) > (0::smallint, q.floor)
       AND (d.deadline IS NULL OR d.deadline > present.now)
-    ORDER BY {_TENANT}, (-d.priority), d.id
+      {{more}} ORDER BY {_TENANT}, (-d.priority), d.id
 """
+_FIRST = f"{_LINE.format(more='')} LIMIT 1"
+# What came due before the gate was reopened has tokens of its own to wait for.
+_FRESH = _LINE.format(more="AND (q.reopened_at IS NULL OR d.due > q.reopened_at)")
 CLAIM = f"""
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), asked AS MATERIALIZED (
     SELECT q.* FROM unnest(
         (SELECT $5::integer[]), (SELECT $6::text[]), (SELECT $7::text[]), (SELECT $8::bigint[]),
-        (SELECT $9::integer[]), (SELECT $10::integer[])
-    ) AS q (destination, description, gate, floor, most, breaker_generation)
+        (SELECT $9::integer[]), (SELECT $10::integer[]), (SELECT $11::timestamptz[])
+    ) AS q (destination, description, gate, floor, most, breaker_generation, reopened_at)
     JOIN redrive.destinations t ON t.id = q.destination AND t.document = q.description
     JOIN redrive.gates g ON g.destination = q.destination AND g.document = q.gate
     WHERE t.removed_at IS NULL
@@ -69,7 +72,10 @@ WITH present AS MATERIALIZED (
                    ORDER BY destination, generation, priority DESC, id LIMIT 1
                ), false)
                AND NOT EXISTS (SELECT FROM redrive.late_lanes)
-               AND NOT EXISTS (SELECT FROM asked q WHERE {_IS_OTHER}) AS is_plain,
+               AND NOT EXISTS (
+                   SELECT FROM asked q
+                   WHERE {_IS_OTHER} OR coalesce((SELECT d.due <= q.reopened_at {_FIRST}), false)
+               ) AS is_plain,
            (
                SELECT due FROM redrive.deliveries
                WHERE status = 0 AND NOT is_ready AND NOT is_behind AND generation = $2
@@ -79,7 +85,7 @@ WITH present AS MATERIALIZED (
     FROM present
 ), front AS MATERIALIZED (
     SELECT array_agg(q.destination) AS destinations,
-           array_agg((SELECT d.id {_FRESH} LIMIT 1)) AS firsts
+           array_agg((SELECT d.id {_FIRST})) AS firsts
     FROM present CROSS JOIN asked q
 ), picked AS MATERIALIZED (
     SELECT fresh.place, q.breaker_generation
@@ -114,12 +120,16 @@ ORDER BY leased.id
 
 
 class Plain(NamedTuple):
-    """A plain gate: the number of its destination, how both look, and the breaker's generation."""
+    """A plain gate: the number of its destination, how both look, and what a lease tells of it.
+
+    What came due before it was reopened is not claimed at once.
+    """
 
     number: int
     description: str
     gate: str
     breaker_generation: int
+    reopened_at: datetime | None
 
 
 class PlainGates:
@@ -181,9 +191,10 @@ class PlainGates:
                     floor,
                     most,
                     plain.breaker_generation,
+                    plain.reopened_at,
                 )
             )
-        return [now, generation, request.worker, request.lease, *columns(rows, 6)]
+        return [now, generation, request.worker, request.lease, *columns(rows, 7)]
 
     def _shares(self, request: ClaimRequest) -> Mapping[str, int]:
         """Return how many each may give: an equal part to all who gave all they could last time.
