@@ -33,6 +33,8 @@ __all__ = ["Worker"]
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_PAUSES_PER_LEASE = 4
+"""Outcomes that wait for the store to be back must be settled while their leases last."""
 _LAST_WORDS_SECONDS = 5.0
 
 
@@ -381,7 +383,9 @@ class Worker:
     def _lose_store(self, error: StoreError) -> None:
         if not self._pause:
             self._observer.notice(StoreLost(worker=self.id, error=str(error)))
-        self._pause = min(_LONGEST_PAUSE_SECONDS, self._pause * 2 or _FIRST_PAUSE_SECONDS)
+        longest = self._settings.lease.total_seconds() / _PAUSES_PER_LEASE
+        pause = self._pause * 2 or _FIRST_PAUSE_SECONDS
+        self._pause = min(_LONGEST_PAUSE_SECONDS, longest, pause)
         self._caretaker.hold_back()
 
     def _regain_store(self) -> None:
