@@ -42,6 +42,7 @@ from redrive.model.settlement import (
 from redrive.store import (
     Allowance,
     Appended,
+    AppendResult,
     ClaimRequest,
     Conflict,
     Entry,
@@ -227,9 +228,12 @@ class Contract(RuleBasedStateMachine):
         )
 
         assert isinstance(answer, Appended)
-        assert list(answer.results) == expected
+        assert [_without_version(one) for one in answer.results] == expected
         if all_or_nothing and any(isinstance(one, Conflict) for one in expected):
             return
+        versions = {one.event_id: one.version for one in answer.results if isinstance(one, Receipt)}
+        for entry, spec in fresh:
+            assert versions[entry.event.id] == self.model.next_version(spec.key)
         noted = [one for entry, spec in fresh for one in self._note(entry, spec)]
         if noted:
             self._learn(noted)
@@ -733,6 +737,10 @@ def _story(entry: Entry, spec: Spec, identity: tuple[str, str] | None) -> Story:
         identity=identity,
         destinations=entry.destinations,
     )
+
+
+def _without_version(result: AppendResult) -> AppendResult:
+    return msgspec.structs.replace(result, version=None) if isinstance(result, Receipt) else result
 
 
 def _receipt(entry: Entry) -> Receipt:

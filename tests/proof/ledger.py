@@ -197,6 +197,14 @@ class Ledger:
         self.pruned: Counter[str] = Counter()
         self.pruned_resolved = 0
         self.pruned_events = 0
+        self.versions: Counter[str] = Counter()
+
+    def next_version(self, key: str | None) -> int | None:
+        """Count one more event of a key, and return its version."""
+        if key is None:
+            return None
+        self.versions[key] += 1
+        return self.versions[key]
 
     def found(self, ids: Iterable[int]) -> list[Journey]:
         return [self.journeys[one] for one in dict.fromkeys(ids) if one in self.journeys]

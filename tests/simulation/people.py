@@ -25,6 +25,8 @@ __all__ = ["Operator", "Publisher"]
 
 _TYPES = ("a.x", "a.y", "b.x", "c.x")
 _TRIES = 3
+_CONTENT = 0.6
+"""How many ask no second time, once they have an answer; others do, or use a key once more."""
 
 
 class Publisher:
@@ -63,10 +65,12 @@ class Publisher:
         event = self._draw(app)
         for _ in range(_TRIES):
             is_heard = await self._ask([event], lambda one: _one(app, one), batch=None)
-            if is_heard or event.idempotency_key is None:
+            if event.idempotency_key is None:
                 return
+            if is_heard and self._chance.random() < _CONTENT:
+                break
             await self._loop.pause(self._chance.random() * self._plan.lease)
-        if event.idempotency_key is not None and self._chance.random() < 0.3:
+        if self._chance.random() > _CONTENT:
             other = msgspec.structs.replace(event, payload=self._payload())
             await self._ask([other], lambda one: _one(app, one), batch=None)
 

@@ -88,6 +88,10 @@ class Caretaker:
         """Rescue nothing until the store has been within reach for a while. For any thread."""
         self._steady_since = math.inf
 
+    def trust_the_clock(self) -> None:
+        """Rescue from the first round on: who works for a moment cannot first listen for a while."""
+        self._steady_since = -math.inf
+
     def heed(self, settled: Iterable[Kind]) -> None:
         """Hear of deliveries that were settled: a replay may wait for them to go on."""
         if self._follows_replays or Kind.REPLAY in settled:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from redrive.errors import StoreError
 from redrive.observer import Observer, StoreBack, StoreLost
 
@@ -9,12 +11,15 @@ __all__ = ["FIRST_PAUSE_SECONDS", "Reach"]
 
 FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_PAUSES_PER_LEASE = 4
+"""Outcomes that wait for the store to be back must be settled while their leases last."""
 
 
 class Reach:
     """Tells once that the store is lost, and once that it is back."""
 
-    def __init__(self, worker: str, observer: Observer) -> None:
+    def __init__(self, worker: str, observer: Observer, *, lease: timedelta) -> None:
+        self._longest = min(_LONGEST_PAUSE_SECONDS, lease.total_seconds() / _PAUSES_PER_LEASE)
         self._worker = worker
         self._observer = observer
         self.pause = 0.0
@@ -24,7 +29,7 @@ class Reach:
         """Hear that a call has failed; the more of them in a row, the longer the pause."""
         if not self.pause:
             self._observer.notice(StoreLost(worker=self._worker, error=str(error)))
-        self.pause = min(_LONGEST_PAUSE_SECONDS, self.pause * 2 or FIRST_PAUSE_SECONDS)
+        self.pause = min(self._longest, self.pause * 2 or FIRST_PAUSE_SECONDS)
 
     def regain(self) -> None:
         """Hear that a call was answered."""

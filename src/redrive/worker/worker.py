@@ -71,7 +71,7 @@ class Worker:
         self._turns = 0
         self._suspects = 0
         self._is_alone = False
-        self._reach = Reach(self.id, observer)
+        self._reach = Reach(self.id, observer, lease=settings.lease)
         self._is_wedged = False
         self._leaves_handlers = False
         self._carrier = Carrier(
@@ -159,7 +159,9 @@ class Worker:
             asyncio.create_task(self._heartbeat.tick()),
             asyncio.create_task(self._caretaker.run()),
         ]
-        if not until_idle:  # whoever waits for idleness asks for the checks itself
+        if until_idle:  # whoever waits for idleness asks for the checks itself
+            self._caretaker.trust_the_clock()
+        else:
             chores.append(asyncio.create_task(self._caretaker.examiner.run()))
         for chore in chores:
             chore.add_done_callback(self._quit_if_broken)

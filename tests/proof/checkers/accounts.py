@@ -120,6 +120,10 @@ class NoPhantom(Check):
                 self._refused[offer] = None
             case Acknowledged(offer=offer, receipt=receipt):
                 self._receipts[offer] = receipt.event_id
+                stored = ledger.events.get(receipt.event_id)
+                offered = self._offers.get(offer)
+                if stored and offered and bytes(stored.payload) != offered.payload:
+                    yield f"offer {offer} was acknowledged as {stored.id}, which is another body"
             case Looked():
                 yield from self._look(record)
             case _:

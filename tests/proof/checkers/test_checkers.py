@@ -124,6 +124,15 @@ class TestNoPhantom:
 
         assert scene.wrong == ["I2 no phantom"]
 
+    def test_a_receipt_for_another_body(self) -> None:
+        scene = Scene()
+        event = scene.publish(idempotency_key="i")
+        scene.offer(2, msgspec.structs.replace(event, payload=msgspec.Raw(b"2")))
+        receipt = Receipt(event_id=event.id, destinations=("d",), is_duplicate=True)
+        scene.hear(Acknowledged(at=0, offer=2, receipt=receipt))
+
+        assert scene.wrong == ["I2 no phantom"]
+
     def test_a_batch_of_which_only_a_part_is_stored(self) -> None:
         scene = Scene()
         event = scene.publish()

@@ -18,7 +18,7 @@ from redrive.stores.codec import from_micros
 from redrive.stores.postgres import completing, log
 from redrive.stores.postgres.at_once import append as at_once
 from redrive.stores.postgres.connection import LOST, Link, translated
-from redrive.stores.postgres.core import Core, Job
+from redrive.stores.postgres.core import CONNECT_SECONDS, Core, Job
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
@@ -28,10 +28,16 @@ __all__ = ["LogRole"]
 
 T = TypeVar("T")
 _MOST_AT_ONCE = 500
+_MANY = 2_000
 _PATIENCE_SECONDS = 5.0
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
+def _patience(entries: int) -> float:
+    """Return for how many seconds to wait: a line that is dead is to be noticed soon."""
+    return CONNECT_SECONDS * max(1, entries / _MANY)
 
 
 class LogRole(Core):
@@ -90,7 +96,7 @@ class LogRole(Core):
             return None
         try:
             text, values = at_once.statement(entries, numbers, now=self._given_now)
-            rows = await self._at_once(text, *values)
+            rows = await self._at_once(text, *values, within=_patience(len(entries)))
         except TimeoutError as error:
             with translated(self.address):
                 raise error from None
