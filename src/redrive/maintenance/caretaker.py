@@ -89,7 +89,7 @@ class Caretaker:
         self._steady_since = math.inf
 
     def trust_the_clock(self) -> None:
-        """Rescue from the first round on: who works for a moment cannot first listen for a while."""
+        """Rescue from the first round on: who works but a moment cannot listen for a while."""
         self._steady_since = -math.inf
 
     def heed(self, settled: Iterable[Kind]) -> None:
