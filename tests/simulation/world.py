@@ -295,15 +295,19 @@ class World:
     async def _skip(self, seconds: float) -> None:
         """Let a long time pass without workers, which would only look at their clocks."""
         self._history.note(self._loop.time(), f"everybody sleeps for {seconds:.3f} s")
-        self._closing = True
-        for machine in self._machines:
-            self._stop(machine)
-        for machine in self._machines:
-            await machine.gone.wait()
+        await self._stop_all()
         await self._loop.pause(seconds)
         self._closing = False
         for machine in self._machines:
             self._loop.create_task(self._supervise(machine))
+
+    async def _stop_all(self) -> None:
+        """Ask every worker to stop, also those that are still to be born, until they have."""
+        self._closing = True
+        while left := [one for one in self._machines if not one.gone.is_set()]:
+            for machine in left:
+                self._stop(machine)
+            await self._loop.pause(0.2)
 
     async def _let_go(self, operations: Operations) -> None:
         for gate in await operations.gates():
@@ -332,13 +336,7 @@ class World:
                 return
 
     async def _end(self, begun: list[asyncio.Task[None]]) -> None:
-        self._closing = True
-        for machine in self._machines:
-            self._stop(machine)
-        for machine in self._machines:
-            while machine.is_alive and not machine.gone.is_set():
-                self._stop(machine)
-                await self._loop.pause(0.5)
+        await self._stop_all()
         self._history.write(self._ground.look(is_final=True))
         for task in begun:
             if task.done() and task.exception() is not None:
