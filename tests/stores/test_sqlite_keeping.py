@@ -109,7 +109,7 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
         store = world.store
         assert isinstance(store, SqliteStore)
         statements: dict[str, Any] = {
-            keeping._HAS_PRUNABLE: (1, 1, 1),
+            keeping._HAS_PRUNABLE: (1, 1, 1, 1),
             keeping._DELIVERED: (1, 1),
             keeping._RESOLVED: (1, 1),
             keeping._IDLE: (1, 1),
