@@ -8,7 +8,7 @@
 PYTHON ?= $(shell for candidate in python3.11 python3; do \
 	"$$candidate" -c '' >/dev/null 2>&1 && echo "$$candidate" && break; done)
 # Processes that share the tests, and anything to hand on to pytest or to the benchmarks.
-JOBS ?= 2
+JOBS ?= 4
 ARGS ?=
 # How much `make prove` tries: minutes in all, minutes of the soak, kills, seeds to simulate.
 MINUTES ?=

@@ -107,6 +107,7 @@ def _cut_after(count: int) -> Fault:
     return cut
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -123,7 +124,8 @@ async def test_nothing_is_lost_or_stored_twice_over_a_bad_network(
     fault: Fault, postgres_url: str, proxy: Proxy
 ) -> None:
     shop = Shop(postgres_url, proxy)
-    async with asyncio.timeout(50), shop.app, shop.direct:
+    # Whoever is in the middle of a transaction waits for a minute before it gives a line up.
+    async with asyncio.timeout(150), shop.app, shop.direct:
         async with shop.app.worker():
             await asyncio.gather(*(shop.publish(number) for number in range(MANY)))
             await shop.until_done(5)

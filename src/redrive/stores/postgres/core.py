@@ -237,6 +237,7 @@ class Core:
             now = self._clock.monotonic()
             self._plans.took(connection.get_server_pid(), now - begun, now=now)
         except Exception as error:
+            await self._distrust(error)
             await _roll_back(connection, error)
             raise
         except BaseException:
@@ -282,7 +283,8 @@ class Core:
             if isinstance(error, LOST):
                 drop(connection)
             raise
-        except BaseException:
+        except BaseException as error:
+            await self._distrust(error)
             drop(connection)
             raise
         finally:
@@ -331,6 +333,7 @@ class Core:
                     if not self._is_proxied and self._plans.renew(process, now=now):
                         await connection.execute(_REPLAN)
             except BaseException as error:
+                await self._distrust(error)
                 drop(connection)
                 await pool.release(connection)
                 is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
@@ -339,6 +342,11 @@ class Core:
             else:
                 return connection
         raise AssertionError("unreachable")
+
+    async def _distrust(self, error: BaseException) -> None:
+        """Replace all connections after one that fell silent: they were as old, or older."""
+        if isinstance(error, TimeoutError):
+            await self._opened().expire_connections()
 
     def _opened(self) -> asyncpg.Pool[Any]:
         if self._pool is None:
