@@ -124,7 +124,8 @@ async def test_nothing_is_lost_or_stored_twice_over_a_bad_network(
     fault: Fault, postgres_url: str, proxy: Proxy
 ) -> None:
     shop = Shop(postgres_url, proxy)
-    # Whoever is in the middle of a transaction waits for a minute before it gives a line up.
+    # Housekeeping that was in the middle of a transaction waits for its answer for a minute, and
+    # what was claimed over the dead lines is rescued only after it, in the same round of duties.
     async with asyncio.timeout(150), shop.app, shop.direct:
         async with shop.app.worker():
             await asyncio.gather(*(shop.publish(number) for number in range(MANY)))
