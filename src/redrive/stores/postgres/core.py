@@ -145,9 +145,9 @@ class Core:
     async def wait(self, *, at_most: timedelta) -> None:
         await self._bell.wait(at_most)
 
-    async def _read(self, job: Job[T]) -> T:
+    async def _read(self, job: Job[T], *, within: float = _ANSWER_SECONDS) -> T:
         """Run a job that only looks, on one consistent view."""
-        return await self._run(job, begin=_BEGIN_READING)
+        return await self._run(job, begin=_BEGIN_READING, within=within)
 
     async def _write(
         self, job: Job[T], *, rings: bool = False, within: float = _ANSWER_SECONDS
