@@ -106,7 +106,7 @@ class Bell:
                     connection.terminate()
             except Exception as error:  # noqa: BLE001 - polling is enough, whatever it is
                 if not is_lost:
-                    said = str(error) or type(error).__name__
+                    said = self._address.censored(str(error)) or type(error).__name__
                     self._observer.notice(ListeningLost(store=self._address.name, error=said))
                 is_lost = True
                 await self._pauses.sleep(pause)
