@@ -166,7 +166,7 @@ def _drawn_study(results: Results, module: str, study: Study, figure: str) -> st
         points = [
             (float(point), value)
             for point in results.points(study.section, module, engine)
-            if (value := results.best(study.section, module, engine, figure, point)) is not None
+            if (value := results.middle(study.section, module, engine, figure, point)) is not None
         ]
         if points:
             name, kind = _STORES[arena]
@@ -189,7 +189,7 @@ def _drawn_bars(results: Results, module: str, study: Study, figure: str) -> str
         bars = [
             Bar(name=point, value=value, spelled=FIGURES[figure].spell(value), kind="engine")
             for point in results.points(study.section, module, engine)
-            if (value := results.best(study.section, module, engine, figure, point)) is not None
+            if (value := results.middle(study.section, module, engine, figure, point)) is not None
         ]
         if len(bars) > 1:
             panels.append(Panel(title=f"{_STORES[arena][0]}, {FIGURES[figure].unit}", bars=bars))

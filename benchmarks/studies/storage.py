@@ -32,7 +32,7 @@ Sizes = tuple[int, int, int]
 
 
 async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Run]:
-    count = max(scale.small, scale.sample * 2)
+    count = scale.small * 2
     shop = Shop(url=store_url(arena, place, _SCHEMA), concurrency=CONCURRENCY[arena])
     async with shop.app:
         await shop.app.open()
