@@ -48,6 +48,8 @@ _LINE = f"""
 _FIRST = f"{_LINE.format(more='')} LIMIT 1"
 # What came due before the gate was reopened has tokens of its own to wait for.
 _FRESH = _LINE.format(more="AND (q.reopened_at IS NULL OR d.due > q.reopened_at)")
+# What was found comes in the first row, and then each delivery in one: a row for all of it would
+# have the driver read the same again with every delivery.
 CLAIM = f"""
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
@@ -99,7 +101,7 @@ WITH present AS MATERIALIZED (
         lease_until = present.now + $4, is_alone = false, kind = 0,
         breaker_generation = picked.breaker_generation
     FROM present CROSS JOIN picked WHERE d.ctid = picked.place
-    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.breaker_generation
+    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at
 ), counted AS MATERIALIZED (
     SELECT q.*, (SELECT count(*) FROM leased WHERE destination = q.destination) AS leased
     FROM asked q
@@ -109,13 +111,15 @@ WITH present AS MATERIALIZED (
     ), false) AS are_any
     FROM present CROSS JOIN counted q WHERE q.leased < q.most
 )
-SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any,
-       front.destinations, front.firsts,
-       leased.destination, leased.id, leased.token, leased.enqueued_at, leased.breaker_generation,
-       e.document
-FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by LEFT JOIN leased ON true
-LEFT JOIN redrive.events e ON e.position = leased.position
-ORDER BY leased.id
+SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any, front.destinations,
+       front.firsts, NULL::integer AS destination, NULL::bigint AS id, NULL::bigint AS token,
+       NULL::timestamptz AS enqueued_at, NULL::text AS document
+FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL,
+       leased.destination, leased.id, leased.token, leased.enqueued_at, e.document
+FROM leased JOIN redrive.events e ON e.position = leased.position
+ORDER BY id NULLS FIRST
 """
 
 
@@ -230,35 +234,36 @@ class PlainGates:
             self._left_alone = self._patience
             return None
         self._patience = 0
-        names = {plain.number: name for name, plain in self._known.items()}
-        deliveries = tuple(
-            Leased(
-                lease=Lease(number, token),
-                destination=names[destination],
-                event=event_from(document),
-                attempt=1,
-                kind=Kind.FIRST,
-                claimed_at=now,
-                enqueued_at=enqueued_at,
-                snoozes=0,
-                crashes=0,
-                last_crash_at=None,
-                is_alone=False,
-                breaker_generation=breaker_generation,
+        known = {plain.number: (name, plain) for name, plain in self._known.items()}
+        ids: dict[int, list[int]] = {number: [] for number in numbers}
+        deliveries = []
+        for _, _, _, _, _, _, destination, number, token, enqueued_at, document in rows[1:]:
+            name, plain = known[destination]
+            ids[destination].append(number)
+            deliveries.append(
+                Leased(
+                    lease=Lease(number, token),
+                    destination=name,
+                    event=event_from(document),
+                    attempt=1,
+                    kind=Kind.FIRST,
+                    claimed_at=now,
+                    enqueued_at=enqueued_at,
+                    snoozes=0,
+                    crashes=0,
+                    last_crash_at=None,
+                    is_alone=False,
+                    breaker_generation=plain.breaker_generation,
+                )
             )
-            for destination, number, token, enqueued_at, breaker_generation, document in (
-                row[6:] for row in rows if row[7] is not None
-            )
-        )
-        self._taken = Counter(one.destination for one in deliveries)
+        self._taken = Counter({known[number][0]: len(some) for number, some in ids.items()})
         (generation,) = request.generations
         for destination, first in zip(numbers, firsts, strict=True):
-            own = names[destination]
-            last = max(
-                (one.lease.delivery_id for one in deliveries if one.destination == own), default=0
-            )
+            last = max(ids[destination], default=0)
             seen = [] if first is None else [first, max(first, last)]
             floors.saw((destination, generation, ""), seen)
         if are_passed_by:  # somebody has them, and may give them back
             next_due = min(next_due or now + SOON, now + SOON)
-        return Claim(now=now, deliveries=deliveries, next_due=next_due, suspects=0, changes=())
+        return Claim(
+            now=now, deliveries=tuple(deliveries), next_due=next_due, suspects=0, changes=()
+        )

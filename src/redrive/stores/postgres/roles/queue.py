@@ -22,6 +22,7 @@ from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.at_once import claim as claim_at_once
 from redrive.stores.postgres.at_once import settle as settle_at_once
 from redrive.stores.postgres.at_once.heartbeat import BEAT
+from redrive.stores.postgres.codec import numbers
 from redrive.stores.postgres.core import Core
 
 __all__ = ["QueueRole"]
@@ -82,14 +83,14 @@ class QueueRole(Core):
         rows = await self._try_at_once(
             settle_at_once.SETTLE,
             self._given_now,
-            [one.delivery_id for one in leases],
-            [one.token for one in leases],
+            numbers(one.delivery_id for one in leases),
+            numbers(one.token for one in leases),
             within=self._patience,
         )
         if rows is None:
             return batch
-        done = {Lease(number, token) for number, token in rows}
-        return [one for one in batch if one.lease not in done]
+        left = {number for (number,) in rows}
+        return [one for one in batch if one.lease.delivery_id in left] if left else ()
 
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._write(
