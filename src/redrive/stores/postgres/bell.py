@@ -13,6 +13,7 @@ from redrive.clock import Clock, SystemClock, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import ListeningBack, ListeningLost, Observer
 from redrive.stores.postgres.connection import Address
+from redrive.stores.postgres.lines import session_settings
 
 __all__ = ["Bell"]
 
@@ -93,7 +94,10 @@ class Bell:
         while True:
             try:
                 connection = await asyncpg.connect(
-                    self._address.dsn, timeout=_PULSE_SECONDS, command_timeout=_PULSE_SECONDS
+                    self._address.dsn,
+                    timeout=_PULSE_SECONDS,
+                    command_timeout=_PULSE_SECONDS,
+                    server_settings=session_settings(self._address),
                 )
                 try:
                     await connection.add_listener(self._channel, self._hear)

@@ -18,10 +18,11 @@ from redrive.stores.codec import from_micros
 from redrive.stores.postgres import completing, log
 from redrive.stores.postgres.at_once import append as at_once
 from redrive.stores.postgres.connection import LOST, Link, translated
-from redrive.stores.postgres.core import CONNECT_SECONDS, Core, Job
+from redrive.stores.postgres.core import Core, Job
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
+from redrive.stores.postgres.lines import CONNECT_SECONDS
 
 __all__ = ["LogRole"]
 
