@@ -81,7 +81,8 @@ class Bell:
         while True:
             self._rings_again = False
             try:
-                await notify(f"NOTIFY {self._channel}")
+                # One trip and one transaction; nobody needs it to outlive a crash of the server.
+                await notify(f"SET LOCAL synchronous_commit = off; NOTIFY {self._channel}")
             except StoreError:
                 return  # a store that cannot be reached is noticed by who needs it
             await self._pauses.sleep(_CALM_SECONDS)

@@ -23,7 +23,7 @@ from redrive.stores.postgres.lines import CONNECT_SECONDS, Line, Lines, drop, se
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
-__all__ = ["Core", "Job"]
+__all__ = ["BEGIN", "Core", "Job"]
 
 T = TypeVar("T")
 Job = Callable[[Link, datetime], Awaitable[T]]
@@ -44,7 +44,7 @@ _PASSING = (
 # Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
 # wait for; the server ends such a transaction.
 _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
-_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
+BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
 _REPLAN = "DISCARD PLANS"
@@ -191,7 +191,7 @@ class Core:
             if not one.future.done():
                 one.future.set_result(result)
 
-    async def _run(self, job: Job[T], *, begin: str = _BEGIN, within: float = _ANSWER_SECONDS) -> T:
+    async def _run(self, job: Job[T], *, begin: str = BEGIN, within: float = _ANSWER_SECONDS) -> T:
         if begin is not _BEGIN_READING:
             self._forget_glance()
         for tries in range(1, _MOST_TRIES + 1):
