@@ -17,7 +17,7 @@ from redrive.observer import Observer
 from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.at_once.glance import GLANCE, Glance
 from redrive.stores.postgres.bell import Bell
-from redrive.stores.postgres.connection import LOST, Address, Link, translated
+from redrive.stores.postgres.connection import LOST, Address, Line, Link, translated
 from redrive.stores.postgres.floors import Floors
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
@@ -100,6 +100,7 @@ class Core:
             self._is_proxied, self.schema_version = await self._prepare()
             self._pool = await asyncpg.create_pool(
                 self.address.dsn,
+                connection_class=Line,
                 min_size=0,
                 max_size=self.address.pool,
                 max_inactive_connection_lifetime=60.0,
