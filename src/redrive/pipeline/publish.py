@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from redrive.errors import (
     IdempotencyConflictError,
     KeyHeldError,
     StoreError,
+    UsageError,
     VersionConflictError,
 )
 from redrive.model.destination import Routes
@@ -35,6 +36,8 @@ __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
 _PARTS = 8
+
+T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
@@ -103,11 +106,12 @@ class Publisher:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
         events = _listed(events)
-        prepared = [self._prepare(event) for event in events]
+        prepared = _each(self._prepare, events)
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
-        return [_receipt(event, result) for event, result in zip(events, results, strict=True)]
+        answers = iter(results)
+        return _each(lambda event: _receipt(event, next(answers)), events)
 
     def _prepare(self, new: NewEvent) -> Prepared:
         payload = encode_payload(new.payload)
@@ -279,15 +283,26 @@ class Publisher:
         return appended.results
 
 
+def _each(work: Callable[[NewEvent], T], events: Sequence[NewEvent]) -> list[T]:
+    """Do the same for each event; an error says for which of them."""
+    done: list[T] = []
+    try:
+        for event in events:
+            done.append(work(event))  # noqa: PERF401 - to know how far it came
+    except (UsageError, VersionConflictError) as error:
+        raise error.about(f"events[{len(done)}] ({events[len(done)].type})") from error
+    return done
+
+
 def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
     try:
         listed = list(events)
     except TypeError:
         listed = [events]  # type: ignore[list-item]  # not events at all, as is said below
-    for one in listed:
+    for number, one in enumerate(listed):
         if not isinstance(one, NewEvent):
             raise ConfigurationError(
-                f"publish_many got {one!r:.200}; pass events to publish, "
+                f"publish_many got {one!r:.200} as events[{number}]; pass events to publish, "
                 'such as NewEvent(type="order.paid", payload={"order": 42}).'
             )
     return listed
