@@ -190,19 +190,22 @@ class Worker:
             self.quit()
 
     async def _work(self, *, until_idle: bool) -> None:
+        is_quiet = False
         while not self._stopping.is_set():
             if self._lacks_places():
                 self._is_wedged = True
                 return
             self._progress.clear()
-            replayed = self._caretaker.sent
+            sent, was_quiet, is_quiet = self._caretaker.sent, is_quiet, False
             is_reached = await self._turn(claims=True)
             if not is_reached:
                 await wait_at_most(self._stopping, self._reach.pause, self._clock)
             elif not until_idle or not self._is_idle():
                 await self._rest()
-            elif not await self._caretaker.attend() and self._caretaker.sent == replayed:
+            elif was_quiet and self._caretaker.sent == sent:
                 return
+            else:  # another worker may change what this one is about to find unchanged
+                is_quiet = not await self._caretaker.attend()
 
     async def _turn(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.

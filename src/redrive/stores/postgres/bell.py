@@ -13,6 +13,7 @@ from redrive.clock import Clock, SystemClock, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import ListeningBack, ListeningLost, Observer
 from redrive.stores.postgres.connection import Address
+from redrive.stores.postgres.lines import session_settings
 
 __all__ = ["Bell"]
 
@@ -105,7 +106,8 @@ class Bell:
         while True:
             self._rings_again = False
             try:
-                await notify(f"NOTIFY {self._channel}")
+                # One trip and one transaction; nobody needs it to outlive a crash of the server.
+                await notify(f"SET LOCAL synchronous_commit = off; NOTIFY {self._channel}")
             except StoreError:
                 return  # a store that cannot be reached is noticed by who needs it
             await self._pauses.sleep(_CALM_SECONDS)
@@ -118,7 +120,10 @@ class Bell:
         while True:
             try:
                 connection = await asyncpg.connect(
-                    self._address.dsn, timeout=_PULSE_SECONDS, command_timeout=_PULSE_SECONDS
+                    self._address.dsn,
+                    timeout=_PULSE_SECONDS,
+                    command_timeout=_PULSE_SECONDS,
+                    server_settings=session_settings(self._address),
                 )
                 try:
                     await connection.add_listener(self._channel, self._hear)
@@ -131,7 +136,7 @@ class Bell:
                     connection.terminate()
             except Exception as error:  # noqa: BLE001 - polling is enough, whatever it is
                 if not is_lost:
-                    said = str(error) or type(error).__name__
+                    said = self._address.censored(str(error)) or type(error).__name__
                     self._observer.notice(ListeningLost(store=self._address.name, error=said))
                 is_lost = True
                 await self._pauses.sleep(pause)

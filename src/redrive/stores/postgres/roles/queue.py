@@ -194,25 +194,31 @@ class QueueRole(Core):
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         if not (await self._look_around()).has_overdue:
             return ()
-        return await self._read(lambda link, now: settling.overdue(link, now=now, limit=limit))
+        return await self._read(
+            lambda link, now: settling.overdue(link, now=now, limit=limit), within=self._patience
+        )
 
     async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:
         return await self._write(
-            lambda link, now: settling.rescue(link, batch, now=now), rings=True
+            lambda link, now: settling.rescue(link, batch, now=now),
+            rings=True,
+            within=self._patience,
         )
 
     async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
         if not (await self._look_around()).has_expired:
             return ()
         return await self._write(
-            lambda link, now: intervention.expire(link, blame=blame, now=now, limit=limit)
+            lambda link, now: intervention.expire(link, blame=blame, now=now, limit=limit),
+            within=self._patience,
         )
 
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
         if not (await self._look_around()).may_shed:
             return ()
         shed = await self._write(
-            lambda link, now: shedding.shed(link, blame=blame, now=now, limit=limit)
+            lambda link, now: shedding.shed(link, blame=blame, now=now, limit=limit),
+            within=self._patience,
         )
         if shed:
             self._bell.ring()
