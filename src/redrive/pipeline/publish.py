@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -24,7 +25,6 @@ from redrive.observer import Observer, Published
 from redrive.policies.payload import check_size, encode_payload
 from redrive.store import (
     AppendResult,
-    Conflict,
     Entry,
     EventLog,
     RoutesChanged,
@@ -90,7 +90,7 @@ class Publisher:
     async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
         """Publish one event; returns when it is durable, or has joined the transaction."""
         _refuse_bypass(within)
-        prepared = self._prepare(event)
+        prepared = self._prepare(event, now=self._clock.now())
         if within is not None:
             (result,) = await self._append([prepared], all_or_nothing=True, within=within)
             return _receipt(event, result)
@@ -106,17 +106,17 @@ class Publisher:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
         events = _listed(events)
-        prepared = _each(self._prepare, events)
+        now = self._clock.now()
+        prepared = _each(lambda event: self._prepare(event, now=now), events)
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
         answers = iter(results)
         return _each(lambda event: _receipt(event, next(answers)), events)
 
-    def _prepare(self, new: NewEvent) -> Prepared:
+    def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
         check_size(payload, self._payload_limit, what=new.type)
-        now = self._clock.now()
         event = Event(
             id=EventId(self._ids.event_id()),
             type=new.type,
@@ -328,14 +328,14 @@ def _refuse_bypass(within: object) -> None:
 
 
 def _receipt(event: NewEvent, result: AppendResult) -> Receipt:
+    if isinstance(result, Receipt):
+        return result
     if isinstance(result, VersionConflict):
         raise VersionConflictError(
             event.key or "", expected=event.expected_version or 0, actual=result.actual
         )
-    if isinstance(result, Conflict):
-        raise IdempotencyConflictError(
-            f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
-            f"before, by event {result.event_id}, with another body; nothing was stored. "
-            "Use a new key for a new event."
-        )
-    return result
+    raise IdempotencyConflictError(
+        f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
+        f"before, by event {result.event_id}, with another body; nothing was stored. "
+        "Use a new key for a new event."
+    )
