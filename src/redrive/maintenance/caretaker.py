@@ -67,6 +67,7 @@ class Caretaker:
         )
         self._store = store
         self._worker = worker
+        self._lease = lease
         self._clock = clock
         self._observer = observer
         self._on_store_lost = on_store_lost
@@ -166,9 +167,7 @@ class Caretaker:
                 pass
             await self._shed_all()
             if self._is_steady():
-                while (
-                    await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
-                ):
+                while await self._rescue() >= MOST_AT_ONCE:
                     pass
             for _ in range(_MOST_STRETCHES):
                 if not await self._catch_up():
@@ -180,6 +179,9 @@ class Caretaker:
         else:
             await self.look_after_replays()
         return rest
+
+    async def _rescue(self) -> int:
+        return await rescue(self._store, self._observer, rescuer=self._worker, lease=self._lease)
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""
