@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from redrive.maintenance import duties
 from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, Receipt
@@ -158,6 +159,13 @@ class RescueWithoutCrashCount(MemoryStore):
             if row is not None and isinstance(one.recovery, Requeued):
                 msgspec.structs.force_setattr(one.recovery, "crashes", row.crashes)
         return await super().rescue(batch)
+
+
+class RetiredIsBlamed(MemoryStore):
+    def _overdue(self, row: Row, lease_until: datetime, *, now: datetime) -> Overdue:
+        overdue = super()._overdue(row, lease_until, now=now)
+        is_gone = overdue.seen_at is None
+        return msgspec.structs.replace(overdue, owner_is_alive=False) if is_gone else overdue
 
 
 class ReplayWithoutGuard(MemoryStore):
@@ -325,6 +333,8 @@ BUGS: tuple[Bug, ...] = (
     Bug("breaker ignores the generation", BreakerIgnoresGeneration),
     Bug("token bucket full at start", BucketFullAtStart),
     Bug("rescue without crash count", RescueWithoutCrashCount),
+    Bug("blamed while in doubt", patches=((duties, "is_in_doubt", lambda *_, **__: False),)),
+    Bug("the retired are blamed", RetiredIsBlamed),
     Bug("replay without status guard", ReplayWithoutGuard),
     Bug("fairness by scan order", FairnessByScanOrder),
     Bug("publish not atomic over destinations", PublishNotAtomic),

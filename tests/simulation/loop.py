@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import heapq
+import resource
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from random import Random
@@ -19,7 +21,11 @@ __all__ = ["Deadlock", "Livelock", "SimulationLoop", "Strand", "current_strand"]
 T = TypeVar("T")
 
 _MOST_STEPS_AT_ONCE = 50_000
-_MOST_STEPS = 2_000_000
+_MOST_STEPS = 20_000_000
+"""Many hours of virtual time; a run that needs more does not end."""
+_TIDIES_EVERY = 200_000
+_MOST_KILOBYTES = 1_000_000
+"""What a process that runs seeds may hold in memory: four of them must fit beside each other."""
 _MOST_CLOSINGS = 20
 
 
@@ -28,7 +34,7 @@ class Deadlock(Exception):  # noqa: N818 - it is what has happened
 
 
 class Livelock(Exception):  # noqa: N818 - it is what has happened
-    """Steps follow each other without end while no time passes."""
+    """Steps follow each other without end, or take ever more memory."""
 
 
 class Strand:
@@ -114,6 +120,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         self._virtual = 0.0
         self._quiet_steps = 0
         self._numbered = 0
+        self._tasks: list[asyncio.Task[Any]] = []
         self._ready: list[asyncio.Handle] = []
         self._stopping: bool
         self._scheduled: list[asyncio.TimerHandle]
@@ -161,6 +168,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
                     break
         self._ready.clear()
         self._scheduled.clear()
+        self._tasks.clear()
         self.close()
 
     def _make_task(
@@ -174,6 +182,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         task.number = self._numbered
         context: Context | None = options.get("context")
         task.strand = _strand.get() if context is None else context.get(_strand)
+        self._tasks.append(task)
         return task
 
     def _note_unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -197,11 +206,26 @@ class SimulationLoop(asyncio.SelectorEventLoop):
                 continue
             self.steps += 1
             self._quiet_steps += 1
-            if self._quiet_steps > _MOST_STEPS_AT_ONCE or self.steps > _MOST_STEPS:
+            if self._quiet_steps > _MOST_STEPS_AT_ONCE:
                 raise Livelock(
                     f"{self._quiet_steps} steps at {self._virtual:.6f} s: {handle!r:.300}"
                 )
+            if self.steps % _TIDIES_EVERY == 0:
+                self._tidy()
             handle._run()  # noqa: SLF001 - as above
+
+    def _tidy(self) -> None:
+        """Let go of what nobody can reach, and give up a run that has no end.
+
+        Tasks that are not done stay: one that is collected runs its `finally`.
+        """
+        if self.steps >= _MOST_STEPS:
+            raise Livelock(f"no end after {self.steps} steps and {self._virtual:.0f} s")
+        self._tasks = [task for task in self._tasks if not task.done()]
+        gc.collect()
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if held > _MOST_KILOBYTES:
+            raise Livelock(f"{held // 1000} MB are held after {self.steps} steps")
 
     def _let_time_pass(self) -> None:
         scheduled = self._scheduled

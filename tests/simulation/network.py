@@ -20,7 +20,8 @@ from tests.simulation.plan import Plan
 __all__ = ["WITNESSED", "Link", "Server", "at_once", "given_by_name", "tells"]
 
 WITNESSED = (
-    *("append", "claim", "settle", "release", "heartbeat", "rescue", "expire", "shed", "report"),
+    *("append", "claim", "settle", "release", "heartbeat", "retire", "rescue", "expire", "shed"),
+    "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )
@@ -105,7 +106,12 @@ class Server:
         return ""
 
     def _lose(self, machine: str, method: str, reply: asyncio.Future[Any], what: str) -> None:
-        self._silence(machine, f"the {what} of {method} is lost")
+        why = f"the {what} of {method} is lost"
+        if (method, what) == ("claim", "reply"):
+            # No excuse: whoever never hears what it was given goes on beating.
+            self._history.note(self._loop.time(), f"{machine}: {why}")
+        else:
+            self._silence(machine, why)
         patience = self._chance.uniform(_LEAST_PATIENCE, _MOST_PATIENCE)
         self._loop.call_later(patience, _fail, reply, method, context=self._context)
 
@@ -175,7 +181,7 @@ def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer
             return bool(answer.changes or answer.paused)
         case "advance_replays":
             return bool(answer.steps)
-        case "settle" | "release" | "rescue" | "append" | "heartbeat":
+        case "settle" | "release" | "rescue" | "append" | "heartbeat" | "retire":
             return True
         case _:
             return bool(answer)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation import loop as looping
 from tests.simulation.loop import Deadlock, Livelock, SimulationLoop, Strand, current_strand
 
 
@@ -70,6 +71,46 @@ def test_going_round_without_end_is_an_error() -> None:
 
     with a_loop() as loop, pytest.raises(Livelock):
         loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize(
+    ("limit", "complaint"), [("_MOST_STEPS", "no end after"), ("_MOST_KILOBYTES", "MB are held")]
+)
+def test_a_run_without_end_or_bound_is_given_up(
+    limit: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looping, "_TIDIES_EVERY", 100)
+    monkeypatch.setattr(looping, limit, 1_000)
+
+    async def main(loop: SimulationLoop) -> None:
+        while True:
+            await loop.pause(1.0)
+
+    with a_loop() as loop, pytest.raises(Livelock, match=complaint):
+        loop.run_until_complete(main(loop))
+
+
+def test_what_nobody_can_reach_is_let_go_but_no_task_ends_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dead process runs no `finally`, however long its world goes on."""
+    monkeypatch.setattr(looping, "_TIDIES_EVERY", 100)
+    ended: list[str] = []
+
+    async def forgotten() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("forgotten")
+
+    async def main(loop: SimulationLoop) -> list[str]:
+        loop.create_task(forgotten())
+        for _ in range(200):
+            await loop.pause(1.0)
+        return list(ended)
+
+    with a_loop() as loop:
+        assert loop.run_until_complete(main(loop)) == []
 
 
 class Victim:

@@ -118,10 +118,57 @@ async def test_a_worker_does_not_count_its_own_lost_lease_as_a_crash() -> None:
         await world.claim(total=1, worker="other")
         world.clock.advance(LEASE)
 
-        assert await rescue(world.store, observers, rescuer="me") == 2
+        assert await rescue(world.store, observers, rescuer="me", lease=LEASE) == 2
 
         assert (await world.show(mine)).crashes == 0
         assert (await world.show(other)).crashes == 1
+
+
+async def test_a_worker_that_lost_the_answer_to_its_claim_is_not_blamed() -> None:
+    """It beats, and does not know what it was given; only its next beat shows that it lives."""
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="never heard")
+        await running.pass_time(29)
+        await world.store.heartbeat("never heard", [], lease=LEASE)
+
+        await running.pass_time(6)
+        before = await running.crashes(delivery)
+        await world.store.heartbeat("never heard", [], lease=LEASE)
+        await running.pass_time(2)
+
+        assert before is None
+        assert await running.crashes(delivery) == 0
+
+
+async def test_a_worker_that_crashes_after_a_claim_is_blamed_for_what_it_ran() -> None:
+    """A claim shows that it lived then, and no more than that."""
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="dead")
+        await running.pass_time(5)
+        await world.claim(worker="dead")
+
+        await running.pass_time(31)
+
+        assert await running.crashes(delivery) == 1
+
+
+async def test_a_worker_that_stopped_after_a_long_outage_is_not_blamed() -> None:
+    """Its last words came after its leases had ended, so they changed nothing."""
+    async with a_world() as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        leased = await world.claim_one(worker="stopped")
+        await running.pass_time(28)
+        running.caretaker.hold_back()
+        await running.pass_time(6)
+        refused = await world.store.release([leased.lease])
+        await world.store.retire("stopped")
+
+        await running.pass_time(12)
+
+        assert len(refused) == 1
+        assert await running.crashes(delivery) == 0
 
 
 async def test_a_dead_worker_is_found_as_soon_as_its_lease_has_run_out() -> None:

@@ -62,6 +62,7 @@ class Caretaker:
         )
         self._store = store
         self._worker = worker
+        self._lease = lease
         self._clock = clock
         self._observer = observer
         self._on_store_lost = on_store_lost
@@ -173,11 +174,10 @@ class Caretaker:
 
     async def _make_round(self) -> None:
         """Do each duty that nobody may wait long for."""
-        store, observer = self._store, self._observer
         try:
             await self._give_up_all()
             if self._is_steady():
-                await all_there_is(lambda: rescue(store, observer, rescuer=self._worker))
+                await all_there_is(self._rescue)
             for _ in range(_MOST_STRETCHES):
                 if not await self._catch_up():
                     break
@@ -192,6 +192,9 @@ class Caretaker:
             self._on_store_lost(error)
             # Whoever loses the store holds rescue back for a while: not again before that is over.
             return self._rest + 2 * self._hearing
+
+    async def _rescue(self) -> int:
+        return await rescue(self._store, self._observer, rescuer=self._worker, lease=self._lease)
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""

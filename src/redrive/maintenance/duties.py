@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
 
 from redrive.model.settlement import Failed, FailureReason
 from redrive.observer import DeadLettered, EventsCompleted, Observer, Rescued
-from redrive.policies.recovery import deadline_passed, not_to_wait, recover
+from redrive.policies.recovery import deadline_passed, is_in_doubt, not_to_wait, recover
 from redrive.store import CaughtUp, DeliveryQueue, Gates, Inspection, Registry, Replays, Rescue
 
 __all__ = ["DutyStore", "all_there_is", "catch_up", "expire", "rescue", "shed"]
@@ -30,16 +31,17 @@ async def all_there_is(duty: Callable[[], Awaitable[int]]) -> int:
     return done
 
 
-async def rescue(store: DutyStore, observer: Observer, *, rescuer: str) -> int:
+async def rescue(store: DutyStore, observer: Observer, *, rescuer: str, lease: timedelta) -> int:
     """Take back deliveries from workers that are gone; returns how many.
 
     The rescuer's own were lost while it was paused: it has not crashed, whatever its last
-    heartbeat says.
+    heartbeat says. What belongs to a worker that was heard of within a `lease` waits.
     """
-    overdue = [
+    found = [
         msgspec.structs.replace(one, owner_is_alive=True) if one.worker == rescuer else one
         for one in await store.overdue(limit=_MOST_AT_ONCE)
     ]
+    overdue = [one for one in found if not is_in_doubt(one, lease=lease)]
     if not overdue:
         return 0
     decided = [(one, recover(one, now=one.now)) for one in overdue]

@@ -106,7 +106,9 @@ def ramp(breaker: Breaker | None, *, reopened_at: datetime | None, now: datetime
     It begins at ten a second and doubles ten times over the ramp. A rate that the destination has
     holds beside it.
     """
-    if breaker is None or reopened_at is None or now - reopened_at >= breaker.ramp:
+    if breaker is None or not breaker.ramp or reopened_at is None:
+        return None
+    if now - reopened_at >= breaker.ramp:
         return None
     share = max(0.0, (now - reopened_at) / breaker.ramp)
     pace = _RAMP_BEGINS * 2.0 ** (_RAMP_DOUBLINGS * share)

@@ -9,10 +9,21 @@ from redrive.model.settlement import Failed, FailureReason, Recovery, Requeued
 from redrive.policies.fingerprint import grouped
 from redrive.store import Overdue
 
-__all__ = ["deadline_passed", "not_to_wait", "recover"]
+__all__ = ["deadline_passed", "is_in_doubt", "not_to_wait", "recover"]
 
 _MEMORY = timedelta(hours=72)
 _WAITS = tuple(timedelta(seconds=seconds) for seconds in (1, 5, 25, 125, 300))
+
+
+def is_in_doubt(overdue: Overdue, *, lease: timedelta) -> bool:
+    """Tell whether nobody knows yet if the owner of a lease that ran out lives.
+
+    A worker that never heard the answer to its claim extends nothing, and its next heartbeat may
+    still be on its way. Who lives is heard of several times in a `lease`.
+    """
+    if overdue.owner_is_alive or overdue.seen_at is None:
+        return False
+    return overdue.now - overdue.seen_at < lease
 
 
 def recover(overdue: Overdue, *, now: datetime) -> Recovery:

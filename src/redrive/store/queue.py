@@ -115,7 +115,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery whose lease ran out: what is needed to decide about it.
 
-    `owner_is_alive` says that its worker was heard of after the lease had ended.
+    `owner_is_alive` says that its worker was heard of after the lease had ended, or has retired.
+    `seen_at` is when it was last heard of.
     """
 
     lease: Lease
@@ -127,6 +128,7 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     last_crash_at: datetime | None
     was_alone: bool
     owner_is_alive: bool
+    seen_at: datetime | None = None
     now: datetime
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.settlement import (
@@ -96,7 +96,11 @@ def _word(settlement: object) -> str:
 
 
 class CrashesCounted(Check):
-    """A crash is counted, and only a crash; suspects run alone, and only so are condemned."""
+    """A crash is counted, and only a crash; suspects run alone, and only so are condemned.
+
+    Whatever has silenced a worker, it is blamed only after a lease in which the store has not heard
+    of it, and never after it retired.
+    """
 
     name = "I6 crashes counted"
 
@@ -105,6 +109,8 @@ class CrashesCounted(Check):
         self._dead: dict[str, None] = {}
         self._silenced: dict[str, None] = {}
         self._seen: dict[str, datetime] = {}
+        self._leases: dict[str, timedelta] = {}
+        self._retired: dict[str, datetime] = {}
 
     def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
         match record:
@@ -128,22 +134,30 @@ class CrashesCounted(Check):
         match step.how:
             case "claimed" if entry is not None:
                 leased: Leased = step.detail
-                self._seen[given["request"].worker] = step.call.now
+                self._hear(given["request"].worker, given["request"].lease, step)
                 is_suspect = entry.crashes >= SUSPECT_AFTER
                 if is_suspect and not leased.is_alone:
                     yield f"{entry} was claimed in company after {entry.crashes} crashes"
             case "heartbeat":
-                self._seen[given["worker"]] = step.call.now
+                self._hear(given["worker"], given["lease"], step)
+            case "retire":
+                self._retired[given["worker"]] = step.call.now
             case "rescued" if entry is not None:
                 yield from self._judge(entry, step)
             case _:
                 pass
 
+    def _hear(self, worker: str, lease: timedelta, step: Step) -> None:
+        self._seen[worker] = step.call.now
+        self._leases[worker] = lease
+        self._retired.pop(worker, None)
+
     def _judge(self, entry: Entry, step: Step) -> Iterator[str]:
         worker = entry.worker
         is_heard = entry.lease_until is not None and self._seen[worker] > entry.lease_until
         match step.detail:
-            case Requeued(crashes=crashes) if crashes > entry.crashes:
+            case Requeued(crashes=crashes, last_crash_at=decided) if crashes > entry.crashes:
+                yield from self._blamed(entry, worker, decided)
                 if worker not in self._dead and worker not in self._silenced:
                     yield f"{entry} was blamed for a crash, and its worker {worker} lives"
             case Requeued():
@@ -152,3 +166,13 @@ class CrashesCounted(Check):
             case Failed(reason=reason):
                 if not entry.is_alone or entry.crashes < SUSPECT_AFTER:
                     yield f"{entry} was condemned ({reason}) without having crashed alone"
+
+    def _blamed(self, entry: Entry, worker: str, decided: datetime | None) -> Iterator[str]:
+        """Look at a blame as of when it was decided; what came in later nobody could know."""
+        if decided is None:
+            return
+        silence = decided - self._seen[worker]
+        if timedelta(0) <= silence < self._leases[worker]:
+            yield f"{entry} was blamed for a crash {silence} after {worker} was heard of"
+        if worker in self._retired and self._retired[worker] <= decided:
+            yield f"{entry} was blamed for a crash of {worker}, which had retired"

@@ -145,7 +145,7 @@ class Ledger:
                 yield from _changed(call, call.answer.changes)
                 for leased in call.answer.deliveries:
                     yield self._about("claimed", call, leased.lease, leased)
-            case "settle" | "release" | "heartbeat" | "rescue":
+            case "settle" | "release" | "heartbeat" | "rescue" | "retire":
                 yield Step(call.method, call)
                 for how, lease, detail in _leases(call):
                     yield self._about(how, call, lease, detail)
@@ -257,6 +257,8 @@ def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
             asked = [(one.lease, one.recovery) for one in call.given["batch"]]
         case "heartbeat":
             asked = [(lease, call.given["lease"]) for lease in call.given["leases"]]
+        case "retire":
+            return
         case _:
             asked = [(lease, None) for lease in call.given["leases"]]
     done, not_done = _HELD[call.method]

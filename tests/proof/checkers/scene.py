@@ -192,8 +192,9 @@ class Scene:
     def rescue(self, lease: Lease, recovery: Recovery) -> None:
         self.call("rescue", [], batch=[Rescue(lease, recovery)])
 
-    def heartbeat(self, lease: Lease, *, worker: str = "w") -> None:
-        self.call("heartbeat", [], worker=worker, leases=[lease], lease=LEASE)
+    def heartbeat(self, lease: Lease, *, worker: str = "w", refused: bool = False) -> None:
+        answer = [lease] if refused else []
+        self.call("heartbeat", answer, worker=worker, leases=[lease], lease=LEASE)
 
     def report(self, change: BreakerChange, *, generation: int) -> None:
         report = Report(destination="d", generation=generation, is_success=False)

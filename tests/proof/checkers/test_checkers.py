@@ -338,6 +338,25 @@ class TestCrashes:
 
         assert scene.wrong == ([] if is_well else ["I6 crashes counted"])
 
+    @pytest.mark.parametrize(("seconds", "is_well"), [(9, False), (10, True)])
+    def test_a_crash_of_a_worker_that_was_heard_of_within_a_lease(
+        self, *, seconds: int, is_well: bool
+    ) -> None:
+        scene, lease = self.lost(dies=True)
+        scene.heartbeat(Lease(DeliveryId(9), 9), refused=True)
+        scene.wait(seconds)
+        scene.rescue(lease, Requeued(when=scene.time, crashes=1, last_crash_at=scene.time))
+
+        assert scene.wrong == ([] if is_well else ["I6 crashes counted"])
+
+    def test_a_crash_of_a_worker_that_had_retired(self) -> None:
+        scene, lease = self.lost(dies=True)
+        scene.call("retire", None, worker="w")
+        scene.wait(LEASE.total_seconds())
+        scene.rescue(lease, Requeued(when=scene.time, crashes=1, last_crash_at=scene.time))
+
+        assert scene.wrong == ["I6 crashes counted"]
+
     def test_condemned_without_having_crashed_alone(self) -> None:
         scene, lease = self.lost(dies=True)
         scene.rescue(lease, CRASH_LOOP)

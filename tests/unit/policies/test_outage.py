@@ -62,6 +62,12 @@ def test_the_ramp_doubles_ten_times_and_ends() -> None:
     assert pace(-5) == 10
 
 
+def test_a_ramp_of_no_time_is_over_though_the_clock_was_set_back() -> None:
+    breaker = Breaker(ramp="0s")
+
+    assert ramp(breaker, reopened_at=NOW, now=NOW - timedelta(hours=1)) is None
+
+
 def test_there_is_no_ramp_without_a_breaker_or_before_an_outage() -> None:
     assert ramp(None, reopened_at=NOW, now=NOW) is None
     assert ramp(BREAKER, reopened_at=None, now=NOW) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redrive.model.delivery import SUSPECT_AFTER
 from redrive.model.settlement import Failed, FailureReason, Requeued
-from redrive.policies.recovery import recover
+from redrive.policies.recovery import is_in_doubt, recover
 from redrive.store import Overdue
 from tests.unit.policies.leases import NOON, overdue
 
@@ -39,6 +39,21 @@ def test_no_recovery_waits_longer_than_five_minutes(lost: Overdue) -> None:
 
     if isinstance(recovery, Requeued):
         assert NOON <= recovery.when <= NOON + timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "is_alive", "is_open"),
+    [(4, False, True), (5, False, False), (6, False, False), (4, True, False), (None, True, False)],
+)
+def test_whether_a_worker_lives_is_in_doubt_for_one_lease(
+    minutes: int | None,
+    is_alive: bool,  # noqa: FBT001 - a parameter
+    is_open: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    seen_at = None if minutes is None else NOON - timedelta(minutes=minutes)
+    lost = overdue(owner_is_alive=is_alive, seen_at=seen_at, now=NOON)
+
+    assert is_in_doubt(lost, lease=timedelta(minutes=5)) is is_open
 
 
 @pytest.mark.parametrize("was_alone", [True, False])

@@ -358,7 +358,8 @@ class MemoryQueue(MemoryTenants):
             crashes=row.crashes,
             last_crash_at=row.last_crash_at,
             was_alone=row.is_alone,
-            owner_is_alive=seen_at is not None and seen_at > lease_until,
+            owner_is_alive=seen_at is None or seen_at > lease_until,
+            seen_at=seen_at,
             now=now,
         )
 

@@ -112,7 +112,7 @@ RETURNING d.id, d.token
 """
 _OVERDUE = """
 SELECT d.id, d.token, t.name, e.id::text, d.worker, d.attempts, d.crashes, d.last_crash_at,
-       d.is_alone, coalesce(w.seen_at > d.lease_until, false)
+       d.is_alone, coalesce(w.seen_at > d.lease_until, true), w.seen_at
 FROM redrive.deliveries d
 JOIN redrive.destinations t ON t.id = d.destination
 JOIN redrive.events e ON e.position = d.position
@@ -261,6 +261,7 @@ async def overdue(link: Link, *, now: datetime, limit: int) -> Sequence[Overdue]
             last_crash_at=last_crash_at,
             was_alone=was_alone,
             owner_is_alive=is_alive,
+            seen_at=seen_at,
             now=now,
         )
         for (
@@ -274,6 +275,7 @@ async def overdue(link: Link, *, now: datetime, limit: int) -> Sequence[Overdue]
             last_crash_at,
             was_alone,
             is_alive,
+            seen_at,
         ) in await link.fetch(_OVERDUE, now, limit)
     )
 

@@ -36,7 +36,7 @@ WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?
 """
 _OVERDUE = """
 SELECT d.id, d.token, t.name, e.id, d.worker, d.attempts, d.crashes, d.last_crash_at, d.is_alone,
-       ifnull(w.seen_at, 0) > d.lease_until
+       ifnull(w.seen_at > d.lease_until, 1), w.seen_at
 FROM redrive_deliveries d
 JOIN redrive_destinations t ON t.id = d.destination
 JOIN redrive_events e ON e.position = d.position
@@ -237,6 +237,7 @@ def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequen
             last_crash_at=maybe_from_micros(last_crash_at),
             was_alone=bool(was_alone),
             owner_is_alive=bool(is_alive),
+            seen_at=maybe_from_micros(seen_at),
             now=now,
         )
         for (
@@ -250,6 +251,7 @@ def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequen
             last_crash_at,
             was_alone,
             is_alive,
+            seen_at,
         ) in rows(connection, _OVERDUE, (micros(now), limit))
     )
 

@@ -76,6 +76,7 @@ class RescueConformance:
         overdue = only(await world.store.overdue())
 
         assert overdue.owner_is_alive
+        assert overdue.seen_at == world.now
 
     async def test_a_worker_last_heard_of_before_its_lease_ended_is_not_alive(
         self, world: World
@@ -84,13 +85,16 @@ class RescueConformance:
         await world.claim_one(worker="gone")
         world.clock.advance(_LEASE - _MICROSECOND)
         await world.store.heartbeat("gone", [], lease=_LEASE)
+        heard_at = world.now
         world.clock.advance("1h")
 
         overdue = only(await world.store.overdue())
 
         assert not overdue.owner_is_alive
+        assert overdue.seen_at == heard_at
 
-    async def test_a_retired_worker_is_not_alive(self, world: World) -> None:
+    async def test_a_worker_that_retired_has_not_crashed(self, world: World) -> None:
+        """It stopped in good order: only the answer to a claim, or its last words, were lost."""
         await world.publish(an_event())
         await world.claim_one(worker="retired")
         world.clock.advance("1m")
@@ -99,7 +103,7 @@ class RescueConformance:
 
         overdue = only(await world.store.overdue())
 
-        assert not overdue.owner_is_alive
+        assert (overdue.owner_is_alive, overdue.seen_at) == (True, None)
 
     async def test_a_crash_is_counted_and_spends_no_attempt(self, world: World) -> None:
         [delivery_id] = await world.publish(an_event())
