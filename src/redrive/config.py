@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -20,6 +21,7 @@ __all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_sto
 
 _FILE = "redrive.toml"
 _PREFIX = "REDRIVE_"
+_HARMLESS = re.compile(r"[\w.+/-]*")
 _KEPT = ("keep_delivered", "keep_events", "keep_idempotency", "keep_inbox")
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -97,6 +99,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             inbox=self.keep_inbox,
         )
 
+    def __repr__(self) -> str:
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        if parse_store(self.store).scheme == "postgresql":  # there may be a password in it
+            values["store"] = "postgresql://…"
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
     def _set(self, name: str, value: object) -> None:
         msgspec.structs.force_setattr(self, name, value)
 
@@ -149,7 +157,10 @@ def parse_store(url: object) -> StoreAddress:
     PosixPath('shop.db')
     """
     if not isinstance(url, str):
-        raise ConfigurationError(f"The store is {url!r}; write a URL such as sqlite:///shop.db.")
+        raise ConfigurationError(
+            f"The store is of type {type(url).__name__}; write a URL as text, such as "
+            '"sqlite:///shop.db".'
+        )
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "memory":
         return StoreAddress("memory")
@@ -163,8 +174,10 @@ def parse_store(url: object) -> StoreAddress:
             f"The store URL {url!r} names no file; write sqlite:///shop.db (three slashes) for a "
             "file in this folder, sqlite:////var/lib/shop.db (four) for an absolute path."
         )
+    # Only as much of it as cannot be a password.
+    shown = f" {scheme + separator!r}" if _HARMLESS.fullmatch(scheme) else ""
     raise ConfigurationError(
-        f"The store URL {url!r} is of no kind Redrive knows; write sqlite:///shop.db for a file, "
+        f"The store URL{shown} is of no kind Redrive knows; write sqlite:///shop.db for a file, "
         "postgresql://host/database for PostgreSQL, or memory:// for a test."
     )
 

@@ -178,7 +178,7 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
         ({"store": "shop.db"}, "The store URL 'shop.db' is of no kind Redrive knows"),
         ({"store": "sqlite://shop.db"}, "names no file; write sqlite:///shop.db .three slashes"),
         ({"store": "oracle://localhost/shop"}, "is of no kind Redrive knows"),
-        ({"store": 5}, "The store is 5; write a URL"),
+        ({"store": 5}, "The store is of type int; write a URL"),
     ],
     ids=str,
 )

@@ -82,6 +82,27 @@ def store(sqlite: str) -> str:
         (["status", "--store", "shop.db"], "The store URL 'shop.db' is of no kind Redrive knows"),
         (["status", "--store", "sqlite://"], "names no file"),
         (["status", "--store", "memory://"], "lives inside one process"),
+        *(
+            ([command, "--store", f"postgresql://shop:p@ss:word@db/shop?{wrong}"], says)
+            for command in ("init", "doctor", "status")
+            for wrong, says in (
+                ("schema=BAD", "The schema in the store URL is 'BAD'"),
+                (
+                    "colour=red",
+                    "There is no option of a store URL 'colour'; there are schema, pool",
+                ),
+                ("shema=shop", "There is no option of a store URL 'shema'; did you mean 'schema'?"),
+                ("sslmode=sometimes", "The store URL of postgresql://db/shop (schema redrive) is"),
+            )
+        ),
+        (
+            ["status", "--store", "postgresql+asyncpg://shop:p@ss:word@db/shop"],
+            "The store URL 'postgresql+asyncpg://' is of no kind",
+        ),
+        (
+            ["publish", "order.paid", "1", "--key", "k", "--expected-version", "4"],
+            "The key 'k' is at version 0, not 4 as expected",
+        ),
         (["worker"], "Missing argument 'MODULE:APP'"),
         (["worker", "shop:app", "--processes", "0"], "'--processes'"),
     ],
@@ -97,6 +118,7 @@ def test_a_mistake_of_the_caller_is_told_in_one_sentence(
     assert answer.err.startswith("redrive: ")
     assert answer.err.count("\n") == 1
     assert answer.out == ""
+    assert "ss:word" not in answer.err
 
 
 def test_a_payload_over_the_limit_is_refused(shell: Shell, shop: Shop) -> None:

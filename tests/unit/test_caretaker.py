@@ -7,9 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from redrive.maintenance import Caretaker, rescue
+import pytest
+
+from redrive.errors import StoreUnavailableError
+from redrive.maintenance import Caretaker, Housekeeper, Upkeep, rescue
 from redrive.model.delivery import DeliveryId, Status
+from redrive.model.retention import Retention
 from redrive.observer import Observers
+from redrive.store import Advance, Pruned
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.testing.conformance.world import World, an_event
@@ -21,6 +26,31 @@ observers = Observers()
 
 def a_store(clock: FakeClock) -> MemoryStore:
     return MemoryStore(clock)
+
+
+class Silent(MemoryStore):
+    """A store that has fallen silent in one call, until it answers after all."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.answers = asyncio.Event()
+        self.answered = 0
+
+    async def _answer(self) -> None:
+        await self.answers.wait()
+        self.answered += 1
+
+
+class SilentInHousekeeping(Silent):
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        await self._answer()
+        return await super().prune(retention, limit=limit)
+
+
+class SilentInReplays(Silent):
+    async def advance_replays(self) -> Advance:
+        await self._answer()
+        return await super().advance_replays()
 
 
 @asynccontextmanager
@@ -43,6 +73,14 @@ class Running:
             executor=InlineExecutor(),
             observer=observers,
             on_store_lost=lambda _: self.caretaker.hold_back(),
+            housekeeper=Housekeeper(
+                world.store,
+                "caretaker",
+                Upkeep(),
+                clock=world.clock,
+                executor=InlineExecutor(),
+                observer=observers,
+            ),
         )
 
     async def pass_time(self, seconds: int) -> None:
@@ -154,5 +192,53 @@ async def test_an_outage_does_not_keep_the_dead_from_being_found() -> None:
         world.clock.advance("1h")
         running.caretaker.hold_back()
         await running.pass_time(12)
+
+        assert await running.crashes(delivery) == 1
+
+
+@pytest.mark.parametrize("kind", [SilentInHousekeeping, SilentInReplays])
+async def test_the_dead_are_found_while_another_chore_waits_for_an_answer(
+    kind: type[Silent],
+) -> None:
+    async with World.opened(kind, history=20) as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="dead")
+
+        await running.pass_time(31)
+
+        assert await running.crashes(delivery) == 1
+        assert isinstance(world.store, Silent)
+        world.store.answers.set()
+
+
+async def test_what_has_begun_comes_to_its_end_before_the_caretaker_does() -> None:
+    async with World.opened(SilentInHousekeeping, history=20) as world:
+        assert isinstance(world.store, Silent)
+        running = Running(world)
+        task = asyncio.create_task(running.caretaker.run())
+        await running.rest()
+
+        task.cancel()
+        await running.rest()
+        was_waiting = not task.done()
+        world.store.answers.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+        assert was_waiting
+        assert world.store.answered == 1
+
+
+async def test_housekeeping_that_always_fails_keeps_nobody_from_being_rescued() -> None:
+    """Whoever loses the store holds rescue back, so it must not do so all the time."""
+
+    class Broken(MemoryStore):
+        async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+            raise StoreUnavailableError("This user may not do that.")
+
+    async with World.opened(Broken, history=20) as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="dead")
+
+        await running.pass_time(60)
 
         assert await running.crashes(delivery) == 1

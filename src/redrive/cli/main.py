@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
-    from redrive.errors import RedriveError, StoreError
+    from redrive.errors import RedriveError, StoreError, VersionConflictError
 
     kind = type(error).__name__
     # Typer's releases differ in where the class of its own complaints lives.
@@ -242,7 +242,9 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         return _USAGE
     if isinstance(error, RedriveError):
         print_error(kind, str(error), as_json=as_json)
-        return _STORE if isinstance(error, StoreError) else _USAGE
+        # The store has done what was right; whoever asked has to ask anew.
+        is_theirs = isinstance(error, StoreError) and not isinstance(error, VersionConflictError)
+        return _STORE if is_theirs else _USAGE
     if isinstance(error, PermissionError) and error.filename is not None:
         message = (
             f"{error.filename} cannot be reached, because a folder on the way is closed to this "

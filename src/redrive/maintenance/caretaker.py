@@ -11,14 +11,7 @@ from typing import TypeVar
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor
-from redrive.maintenance.duties import (
-    MOST_AT_ONCE,
-    DutyStore,
-    catch_up,
-    expire,
-    rescue,
-    shed,
-)
+from redrive.maintenance.duties import DutyStore, all_there_is, catch_up, expire, rescue, shed
 from redrive.maintenance.examiner import Examiner
 from redrive.maintenance.keeping import Housekeeper
 from redrive.maintenance.replays import advance_replays, start_scheduled
@@ -31,6 +24,8 @@ __all__ = ["Caretaker"]
 _LONGEST_REST_SECONDS = 1.0
 _MOST_STRETCHES = 20
 _RESTS_PER_LEASE = 3
+_ROUNDS_MISSED = 2
+"""Replays follow each round, and go on without one that does not come to its end."""
 _LAST_ROUND_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -98,18 +93,38 @@ class Caretaker:
             self._nudged.set()
 
     async def run(self) -> None:
-        """Do the duties until cancelled; a round that has begun is finished."""
-        while True:
-            await self._rest_between(await _to_its_end(self._do_duties()))
+        """Do the duties until cancelled; what has begun comes to its end.
 
-    async def _rest_between(self, rest: float) -> None:
-        """Rest until the next round, but for replays that can go on."""
-        end = self._clock.monotonic() + rest
-        while (left := end - self._clock.monotonic()) > 0:
-            wait = min(left, max(0.0, self._next_step - self._clock.monotonic()))
-            if not await wait_at_most(self._nudged, wait, self._clock) and wait == left:
-                return
+        The chores run side by side: a connection that falls silent in one keeps none of the others.
+        """
+        begun = (self._make_rounds(), self._follow_replays(), self._keep_house())
+        chores = [asyncio.ensure_future(one) for one in begun]
+        try:
+            await asyncio.wait(chores, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            # In this order, as a task group would not: a simulation must find it the same again.
+            for chore in chores:
+                chore.cancel()
+            ends = await asyncio.gather(*chores, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _make_rounds(self) -> None:
+        while True:
+            await _to_its_end(self._make_round())
+            self._nudged.set()
+            await self._clock.sleep(self._rest)
+
+    async def _follow_replays(self) -> None:
+        while True:
             await _to_its_end(self.look_after_replays())
+            wait = max(0.0, self._next_step - self._clock.monotonic())
+            await wait_at_most(self._nudged, min(wait, _ROUNDS_MISSED * self._rest), self._clock)
+
+    async def _keep_house(self) -> None:
+        while self._housekeeper is not None:
+            await self._clock.sleep(await _to_its_end(self._tidy(self._housekeeper)))
 
     async def look_after_replays(self) -> None:
         """Begin the replays that are due, and take every step there is to take now."""
@@ -135,7 +150,7 @@ class Caretaker:
         """
         sent = self.sent
         try:
-            given_up = await self._shed_all()
+            given_up = await self._give_up_all()
             has_more = await self._catch_up()
         except StoreError as error:
             self._on_store_lost(error)
@@ -151,35 +166,32 @@ class Caretaker:
         self.sent += caught_up.added
         return caught_up.has_more
 
-    async def _shed_all(self) -> int:
-        given_up = last = await shed(self._store, self._observer)
-        while last >= MOST_AT_ONCE:
-            last = await shed(self._store, self._observer)
-            given_up += last
-        return given_up
+    async def _give_up_all(self) -> int:
+        """Fail what is past its deadline or not to wait; returns how many."""
+        expired = await all_there_is(lambda: expire(self._store, self._observer))
+        return expired + await all_there_is(lambda: shed(self._store, self._observer))
 
-    async def _do_duties(self) -> float:
-        """Do each duty once, and return how long to rest."""
-        rest = self._rest
+    async def _make_round(self) -> None:
+        """Do each duty that nobody may wait long for."""
+        store, observer = self._store, self._observer
         try:
-            while await expire(self._store, self._observer) >= MOST_AT_ONCE:
-                pass
-            await self._shed_all()
+            await self._give_up_all()
             if self._is_steady():
-                while (
-                    await rescue(self._store, self._observer, rescuer=self._worker) >= MOST_AT_ONCE
-                ):
-                    pass
+                await all_there_is(lambda: rescue(store, observer, rescuer=self._worker))
             for _ in range(_MOST_STRETCHES):
                 if not await self._catch_up():
                     break
-            if self._housekeeper is not None:
-                rest = min(rest, await self._housekeeper.tidy())
         except StoreError as error:
             self._on_store_lost(error)
-        else:
-            await self.look_after_replays()
-        return rest
+
+    async def _tidy(self, housekeeper: Housekeeper) -> float:
+        """Do the housekeeping there is to do now, and return how long to rest."""
+        try:
+            return await housekeeper.tidy()
+        except StoreError as error:
+            self._on_store_lost(error)
+            # Whoever loses the store holds rescue back for a while: not again before that is over.
+            return self._rest + 2 * self._hearing
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""

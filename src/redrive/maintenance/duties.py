@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -11,13 +12,22 @@ from redrive.observer import DeadLettered, EventsCompleted, Observer, Rescued
 from redrive.policies.recovery import deadline_passed, not_to_wait, recover
 from redrive.store import CaughtUp, DeliveryQueue, Gates, Inspection, Registry, Replays, Rescue
 
-__all__ = ["MOST_AT_ONCE", "DutyStore", "catch_up", "expire", "rescue", "shed"]
+__all__ = ["DutyStore", "all_there_is", "catch_up", "expire", "rescue", "shed"]
 
-MOST_AT_ONCE = 200
+_MOST_AT_ONCE = 200
 
 
 class DutyStore(DeliveryQueue, Gates, Inspection, Registry, Replays, Protocol):
     """What the duties need of a store."""
+
+
+async def all_there_is(duty: Callable[[], Awaitable[int]]) -> int:
+    """Do a duty until it finds less than it does at once; returns how many it found in all."""
+    done = last = await duty()
+    while last >= _MOST_AT_ONCE:
+        last = await duty()
+        done += last
+    return done
 
 
 async def rescue(store: DutyStore, observer: Observer, *, rescuer: str) -> int:
@@ -28,7 +38,7 @@ async def rescue(store: DutyStore, observer: Observer, *, rescuer: str) -> int:
     """
     overdue = [
         msgspec.structs.replace(one, owner_is_alive=True) if one.worker == rescuer else one
-        for one in await store.overdue(limit=MOST_AT_ONCE)
+        for one in await store.overdue(limit=_MOST_AT_ONCE)
     ]
     if not overdue:
         return 0
@@ -49,7 +59,7 @@ async def rescue(store: DutyStore, observer: Observer, *, rescuer: str) -> int:
 
 async def expire(store: DutyStore, observer: Observer) -> int:
     """Fail what is past its deadline; returns how many."""
-    expired = await store.expire(blame=deadline_passed, limit=MOST_AT_ONCE)
+    expired = await store.expire(blame=deadline_passed, limit=_MOST_AT_ONCE)
     for delivery in expired:
         if delivery.fault is not None:
             observer.notice(DeadLettered.of(delivery, FailureReason.EXPIRED, delivery.fault))
@@ -66,7 +76,7 @@ async def catch_up(store: DutyStore, observer: Observer) -> CaughtUp:
 
 async def shed(store: DutyStore, observer: Observer) -> int:
     """Fail what is not to wait for its gate; returns how many."""
-    given_up = await store.shed(blame=not_to_wait, limit=MOST_AT_ONCE)
+    given_up = await store.shed(blame=not_to_wait, limit=_MOST_AT_ONCE)
     for delivery in given_up:
         if delivery.fault is not None and delivery.reason is not None:
             observer.notice(DeadLettered.of(delivery, delivery.reason, delivery.fault))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from redrive.errors import (
     IdempotencyConflictError,
     KeyHeldError,
     StoreError,
+    UsageError,
     VersionConflictError,
 )
 from redrive.model.destination import Routes
@@ -35,6 +37,8 @@ __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
 _PARTS = 8
+
+T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
@@ -103,12 +107,12 @@ class Publisher:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
         events = _listed(events)
-        now = self._clock.now()
-        prepared = [self._prepare(event, now=now) for event in events]
+        prepared = _each(partial(self._prepare, now=self._clock.now()), events)
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
-        return [_receipt(event, result) for event, result in zip(events, results, strict=True)]
+        answers = iter(results)
+        return _each(lambda event: _receipt(event, next(answers)), events)
 
     def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
@@ -279,15 +283,26 @@ class Publisher:
         return appended.results
 
 
+def _each(work: Callable[[NewEvent], T], events: Sequence[NewEvent]) -> list[T]:
+    """Do the same for each event; an error says for which of them."""
+    done: list[T] = []
+    try:
+        for event in events:
+            done.append(work(event))  # noqa: PERF401 - to know how far it came
+    except (UsageError, VersionConflictError) as error:
+        raise error.about(f"events[{len(done)}] ({events[len(done)].type})") from error
+    return done
+
+
 def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
     try:
         listed = list(events)
     except TypeError:
         listed = [events]  # type: ignore[list-item]  # not events at all, as is said below
-    for one in listed:
+    for number, one in enumerate(listed):
         if not isinstance(one, NewEvent):
             raise ConfigurationError(
-                f"publish_many got {one!r:.200}; pass events to publish, "
+                f"publish_many got {one!r:.200} as events[{number}]; pass events to publish, "
                 'such as NewEvent(type="order.paid", payload={"order": 42}).'
             )
     return listed

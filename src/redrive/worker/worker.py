@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
@@ -68,12 +69,12 @@ class Worker:
         self._quitting = asyncio.Event()
         self._undecided: list[Decision] = []
         self._last_claim: Claim | None = None
+        self._heard_at = -math.inf
         self._turns = 0
         self._suspects = 0
         self._is_alone = False
         self._reach = Reach(self.id, observer, lease=settings.lease)
-        self._is_wedged = False
-        self._leaves_handlers = False
+        self._is_wedged = self._leaves_handlers = False
         self._carrier = Carrier(
             worker=self.id,
             clock=clock,
@@ -121,6 +122,7 @@ class Worker:
             observer=observer,
             on_missed=self._caretaker.hold_back,
             on_wedged=on_wedged,
+            heard_at=lambda: self._heard_at,
         )
 
     def stop(self) -> None:
@@ -188,19 +190,22 @@ class Worker:
             self.quit()
 
     async def _work(self, *, until_idle: bool) -> None:
+        is_quiet = False
         while not self._stopping.is_set():
             if self._lacks_places():
                 self._is_wedged = True
                 return
             self._progress.clear()
-            replayed = self._caretaker.sent
+            sent, was_quiet, is_quiet = self._caretaker.sent, is_quiet, False
             is_reached = await self._turn(claims=True)
             if not is_reached:
                 await wait_at_most(self._stopping, self._reach.pause, self._clock)
             elif not until_idle or not self._is_idle():
                 await self._rest()
-            elif not await self._caretaker.attend() and self._caretaker.sent == replayed:
+            elif was_quiet and self._caretaker.sent == sent:
                 return
+            else:  # another worker may change what this one is about to find unchanged
+                is_quiet = not await self._caretaker.attend()
 
     async def _turn(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.
@@ -285,6 +290,8 @@ class Worker:
             claim = await self._claimer.claim(allowances, limit=free)
         else:
             return None
+        if claim.is_heard:
+            self._heard_at = asked
         self._suspects = claim.suspects
         self._carrier.start(loads_of(claim.deliveries, self._endpoints, claimed=asked))
         return claim

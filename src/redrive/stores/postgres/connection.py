@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
 
 from redrive.errors import (
     ConfigurationError,
+    RedriveError,
     SchemaError,
-    StoreError,
     StoreFullError,
     StoreUnavailableError,
+    refuse_unknown,
 )
 
-__all__ = ["LOST", "Address", "Link", "named", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Line", "Link", "named", "read_address", "translated"]
 
 LOST = (
     OSError,
@@ -33,6 +34,53 @@ LOST = (
 _LONGEST_SCHEMA = 48
 _SCHEMA_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _OURS = ("schema", "pool")
+_THEIRS = (
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "sslpassword",
+    "sslcrl",
+    "sslnegotiation",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
+    "target_session_attrs",
+    "application_name",
+    "options",
+    "host",
+    "port",
+    "user",
+    "password",
+    "passfile",
+    "dbname",
+    "database",
+    "service",
+    "krbsrvname",
+    "gsslib",
+    "search_path",
+    "statement_timeout",
+    "lock_timeout",
+    "synchronous_commit",
+    "default_transaction_isolation",
+)
+"""What the driver knows, and the settings of a session that are asked for most."""
+_SECRET = ("password", "sslpassword")
+
+
+class Line(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+    """A connection that knows whether somebody here has closed it, and it was not just lost."""
+
+    was_closed = False
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's
+        """Close it, as whoever has it wants."""
+        self.was_closed = True
+        await super().close(timeout=timeout)
+
+    def terminate(self) -> None:
+        """Close it without a word to the server."""
+        self.was_closed = True
+        super().terminate()
 
 
 class Link:
@@ -76,6 +124,19 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         hosts = parts.netloc.rpartition("@")[2] or "localhost"
         return f"postgresql://{hosts}{parts.path} (schema {self.schema})"
 
+    def __repr__(self) -> str:
+        return f"Address({self.name}, pool={self.pool})"
+
+    def censored(self, text: str) -> str:
+        """Return what the driver has said without the passwords of this address."""
+        parts = urlsplit(self.dsn)
+        given = parts.netloc.rpartition("@")[0].partition(":")[2]
+        secrets = [given, *(value for name, value in parse_qsl(parts.query) if name in _SECRET)]
+        for secret in secrets:
+            for form in (secret, unquote(secret)):
+                text = text.replace(form, "…") if form else text
+        return text
+
 
 def read_address(url: str) -> Address:
     """Read a store URL; `?schema=` and `?pool=` are ours, the rest is the driver's.
@@ -83,15 +144,8 @@ def read_address(url: str) -> Address:
     >>> read_address("postgresql://localhost/shop?schema=events").schema
     'events'
     """
-    try:
-        parts = urlsplit(url)
-        given = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        for host in parts.netloc.rpartition("@")[2].split(","):  # a server and its standbys
-            _ = urlsplit(f"//{host}").port
-    except ValueError as error:
-        raise ConfigurationError(
-            f"The store URL {_without_password(url)!r} cannot be read: {error}."
-        ) from None
+    parts, given = _split(url)
+    refuse_unknown(given, (*_OURS, *_THEIRS), what="option of a store URL")
     schema, pool = given.get("schema", "redrive"), given.get("pool", "10")
     if (
         not 0 < len(schema) <= _LONGEST_SCHEMA
@@ -109,16 +163,44 @@ def read_address(url: str) -> Address:
             "open, a whole number from 2."
         )
     rest = urlencode({name: value for name, value in given.items() if name not in _OURS})
-    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+    who, at, hosts = parts.netloc.rpartition("@")
+    # The driver looks for the first '@', which may be one of the password's.
+    netloc = f"{who.replace('@', '%40')}{at}{hosts}"
+    dsn = urlunsplit(("postgresql", netloc, parts.path, rest, ""))
     return Address(dsn=dsn, schema=schema, pool=int(pool))
 
 
-def _without_password(url: str) -> str:
-    before, separator, after = url.rpartition("@")
-    if not separator:
-        return url
-    user, colon, _ = before.rpartition(":")
-    return f"{user if colon and '//' in user else before}@{after}"
+def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
+    """Split a URL into its parts and options; what is wrong is told without a word of it.
+
+    Where a password ends that was written as it is can only be guessed.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unreadable("its host is malformed") from None
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise _unreadable("it has a '#', or an '@' after the first '/' or '?'")
+    given = parse_qsl(parts.query)
+    if parts.query and len(given) != len(parts.query.split("&")):
+        raise _unreadable("after its '?' there is something else than name=value&name=value")
+    options = dict(given)
+    try:
+        for host in parts.netloc.rpartition("@")[2].split(","):  # a server and its standbys
+            _ = urlsplit(f"//{host}").port
+        for port in options.get("port", "0").split(","):
+            _ = urlsplit(f"//host:{port}").port
+    except ValueError:
+        raise _unreadable("its port is not a number up to 65535") from None
+    return parts, options
+
+
+def _unreadable(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The store URL cannot be read: {why}. Write postgresql://user:password@host:5432/name, "
+        "and within the password %40 for '@', %3A for ':', %2F for '/', %3F for '?', %23 for '#' "
+        "and %25 for '%'."
+    )
 
 
 @contextmanager
@@ -131,7 +213,12 @@ def translated(address: Address) -> Iterator[None]:
 
 
 _Theirs = type[Exception]
-_MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
+_MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[RedriveError], str], ...] = (
+    (
+        (asyncpg.ClientConfigurationError,),
+        ConfigurationError,
+        "The store URL of {name} is wrong: {error}.",
+    ),
     (
         (asyncpg.DiskFullError,),
         StoreFullError,
@@ -201,17 +288,14 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[StoreError], str], ...] = (
         StoreUnavailableError,
         "{name} cannot be reached ({error}). Check that the server runs and the URL is right.",
     ),
-    (
-        (asyncpg.ClientConfigurationError,),
-        StoreUnavailableError,
-        "The store URL of {name} is wrong: {error}.",
-    ),
     ((Exception,), StoreUnavailableError, "The store {name} failed: {error}."),
 )
 
 
-def _ours(error: Exception, address: Address) -> StoreError:
+def _ours(error: Exception, address: Address) -> RedriveError:
     text = str(error) or type(error).__name__
+    if not isinstance(error, asyncpg.PostgresError):  # a server does not know the password
+        text = address.censored(text)
     return next(
         ours(message.format(name=address.name, error=text.rstrip(".")))
         for theirs, ours, message in _MEANINGS

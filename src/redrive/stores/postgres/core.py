@@ -17,9 +17,9 @@ from redrive.observer import Observer
 from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.at_once.glance import GLANCE, Glance
 from redrive.stores.postgres.bell import Bell
-from redrive.stores.postgres.connection import LOST, Address, Link, translated
+from redrive.stores.postgres.connection import LOST, Address, Line, Link, translated
 from redrive.stores.postgres.floors import Floors
-from redrive.stores.postgres.lines import CONNECT_SECONDS, Line, Lines, drop, session_settings
+from redrive.stores.postgres.lines import CONNECT_SECONDS, Lines, drop, session_settings
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
@@ -83,7 +83,7 @@ class Core:
         self.floors = Floors()
         self._plain = PlainGates()
         self._glance: Glance | None = None
-        self._glanced_at = self._changed_at = -math.inf
+        self._glance_ends = self._changed_at = -math.inf
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
@@ -128,9 +128,9 @@ class Core:
     async def wait(self, *, at_most: timedelta) -> None:
         await self._bell.wait(at_most)
 
-    async def _read(self, job: Job[T]) -> T:
+    async def _read(self, job: Job[T], *, within: float = _ANSWER_SECONDS) -> T:
         """Run a job that only looks, on one consistent view."""
-        return await self._run(job, begin=_BEGIN_READING)
+        return await self._run(job, begin=_BEGIN_READING, within=within)
 
     async def _write(
         self, job: Job[T], *, rings: bool = False, within: float = _ANSWER_SECONDS
@@ -231,12 +231,12 @@ class Core:
             lines.take_back(connection)
 
     async def _try_at_once(
-        self, statement: str, *values: object, within: float
+        self, statement: str, *values: object, within: float, changes: bool = True
     ) -> list[Any] | None:
         """Run one statement; `None` if others stood in its way, and it did nothing."""
         with translated(self.address):
             try:
-                return await self._at_once(statement, *values, within=within)
+                return await self._at_once(statement, *values, within=within, changes=changes)
             except _PASSING:
                 return None
 
@@ -284,7 +284,7 @@ class Core:
         All duties of a round share one answer, unless this process has changed something since.
         """
         now = self._clock.monotonic()
-        if self._glance is not None and 0 <= now - self._glanced_at < _GLANCE_SECONDS:
+        if self._glance is not None and now < self._glance_ends:
             return self._glance
         with translated(self.address):
             # A line that has gone silent is not to keep the worker from its other duties.
@@ -292,9 +292,13 @@ class Core:
                 GLANCE, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
             )
         glance = Glance(*row)
-        if self._uses_server_clock and self._changed_at < now:
-            self._glance, self._glanced_at = glance, now
+        self._keep_glance(glance, since=now, lasts=_GLANCE_SECONDS)
         return glance
+
+    def _keep_glance(self, glance: Glance, *, since: float, lasts: float) -> None:
+        """Answer with it for a while, unless this process has changed something meanwhile."""
+        if self._uses_server_clock and self._changed_at < since:
+            self._glance, self._glance_ends = glance, since + lasts
 
     async def _call(self, statement: str) -> None:
         """Run one statement outside any transaction."""

@@ -38,7 +38,7 @@ class ReplaysRole(Core):
         glance = await self._look_around()
         if not glance.has_replays:
             return summary((), now=glance.now)
-        now, running = await self._read(look)
+        now, running = await self._read(look, within=self._patience)
         taken = [one for number in running if (one := await self._step(number)) is not None]
         advance = summary(taken, now=now)
         if any(step.sent for step in advance.steps):
@@ -47,7 +47,8 @@ class ReplaysRole(Core):
 
     async def _step(self, replay_id: int) -> tuple[ReplayStep | None, Replay] | None:
         return await self._write(
-            lambda link, now: replaying.step(link, replay_id, now=now, history=self._history)
+            lambda link, now: replaying.step(link, replay_id, now=now, history=self._history),
+            within=self._patience,
         )
 
     async def replays(self, *, before: int | None = None, limit: int = 50) -> Sequence[Replay]:
@@ -70,10 +71,13 @@ class ReplaysRole(Core):
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
         if not (await self._look_around()).has_schedules:
             return ()
-        if not await self._read(lambda link, now: surveying.has_due(link, due=due, now=now)):
+        patience = self._patience
+        if not await self._read(
+            lambda link, now: surveying.has_due(link, due=due, now=now), within=patience
+        ):
             return ()
         return await self._write(
-            lambda link, now: surveying.start_scheduled(link, due=due, now=now)
+            lambda link, now: surveying.start_scheduled(link, due=due, now=now), within=patience
         )
 
     async def schedules(self) -> Sequence[Schedule]:
