@@ -225,9 +225,9 @@ class Publisher:
             self._start(self._store_part(part))
 
     async def _store_free(self, batch: Sequence[_Waiting]) -> None:
-        """Store events that need nobody's key."""
+        """Store events without a key; one that was lost on its way may itself be in its way."""
         if not await self._store_batch(batch):
-            _fail(batch, StoreError("The store says that a key is held where there is none."))
+            await self._store_patiently(batch)
 
     async def _store_part(self, groups: Mapping[_Name, Sequence[_Waiting]]) -> None:
         """Store events while those of the same keys that come meanwhile stay behind them."""
