@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -106,8 +107,7 @@ class Publisher:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
         events = _listed(events)
-        now = self._clock.now()
-        prepared = _each(lambda event: self._prepare(event, now=now), events)
+        prepared = _each(partial(self._prepare, now=self._clock.now()), events)
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
@@ -225,9 +225,9 @@ class Publisher:
             self._start(self._store_part(part))
 
     async def _store_free(self, batch: Sequence[_Waiting]) -> None:
-        """Store events that need nobody's key."""
+        """Store events without a key; one that was lost on its way may itself be in its way."""
         if not await self._store_batch(batch):
-            _fail(batch, StoreError("The store says that a key is held where there is none."))
+            await self._store_patiently(batch)
 
     async def _store_part(self, groups: Mapping[_Name, Sequence[_Waiting]]) -> None:
         """Store events while those of the same keys that come meanwhile stay behind them."""
