@@ -32,7 +32,7 @@ class Section(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large a study is: `large` is its largest point, `sample` what is timed each time at each.
+    """How large a study is: `large` is its largest point, `sample` what is timed at each.
 
     `small` is the least backlog that is looked at, and `seconds` how long rest is watched.
     """

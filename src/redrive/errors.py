@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 __all__ = [
     "ConfigurationError",
@@ -52,6 +53,10 @@ class RedriveError(Exception):
 
 class UsageError(RedriveError):
     """What was asked for cannot be done as asked; nothing was stored."""
+
+    def about(self, what: str) -> Self:
+        """Return the same error, said of one thing among many."""
+        return type(self)(f"{what}: {self}")
 
 
 class ConfigurationError(UsageError):
@@ -92,16 +97,22 @@ class VersionConflictError(StoreError):
     Read what they have published, decide anew, and publish with the `actual` version.
     """
 
-    def __init__(self, key: str, *, expected: int, actual: int) -> None:
+    def __init__(self, key: str, *, expected: int, actual: int, what: str = "") -> None:
         super().__init__(key, expected, actual)
         self.key = key
         self.expected = expected
         self.actual = actual
+        self._what = what
+
+    def about(self, what: str) -> Self:
+        """Return the same error, said of one thing among many."""
+        return type(self)(self.key, expected=self.expected, actual=self.actual, what=f"{what}: ")
 
     def __str__(self) -> str:
         return (
-            f"The key {self.key!r} is at version {self.actual}, not {self.expected} as expected; "
-            "nothing was stored. Look at what was published to it, and try again with its version."
+            f"{self._what}The key {self.key!r} is at version {self.actual}, not {self.expected} as "
+            "expected; nothing was stored. Look at what was published to it, and try again with "
+            "its version."
         )
 
 

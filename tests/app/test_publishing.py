@@ -17,7 +17,9 @@ from redrive import (
     NewEvent,
     PayloadError,
     Redrive,
+    RedriveError,
     Severity,
+    VersionConflictError,
 )
 from redrive.observer import Published
 from redrive.testing import Kit, ScriptedDestination
@@ -176,6 +178,29 @@ async def test_one_bad_payload_keeps_all_of_many_out(store: str) -> None:
             )
 
         kit.assert_nothing_published()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "says"),
+    [
+        ({"payload": object()}, PayloadError, "The payload is not JSON"),
+        ({"payload": "x" * 2_000}, PayloadError, "more than the limit of 1,000"),
+        ({"payload": 2, "idempotency_key": "1"}, IdempotencyConflictError, "used before, by event"),
+        ({"key": "k", "expected_version": 4}, VersionConflictError, "The key 'k' is at version 0"),
+    ],
+    ids=["not JSON", "too large", "another body", "another version"],
+)
+async def test_it_is_told_which_of_many_is_wrong(
+    store: str, wrong: dict[str, Any], error: type[RedriveError], says: str
+) -> None:
+    app = Redrive("memory://", payload_limit=1_000)
+    async with Kit(app, store=store):
+        await app.publish("order.placed", 1, idempotency_key="1")
+        events = [NewEvent(type="order.placed", payload=number) for number in range(5)]
+        events[3] = NewEvent(type="order.paid", **wrong)
+
+        with pytest.raises(error, match=rf"^events\[3\] \(order\.paid\): .*{says}"):
+            await app.publish_many(events)
 
 
 async def test_of_concurrent_publishes_a_bad_one_fails_alone(store: str) -> None:

@@ -168,6 +168,22 @@ def test_a_role_that_may_not_create_a_schema_is_told(
     assert "run `redrive init` once as a user who may" in said
 
 
+def test_a_role_that_owns_an_empty_schema_may_fill_it(
+    shell: Shell, shop: PostgresShop, database: Database
+) -> None:
+    """It need not be allowed to create others."""
+    database.execute(f"CREATE ROLE tenant LOGIN; CREATE SCHEMA {shop.schema} AUTHORIZATION tenant")
+    try:
+        port = urlsplit(shop.url).port
+        url = with_(shop.url, netloc=f"tenant@127.0.0.1:{port}")
+        created, again = shell("init", "--store", url), shell("init", "--store", url)
+        status = shell("status", "--store", url)
+    finally:
+        database.execute(f"DROP SCHEMA {shop.schema} CASCADE; DROP ROLE tenant")
+
+    assert (created.code, again.code, status.code) == (0, 0, 0), created.err
+
+
 def test_a_driver_that_is_missing_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.startswith("redrive.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)

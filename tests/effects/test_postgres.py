@@ -15,7 +15,7 @@ from redrive import Event, NewEvent, Query, Redrive, Retry
 from redrive.clock import SystemClock
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
-from redrive.observer import LeasesLost, SettlementsRefused
+from redrive.observer import LeasesLost, SettlementsRefused, StoreLost
 from redrive.stores.postgres.connection import read_address
 from tests.app.recorder import Recorder
 from tests.effects.ledger import Connection, Ledger
@@ -239,6 +239,38 @@ async def test_a_connection_that_is_lost_under_a_handler_costs_no_attempt(
         assert await ledger.numbers() == Counter({7: 1})
         [delivered] = (await app.operations.deliveries(Query(status=Status.DELIVERED))).deliveries
         assert (delivered.attempts, delivered.crashes) == (1, 0)
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["and returns", "and goes on"])
+@pytest.mark.parametrize("way", ["close", "terminate"])
+async def test_a_handler_that_closes_its_connection_has_failed(
+    postgres_url: str, ledger: Ledger, way: str, *, raises: bool
+) -> None:
+    """That the connection is gone is no outage: trying for ever would not bring it back."""
+    app, recorder, tries = Redrive(postgres_url), Recorder(), 0
+    app.observe(recorder)
+
+    @app.handler("order.*", transactional=True, retry=Retry(max_attempts=2, base="0s"))
+    async def bill(event: Event[int], connection: Connection) -> None:
+        nonlocal tries
+        tries += 1
+        await ledger.write(connection, event.payload)
+        closed = getattr(connection, way)()
+        if closed is not None:
+            await closed
+        if raises:
+            await ledger.write(connection, event.payload)
+
+    async with asyncio.timeout(30), app:
+        await app.publish("order.paid", 7)
+        tally = await app.drain()
+
+        assert (tally.retried, tally.failed, tries) == (1, 1, 2)
+        reason, error_class, message = await only_letter(app)
+        assert (reason, error_class) == ("exhausted", "redrive.errors.TransactionError")
+        assert "The handler has closed the connection that it was handed" in message
+        assert await ledger.numbers() == Counter()
+        assert not recorder.of(StoreLost)
 
 
 async def test_a_commit_whose_answer_is_lost_is_not_applied_again(

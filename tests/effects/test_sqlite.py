@@ -113,6 +113,28 @@ async def test_a_time_out_that_nobody_chose_is_cut_to_a_third_of_the_lease(
         assert "2s" in letter.fault.message
 
 
+@pytest.mark.parametrize("raises", [False, True], ids=["and returns", "and goes on"])
+async def test_a_handler_that_closes_its_connection_has_failed(
+    sqlite: str, *, raises: bool
+) -> None:
+    app = Redrive("memory://")
+
+    @app.handler("order.*", transactional=True, retry=Retry(max_attempts=1))
+    async def bill(event: Event[int], transaction: Connection) -> None:
+        transaction.connection.close()
+        if raises:
+            raise ConnectionError("it was me")
+
+    async with Kit(app, store=sqlite) as kit:
+        await app.publish("order.paid", 7)
+        await kit.drain()
+
+        [letter] = kit.dead_letters()
+        assert letter.fault is not None
+        said = "it was me" if raises else "has ended the transaction that it was handed"
+        assert said in letter.fault.message
+
+
 async def test_an_effect_gives_up_waiting_for_a_writer_that_keeps_the_lock(sqlite: str) -> None:
     path = parse_store(sqlite).path
     assert path is not None

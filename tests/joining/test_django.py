@@ -187,14 +187,40 @@ def test_a_store_of_its_own_is_kept(project: Project) -> None:
             {"NAME": "shop", "HOST": "db", "OPTIONS": {"sslmode": "require", "pool": True}},
             "postgresql://db/shop?sslmode=require",
         ),
+        ({"NAME": "shop", "HOST": "::1", "PORT": "5433"}, "postgresql://[::1]:5433/shop"),
     ],
-    ids=["name", "password", "socket", "options"],
+    ids=["name", "password", "socket", "options", "IPv6"],
 )
 def test_the_store_is_at_the_address_of_djangos_database(
     database: dict[str, object], url: str
 ) -> None:
     assert store_url(database) == url
     assert read_address(url).schema == "redrive"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"PORT": "543x"},
+        {"HOST": "db/main"},
+        {"HOST": "[::1", "PORT": "5433"},
+        {"HOST": "db?main"},
+        {"OPTIONS": {"sslmode": "sometimes"}},
+        {"OPTIONS": {"servicefile": "/etc/services"}},
+    ],
+    ids=str,
+)
+def test_a_mistake_in_djangos_settings_is_told_without_the_password(
+    project: Project, wrong: dict[str, object]
+) -> None:
+    for name, value in {**wrong, "PASSWORD": "WqXzKv@/?"}.items():
+        entry = f"DATABASES['default'][{name!r}] = {value!r}"
+        project.write("settings.py", "DEFAULT_AUTO", f"{entry}\nDEFAULT_AUTO")
+
+    said = project.manage("redrive_migrate", code=1)
+
+    assert "CommandError: " in said
+    assert "WqXzKv" not in said
 
 
 def test_redrive_itself_does_not_import_django() -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -114,6 +115,32 @@ async def test_a_transaction_that_was_left_open_is_told_with_its_process(
     assert finding.level is Level.WARNING
     assert f"Process {pid} of the server (redrive; idle in transaction)" in finding.what
     assert f"pg_terminate_backend({pid})" in finding.advice
+
+
+async def test_what_a_user_may_not_see_is_told_with_what_to_grant(
+    url: str, postgres_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "_LONG", timedelta(0))
+    schema, database = read_address(url).schema, postgres_cluster.database
+    database.execute(f"CREATE ROLE lowly LOGIN; CREATE SCHEMA {schema} AUTHORIZATION lowly")
+    lowly = urlunsplit(urlsplit(url)._replace(netloc=f"lowly@127.0.0.1:{postgres_cluster.port}"))
+    try:
+        async with connected(url) as connection, connection.transaction():
+            await connection.execute("SELECT 1")
+            unseen = await examine(lowly)
+            database.execute("GRANT pg_read_all_stats TO lowly")
+            seen = await examine(lowly)
+    finally:
+        database.execute(f"DROP SCHEMA {schema} CASCADE; DROP ROLE lowly")
+
+    (finding,) = serious(unseen)
+    assert "other connections have been open cannot be seen by the user lowly" in finding.what
+    assert finding.advice == 'Let it see them: GRANT pg_read_all_stats TO "lowly"'
+    assert not any("No transaction has been open" in one.what for one in unseen)
+    (finding,) = serious(seen)
+    assert "idle in transaction" in finding.what
+    free = [next(one.what for one in found if "free" in one.what) for found in (unseen, seen)]
+    assert free[0] == free[1]
 
 
 async def test_a_prepared_transaction_that_nobody_ends_is_told(

@@ -15,8 +15,8 @@ from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Status
 from redrive.store import Query
 from redrive.stores.postgres import PostgresStore, lines
-from redrive.stores.postgres.connection import Address, read_address
-from redrive.stores.postgres.lines import Line, Lines
+from redrive.stores.postgres.connection import Address, Line, read_address
+from redrive.stores.postgres.lines import Lines
 from tests.servers.proxy import proxying
 
 clock = SystemClock()

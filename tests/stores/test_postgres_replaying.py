@@ -86,10 +86,8 @@ async def test_a_replay_from_psql_is_one_from_python(world: World, postgres_url:
         await reference.store.replay([expected], actor=OPERATOR, generation="green")
         letter = await a_letter_with_a_past(world)
 
-        was_sent = await in_psql(postgres_url, "SELECT redrive.replay($1, 'green', 'ada')", letter)
-        again = await in_psql(postgres_url, "SELECT redrive.replay($1, 'green', 'ada')", letter)
+        assert await in_psql(postgres_url, "SELECT redrive.replay($1, 'green', 'ada')", letter)
 
-        assert (was_sent, again) == (True, False)
         assert timeless(await world.show(letter)) == timeless(await reference.show(expected))
         entry, expected_entry = (await world.store.audit())[0], (await reference.store.audit())[0]
         assert (entry.action, entry.by, entry.count, entry.deliveries, entry.detail) == (
@@ -99,6 +97,63 @@ async def test_a_replay_from_psql_is_one_from_python(world: World, postgres_url:
             (letter,),
             expected_entry.detail,
         )
+
+
+@pytest.mark.parametrize(
+    ("generation", "by", "says"),
+    [
+        ("green", None, "needs a name in the audit log: replayed_by is NULL"),
+        ("green", " ", "needs a name in the audit log: replayed_by is ' '"),
+        ("green", "a" * 201, "needs a name in the audit log: replayed_by is 'aaa"),
+        ("", "ada", "new_generation is ''"),
+        (" \t", "ada", "new_generation is"),
+        ("g" * 201, "ada", "new_generation is 'ggg"),
+    ],
+)
+async def test_psql_refuses_what_python_does(
+    generation: str, by: str | None, says: str, world: World, postgres_url: str
+) -> None:
+    letter = await world.dead_letter()
+    before = await world.show(letter)
+
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=says):
+        await in_psql(postgres_url, "SELECT redrive.replay($1, $2, $3)", letter, generation, by)
+
+    assert await world.show(letter) == before
+
+
+async def test_psql_refuses_to_replay_what_is_no_dead_letter(
+    world: World, postgres_url: str
+) -> None:
+    resolved, letter = await world.dead_letter(), await world.dead_letter()
+    await world.store.resolve([resolved], actor=OPERATOR)
+    await in_psql(postgres_url, "SELECT redrive.replay($1, NULL, 'ada')", letter)
+
+    for number, says in (
+        (letter, f"Delivery {letter} is pending, so it cannot be sent again"),
+        (resolved, f"Delivery {resolved} is resolved"),
+        (letter + 100, f"There is no delivery {letter + 100}"),
+        (None, "There is no delivery NULL"),
+    ):
+        with pytest.raises(asyncpg.PostgresError, match=says):
+            await in_psql(postgres_url, "SELECT redrive.replay($1, NULL, 'ada')", number)
+
+    assert [entry.action for entry in await world.store.audit()] == ["replay", "resolve"]
+
+
+async def test_of_two_people_in_psql_one_wins(world: World, postgres_url: str) -> None:
+    letter = await world.dead_letter()
+    statement = "SELECT redrive.replay($1, NULL, $2)"
+
+    tries = await asyncio.gather(
+        *(in_psql(postgres_url, statement, letter, by) for by in ("ada", "ben", "cid")),
+        return_exceptions=True,
+    )
+
+    assert tries.count(True) == 1
+    late = [one for one in tries if one is not True]
+    assert all(isinstance(one, asyncpg.ObjectNotInPrerequisiteStateError) for one in late)
+    assert len((await world.show(letter)).cycles) == 1
 
 
 async def test_psql_keeps_as_many_cycles_as_workers_were_told_to(postgres_url: str) -> None:
@@ -144,7 +199,25 @@ async def test_psql_shows_what_a_letter_carries_now(world: World, postgres_url: 
     )
 
     assert before == '{"name":"a\\ufffdb"}'
-    assert await in_psql(postgres_url, statement, letter) == '{"name": "c\\u0000d"}'
+    assert await in_psql(postgres_url, statement, letter) == '{"name": "c\\ufffdd"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\x00b\x00", "a\ufffdb\ufffd"),
+        ("\\u0000", "\\u0000"),
+        ("\\\x00", "\\\ufffd"),
+        ("\\\\u0000\x00", "\\\\u0000\ufffd"),
+    ],
+)
+async def test_psql_reads_payloads_with_a_nul(
+    name: str, shown: str, world: World, postgres_url: str
+) -> None:
+    letter = await world.dead_letter(an_event({"name": name}))
+    statement = "SELECT payload ->> 'name' FROM redrive.dead_letters WHERE delivery = $1"
+
+    assert await in_psql(postgres_url, statement, letter) == shown
 
 
 async def test_whoever_deletes_a_delivery_its_exchange_goes_too(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from redrive.errors import (
     IdempotencyConflictError,
     KeyHeldError,
     StoreError,
+    UsageError,
     VersionConflictError,
 )
 from redrive.model.destination import Routes
@@ -23,7 +25,6 @@ from redrive.observer import Observer, Published
 from redrive.policies.payload import check_size, encode_payload
 from redrive.store import (
     AppendResult,
-    Conflict,
     Entry,
     EventLog,
     RoutesChanged,
@@ -35,6 +36,8 @@ __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
 _PARTS = 8
+
+T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
@@ -87,7 +90,7 @@ class Publisher:
     async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
         """Publish one event; returns when it is durable, or has joined the transaction."""
         _refuse_bypass(within)
-        prepared = self._prepare(event)
+        prepared = self._prepare(event, now=self._clock.now())
         if within is not None:
             (result,) = await self._append([prepared], all_or_nothing=True, within=within)
             return _receipt(event, result)
@@ -103,16 +106,17 @@ class Publisher:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
         events = _listed(events)
-        prepared = [self._prepare(event) for event in events]
+        now = self._clock.now()
+        prepared = _each(lambda event: self._prepare(event, now=now), events)
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
-        return [_receipt(event, result) for event, result in zip(events, results, strict=True)]
+        answers = iter(results)
+        return _each(lambda event: _receipt(event, next(answers)), events)
 
-    def _prepare(self, new: NewEvent) -> Prepared:
+    def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
         check_size(payload, self._payload_limit, what=new.type)
-        now = self._clock.now()
         event = Event(
             id=EventId(self._ids.event_id()),
             type=new.type,
@@ -279,15 +283,26 @@ class Publisher:
         return appended.results
 
 
+def _each(work: Callable[[NewEvent], T], events: Sequence[NewEvent]) -> list[T]:
+    """Do the same for each event; an error says for which of them."""
+    done: list[T] = []
+    try:
+        for event in events:
+            done.append(work(event))  # noqa: PERF401 - to know how far it came
+    except (UsageError, VersionConflictError) as error:
+        raise error.about(f"events[{len(done)}] ({events[len(done)].type})") from error
+    return done
+
+
 def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
     try:
         listed = list(events)
     except TypeError:
         listed = [events]  # type: ignore[list-item]  # not events at all, as is said below
-    for one in listed:
+    for number, one in enumerate(listed):
         if not isinstance(one, NewEvent):
             raise ConfigurationError(
-                f"publish_many got {one!r:.200}; pass events to publish, "
+                f"publish_many got {one!r:.200} as events[{number}]; pass events to publish, "
                 'such as NewEvent(type="order.paid", payload={"order": 42}).'
             )
     return listed
@@ -313,14 +328,14 @@ def _refuse_bypass(within: object) -> None:
 
 
 def _receipt(event: NewEvent, result: AppendResult) -> Receipt:
+    if isinstance(result, Receipt):
+        return result
     if isinstance(result, VersionConflict):
         raise VersionConflictError(
             event.key or "", expected=event.expected_version or 0, actual=result.actual
         )
-    if isinstance(result, Conflict):
-        raise IdempotencyConflictError(
-            f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
-            f"before, by event {result.event_id}, with another body; nothing was stored. "
-            "Use a new key for a new event."
-        )
-    return result
+    raise IdempotencyConflictError(
+        f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
+        f"before, by event {result.event_id}, with another body; nothing was stored. "
+        "Use a new key for a new event."
+    )

@@ -21,6 +21,7 @@ from redrive.observer import (
     Settlements,
     SettlementsRefused,
 )
+from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 from redrive.policies.retry import bounded_retry_after
 from redrive.policies.settlement import settle
@@ -61,7 +62,7 @@ class Tally(msgspec.Struct):
                 assert_never(never)
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """A settlement, the delivery it is about, and how many seconds the try took.
 
     `is_success` is whether the destination answered, `None` when the try does not tell;
@@ -188,7 +189,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
                 generation=one.leased.breaker_generation,
                 is_success=one.is_success,
                 slow_for=one.slow_for,
-                pause=one.pause,
+                pause=bounded_message(one.pause),
             )
             if reports and msgspec.structs.replace(reports[-1], times=1) == report:
                 report = msgspec.structs.replace(report, times=reports.pop().times + 1)

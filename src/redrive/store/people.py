@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.model.audit import Actor, AuditEntry
+from redrive.model.checks import check_text
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.retention import Keep
 from redrive.model.settlement import FailureReason
@@ -29,6 +30,9 @@ __all__ = [
     "WorkerFigures",
     "Workload",
 ]
+
+_SOUGHT = ("destination", "event_type", "event_id", "key", "tenant", "error_class", "group", "text")
+_LONGEST_SOUGHT = 10_000
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     text: str | None = None
     with_resolved: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _SOUGHT:
+            if (value := getattr(self, name)) is not None:
+                check_text(name, value, longest=_LONGEST_SOUGHT)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

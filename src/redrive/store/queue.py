@@ -100,7 +100,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     is_heard: bool = False
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The decision about one lease, with the try it came from for the delivery's story.
 
     `exchange` is what was sent and answered; only that of the last failed try is kept.

@@ -27,7 +27,7 @@ from redrive.store import Claim, Serving, Store
 from redrive.transport import Closing, Endpoint
 from redrive.worker.reach import FIRST_PAUSE_SECONDS, Reach
 from redrive.worker.settings import WorkerSettings
-from redrive.worker.turn import no_claim, together
+from redrive.worker.turn import found_nothing, no_claim, together
 
 __all__ = ["Worker"]
 
@@ -309,15 +309,11 @@ class Worker:
         ]
 
     def _is_idle(self) -> bool:
-        claim = self._last_claim
         return (
-            claim is not None
-            and not claim.deliveries
-            and not claim.suspects
+            found_nothing(self._last_claim)
             and self._carrier.is_empty
             and not self._undecided
             and not self._progress.is_set()
-            and (claim.next_due is None or claim.next_due > claim.now)
         )
 
     async def _rest(self) -> None:

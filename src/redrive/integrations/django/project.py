@@ -83,6 +83,8 @@ def store_url(database: dict[str, Any]) -> str:
     user, password = str(database.get("USER") or ""), str(database.get("PASSWORD") or "")
     host, port = str(database.get("HOST") or ""), str(database.get("PORT") or "")
     who = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    if ":" in host and not host.startswith(("/", "[")) and "," not in host:
+        host = f"[{host}]"
     where = f"{host}:{port}" if port else host
     if host.startswith("/"):  # the folder of a socket
         where, query["host"] = "", host

@@ -30,9 +30,15 @@ SELECT current_setting('server_version') AS version,
        current_setting('max_connections')::integer
            - current_setting('superuser_reserved_connections')::integer
            - coalesce(current_setting('reserved_connections', true), '0')::integer AS places,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS taken
+       (SELECT count(*) FROM pg_stat_activity
+        WHERE coalesce(backend_type, 'client backend') = 'client backend'
+          AND datname IS NOT NULL) AS taken
 """
-# A user without pg_read_all_stats sees only its own transactions here.
+# Of other users' connections one without pg_read_all_stats sees only that they are there.
+_HIDDEN = """
+SELECT count(*) AS number, current_user AS "user" FROM pg_stat_activity
+WHERE datname IS NOT NULL AND backend_type IS NULL
+"""
 _TRANSACTIONS = """
 SELECT pid, state, usename, application_name, clock_timestamp() - xact_start AS age
 FROM pg_stat_activity
@@ -60,6 +66,7 @@ async def check_up(
     [server] = await link.fetch(_SERVER)
     transactions = await link.fetch(_TRANSACTIONS, _LONG, _MOST_NAMED)
     prepared = await link.fetch(_PREPARED, _LONG, _MOST_NAMED)
+    [hidden] = await link.fetch(_HIDDEN)
     tables = await link.fetch(_TABLES, address.schema)
     return (
         *_schema(server, address),
@@ -67,7 +74,7 @@ async def check_up(
         *_durability(server),
         *_clock(ahead),
         *_connections(server, address, is_proxied=is_proxied),
-        *_transactions(transactions, prepared),
+        *_transactions(transactions, prepared, hidden),
         *_vacuum(server, tables, address),
     )
 
@@ -148,7 +155,11 @@ def _connections(server: Any, address: Address, *, is_proxied: bool) -> Iterator
         yield _ok(f"{free} of the server's {server['places']} connections are free.")
 
 
-def _transactions(transactions: Sequence[Any], prepared: Sequence[Any]) -> Iterator[Finding]:
+def _transactions(
+    transactions: Sequence[Any],
+    prepared: Sequence[Any],
+    hidden: Any,  # noqa: ANN401 - as above
+) -> Iterator[Finding]:
     """Tell of what keeps the log from being read on, and dead rows from being removed."""
     for one in transactions:
         name = f", {one['application_name']}" if one["application_name"] else ""
@@ -166,7 +177,15 @@ def _transactions(transactions: Sequence[Any], prepared: Sequence[Any]) -> Itera
             f"{rough_duration(one['age'])} ago and never ended; until it is, dead rows pile up.",
             advice=f"COMMIT PREPARED or ROLLBACK PREPARED '{one['gid']}'",
         )
-    if not transactions and not prepared:
+    if hidden["number"]:
+        yield Finding(
+            level=Level.WARNING,
+            what=f"How long the transactions of {hidden['number']} other connections have been "
+            f"open cannot be seen by the user {hidden['user']}; one left open would let dead rows "
+            "pile up, and keep what is published from being read from the log.",
+            advice=f'Let it see them: GRANT pg_read_all_stats TO "{hidden["user"]}"',
+        )
+    elif not transactions and not prepared:
         yield _ok(f"No transaction has been open for longer than {rough_duration(_LONG)}.")
 
 

@@ -20,7 +20,7 @@ from redrive.errors import (
     refuse_unknown,
 )
 
-__all__ = ["LOST", "Address", "Link", "named", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Line", "Link", "named", "read_address", "translated"]
 
 LOST = (
     OSError,
@@ -61,9 +61,26 @@ _THEIRS = (
     "statement_timeout",
     "lock_timeout",
     "synchronous_commit",
+    "default_transaction_isolation",
 )
 """What the driver knows, and the settings of a session that are asked for most."""
 _SECRET = ("password", "sslpassword")
+
+
+class Line(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+    """A connection that knows whether somebody here has closed it, and it was not just lost."""
+
+    was_closed = False
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's
+        """Close it, as whoever has it wants."""
+        self.was_closed = True
+        await super().close(timeout=timeout)
+
+    def terminate(self) -> None:
+        """Close it without a word to the server."""
+        self.was_closed = True
+        super().terminate()
 
 
 class Link:

@@ -17,9 +17,9 @@ from redrive.observer import Observer
 from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.at_once.glance import GLANCE, Glance
 from redrive.stores.postgres.bell import Bell
-from redrive.stores.postgres.connection import LOST, Address, Link, translated
+from redrive.stores.postgres.connection import LOST, Address, Line, Link, translated
 from redrive.stores.postgres.floors import Floors
-from redrive.stores.postgres.lines import CONNECT_SECONDS, Line, Lines, drop, session_settings
+from redrive.stores.postgres.lines import CONNECT_SECONDS, Lines, drop, session_settings
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 

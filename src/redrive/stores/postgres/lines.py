@@ -6,17 +6,15 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from redrive.stores.postgres.connection import LOST, Address
+from redrive.stores.postgres.connection import LOST, Address, Line
 
-__all__ = ["CONNECT_SECONDS", "Line", "Lines", "drop", "session_settings", "stand_in"]
-
-Line: TypeAlias = asyncpg.Connection
+__all__ = ["CONNECT_SECONDS", "Lines", "drop", "session_settings", "stand_in"]
 
 CONNECT_SECONDS = 10.0
 _FAREWELL_SECONDS = 5.0
@@ -140,8 +138,9 @@ class Lines:
     async def _connect(self) -> Line:
         """Open a connection in a place that is kept for it."""
         try:
-            line = await asyncpg.connect(
+            line: Line = await asyncpg.connect(
                 self._address.dsn,
+                connection_class=Line,
                 timeout=CONNECT_SECONDS,
                 statement_cache_size=self._statements,
                 server_settings=self._settings,

@@ -86,7 +86,9 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
         "SELECT pg_advisory_xact_lock(hashtext('redrive migration'), hashtext($1))", schema
     )
     if not await has_schema(connection, address):
-        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        # Even IF NOT EXISTS asks for the right to create one, which its owner may not have.
+        if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema):
+            await connection.execute(f"CREATE SCHEMA {schema}")
         await connection.execute(
             f"CREATE TABLE {schema}.schema (version integer NOT NULL, oldest_code integer NOT NULL)"
         )

@@ -73,9 +73,10 @@ def let_go(connection: apsw.Connection) -> None:
 
 
 def rollback(connection: apsw.Connection) -> None:
-    """End an open transaction, if SQLite has not ended it already."""
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
+    """End an open transaction, if SQLite or whoever closed the connection has not yet."""
+    with suppress(apsw.ConnectionClosedError):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from redrive.stores.postgres.codec import columns
 
 __all__ = ["Numbers", "is_simple", "receipts", "statement"]
 
-# Each column is given twice: as an array, which is empty when all values of the column are alike,
-# and as that value. `unnest` fills up what is shorter with NULL. The driver takes longer for the
-# elements of an array than the server does.
+# The driver takes longer for the elements of an array than the server does. So ids and documents
+# come as one text each, and the other columns twice: as an array, which is empty when all values
+# of the column are alike, and as that value. `unnest` fills up what is shorter with NULL.
 _APPEND = """
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now,
@@ -37,8 +37,8 @@ WITH present AS MATERIALIZED (
     SELECT given.position, given.id, given.document, coalesce(given.type, $7),
            coalesce(given.destinations, $9)::text[], present.xid, $2
     FROM present CROSS JOIN unnest(
-        (SELECT positions FROM numbers), (SELECT $4::uuid[]), (SELECT $5::text[]),
-        (SELECT $6::text[]), (SELECT $8::text[])
+        (SELECT positions FROM numbers), (SELECT string_to_array($4, ',')::uuid[]),
+        (SELECT string_to_array($5, E'\\x1e')), (SELECT $6::text[]), (SELECT $8::text[])
     ) AS given (position, id, document, type, destinations)
 ), late AS (
     INSERT INTO redrive.late_events (position, routes_version)
@@ -59,7 +59,8 @@ WITH present AS MATERIALIZED (
            coalesce(given.generation, $16), coalesce(given.tenant, $18),
            coalesce(given.deadline, $22)
     FROM present CROSS JOIN numbers CROSS JOIN unnest(
-        (SELECT $10::integer[]), (SELECT $11::integer[]), (SELECT $13::smallint[]),
+        (SELECT coalesce($10::integer[], ARRAY(SELECT generate_series(1, $3::integer)))),
+        (SELECT $11::integer[]), (SELECT $13::smallint[]),
         (SELECT $15::text[]), (SELECT $17::text[]), (SELECT $19::timestamptz[]),
         (SELECT $21::timestamptz[])
     ) AS given (place, destination, priority, generation, tenant, due, deadline)
@@ -134,6 +135,10 @@ _ONE_PLAIN = _APPEND_ONE.format(brief="", more="")
 _ONE_WITH_KEY = _APPEND_ONE.format(brief=_BRIEF, more=_ONE_KEYED)
 
 
+_BETWEEN = "\x1e"
+"""What stands between two documents: a character that JSON does not have."""
+
+
 class Numbers(msgspec.Struct, frozen=True):
     """The numbers of the destinations in one version of the routes."""
 
@@ -161,7 +166,8 @@ def statement(
         return _statement_for_one(entries[0], numbers, now=now)
     events = [entry.event for entry in entries]
     values: list[object] = [now, numbers.version, len(events)]
-    values += [one.id for one in events], [json_text(one) for one in events]
+    values.append(",".join([one.id for one in events]))
+    values.append(_BETWEEN.join([json_text(one) for one in events]))
     values += _given([one.type for one in events])
     values += _given(["{" + ",".join(one.destinations) + "}" for one in entries])
     sent = [
@@ -169,7 +175,9 @@ def statement(
         for place, entry in enumerate(entries, 1)
         for name in entry.destinations
     ]
-    values.append([place for place, _, _ in sent])
+    # Left out when each event has one destination.
+    has_one_each = all(len(entry.destinations) == 1 for entry in entries)
+    values.append(None if has_one_each else [place for place, _, _ in sent])
     values += _given([number for _, number, _ in sent])
     values += _given([event.priority for _, _, event in sent])
     values += _given([event.generation for _, _, event in sent])

@@ -15,10 +15,10 @@ from redrive.model.delivery import Leased
 from redrive.store import Effect, Ending
 from redrive.stores.finishing import to_the_end
 from redrive.stores.postgres import effects
-from redrive.stores.postgres.connection import LOST, Link, translated
+from redrive.stores.postgres.connection import LOST, Line, Link, translated
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.effects import Entered
-from redrive.stores.postgres.lines import CONNECT_SECONDS, Line, drop, stand_in
+from redrive.stores.postgres.lines import CONNECT_SECONDS, drop, stand_in
 
 __all__ = ["EffectsRole"]
 
@@ -33,9 +33,10 @@ _NOT_THE_HANDLERS_FAULT = (
 class _Room:
     """A connection in a transaction that is still to be ended."""
 
-    __slots__ = ("connection", "is_open", "transaction")
+    __slots__ = ("connection", "is_open", "line", "transaction")
 
-    def __init__(self, connection: Any, transaction: Any) -> None:  # noqa: ANN401 - the driver's
+    def __init__(self, line: Line, connection: Any, transaction: Any) -> None:  # noqa: ANN401
+        self.line = line
         self.connection = connection
         # The driver's own, so that a handler's `connection.transaction()` is a savepoint in it.
         # Not of another isolation: a heartbeat changes the delivery that is settled in the end.
@@ -54,17 +55,25 @@ class EffectsRole(Core):
                 entered = await effects.enter(link, leased, at_most=at_most, now=now)
             if entered is None:
                 return Ending.REFUSED
-            if entered.is_new and not await effect(room.connection):
+            if entered.is_new:
+                is_done = await effect(room.connection)
                 self._check_line(room)
-                return Ending.UNDONE
+                if not is_done:
+                    return Ending.UNDONE
             ending, frees = await to_the_end(self._finish(room, link, leased, entered))
         if frees:
             self._bell.ring()
         return ending
 
     def _check_line(self, room: _Room) -> None:
-        """Raise if the handler has failed because its connection was lost."""
-        if room.connection.is_closed():
+        """Raise if the handler has closed its connection, or it was lost."""
+        if room.line.was_closed:
+            raise TransactionError(
+                "The handler has closed the connection that it was handed, so that nothing can be "
+                "committed and what it did was undone; leave it open, Redrive needs it to settle "
+                "the delivery."
+            )
+        if room.line.is_closed():
             raise StoreUnavailableError(
                 f"The connection to {self.address.name} was lost while a handler used it; what it "
                 "did was undone."
@@ -110,7 +119,7 @@ class EffectsRole(Core):
             line = await self._taken(begin)
         try:
             with stand_in(line) as connection:
-                room = _Room(connection, begun[-1])
+                room = _Room(line, connection, begun[-1])
                 try:
                     yield room
                 finally:

@@ -345,9 +345,16 @@ CREATE TABLE redrive.audit (
     detail     text NOT NULL
 );
 
--- An event's payload. PostgreSQL cannot read a NUL, so it is shown as a replacement character.
+-- JSON as PostgreSQL can read it: it has no NUL character, which is shown as a replacement. Not a
+-- backslash that is followed by the same letters.
+CREATE FUNCTION redrive.readable(document text) RETURNS json LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN position('\u0000' IN document) = 0 THEN document
+        ELSE regexp_replace(document, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
+    END::json
+$$;
 CREATE FUNCTION redrive.payload_of(document text) RETURNS json LANGUAGE sql IMMUTABLE AS $$
-    SELECT replace(document, '\u0000', '\ufffd')::json -> 'payload'
+    SELECT redrive.readable(document) -> 'payload'
 $$;
 
 -- What a person sees in psql: SELECT * FROM redrive.dead_letters.
@@ -356,7 +363,7 @@ SELECT d.id AS delivery, t.name AS destination, e.type, e.key, d.tenant, d.reaso
        d.fault ->> 'error_class' AS error_class, d.fault ->> 'message' AS last_error,
        d.attempts, d.first_failed_at, d.last_failed_at, d.enqueued_at, d.settled_at AS failed_at,
        d.generation, d.group_id, e.id AS event_id,
-       coalesce(d.payload::json, redrive.payload_of(e.document)) AS payload
+       coalesce(redrive.readable(d.payload), redrive.payload_of(e.document)) AS payload
 FROM redrive.deliveries d
 JOIN redrive.destinations t ON t.id = d.destination
 JOIN redrive.events e ON e.position = d.position
@@ -434,13 +441,42 @@ BEGIN
 END
 $$;
 
--- The same for a person in psql: SELECT redrive.replay(42, NULL, 'ada'). True if it was sent again.
+-- The same for a person in psql: SELECT redrive.replay(42, NULL, 'ada'). No new generation leaves it
+-- as it is. What cannot be sent again is an error that says why.
 CREATE FUNCTION redrive.replay(delivery bigint, new_generation text, replayed_by text)
-RETURNS boolean LANGUAGE sql AS $$
-    SELECT EXISTS (
-        SELECT redrive.replay_all(
-            ARRAY[delivery], new_generation, replayed_by, '',
-            (SELECT value FROM redrive.settings WHERE name = 'history'), clock_timestamp()
-        )
-    )
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+BEGIN
+    IF replayed_by !~ '\S' IS NOT FALSE OR length(replayed_by) > 200 THEN
+        RAISE EXCEPTION 'An operation needs a name in the audit log: replayed_by is %.',
+            coalesce(quote_literal(left(replayed_by, 300)), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Say who acts, in at most 200 characters.';
+    END IF;
+    IF new_generation !~ '\S' OR length(new_generation) > 200 THEN
+        RAISE EXCEPTION 'new_generation is %.', quote_literal(left(new_generation, 300))
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'Name the one whose workers shall deliver, in at most 200 characters, or '
+                         'NULL to leave it as it is.';
+    END IF;
+    PERFORM redrive.replay_all(
+        ARRAY[delivery], new_generation, replayed_by, '',
+        (SELECT value FROM redrive.settings WHERE name = 'history'), clock_timestamp()
+    );
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    SELECT (ARRAY['pending', 'in_flight', 'delivered', 'failed'])[d.status + 1] AS status,
+           d.resolution IS NOT NULL AS is_resolved
+    INTO one FROM redrive.deliveries d WHERE d.id = replay.delivery;
+    IF one IS NULL THEN
+        RAISE EXCEPTION 'There is no delivery %.', coalesce(delivery::text, 'NULL')
+            USING ERRCODE = 'no_data_found', HINT = 'SELECT * FROM redrive.dead_letters';
+    END IF;
+    RAISE EXCEPTION 'Delivery % is %, so it cannot be sent again.', delivery,
+        CASE WHEN one.is_resolved THEN 'resolved' ELSE one.status END
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Only a dead letter can be. If it was one, somebody else has been quicker.';
+END
 $$;

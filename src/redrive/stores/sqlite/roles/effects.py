@@ -47,7 +47,7 @@ class EffectsRole(Core):
             is_kept = await effect(transaction)
         finally:
             open_transaction.reset(here)
-        if is_kept and not connection.in_transaction:
+        if is_kept and not transaction.is_open:
             raise TransactionError(
                 "The handler has ended the transaction that it was handed, so its effect could "
                 "not be committed together with the delivery; leave commit and rollback to "
