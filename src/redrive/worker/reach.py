@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 from redrive.errors import StoreError
 from redrive.observer import Observer, StoreBack, StoreLost
+from redrive.store import Claim
 
 __all__ = ["FIRST_PAUSE_SECONDS", "Reach"]
 
@@ -24,6 +26,8 @@ class Reach:
         self._observer = observer
         self.pause = 0.0
         """How many seconds to wait before the next try."""
+        self.heard_at = -math.inf
+        """When it asked for the last claim by which the store took note of the worker."""
 
     def lose(self, error: StoreError) -> None:
         """Hear that a call has failed; the more of them in a row, the longer the pause."""
@@ -36,3 +40,8 @@ class Reach:
         if self.pause:
             self.pause = 0.0
             self._observer.notice(StoreBack(worker=self._worker))
+
+    def note(self, claim: Claim, *, asked: float) -> None:
+        """Take note of a claim, and of the moment it was asked for."""
+        if claim.is_heard:
+            self.heard_at = asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
@@ -69,7 +68,6 @@ class Worker:
         self._quitting = asyncio.Event()
         self._undecided: list[Decision] = []
         self._last_claim: Claim | None = None
-        self._heard_at = -math.inf
         self._turns = 0
         self._suspects = 0
         self._is_alone = False
@@ -122,7 +120,7 @@ class Worker:
             observer=observer,
             on_missed=self._caretaker.hold_back,
             on_wedged=on_wedged,
-            heard_at=lambda: self._heard_at,
+            heard_at=lambda: self._reach.heard_at,
         )
 
     def stop(self) -> None:
@@ -290,8 +288,7 @@ class Worker:
             claim = await self._claimer.claim(allowances, limit=free)
         else:
             return None
-        if claim.is_heard:
-            self._heard_at = asked
+        self._reach.note(claim, asked=asked)
         self._suspects = claim.suspects
         self._carrier.start(loads_of(claim.deliveries, self._endpoints, claimed=asked))
         return claim
