@@ -16,6 +16,9 @@ SOAK ?= 10
 KILLS ?= 30
 SEEDS ?=
 
+# Every process of the tests would compile everything again where this is set.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 READY := .venv/.ready
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip

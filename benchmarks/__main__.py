@@ -20,6 +20,8 @@ from benchmarks.page import write_page
 from benchmarks.plan import FULL, PLANS, QUICK
 from benchmarks.report import print_report
 from benchmarks.results import Results
+from benchmarks.scaling import PAGE as SCALING
+from benchmarks.scaling import write_scaling
 from benchmarks.servers import Servers
 from benchmarks.study import find_studies
 
@@ -78,7 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
     is_whole = plan is FULL and not only and not given.is_report
     if is_whole or given.is_published:
         write_page(results, contenders, studies, PAGE)
-        console.print(f"the tables and pictures are in {os.path.relpath(PAGE)}")
+        write_scaling(results, SCALING)
+        written = f"{os.path.relpath(PAGE)} and {os.path.relpath(SCALING)}"
+        console.print(f"the tables and pictures are in {written}")
     return 0
 
 

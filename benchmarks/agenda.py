@@ -45,6 +45,7 @@ def agenda(
     errands += [
         Errand(part=part, arena=arena)
         for module, study in studies.items()
+        if study.is_quick or not plan.is_quick
         for arena in study.arenas
         if (part := Part(section=study.section, workload=module, contender=engine_of(arena)))
         not in results.runs

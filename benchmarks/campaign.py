@@ -47,9 +47,10 @@ class Campaign:
 
     def run(self, errands: Sequence[Errand], servers: Servers) -> None:
         """Do all of them, or as many as there is time for."""
+        began = time.monotonic()
+        end = began + self._plan.longest
         for module in dict.fromkeys(one.part.contender for one in errands if one.workload):
             self._prepare(module, servers)
-        end = time.monotonic() + self._plan.longest
         for number, errand in enumerate(errands, start=1):
             done = f"{number:3}/{len(errands)}"
             if time.monotonic() > end:
@@ -59,6 +60,7 @@ class Campaign:
                 self._study(done, errand, servers)
             elif errand.part.contender in self._pythons:
                 self._measure(done, errand.part, errand.workload, servers)
+        self._progress.print(f"All of it took {(time.monotonic() - began) / 60:.1f} minutes.")
 
     def _prepare(self, module: str, servers: Servers) -> None:
         contender = self._contenders[module]

@@ -32,6 +32,9 @@ FIGURES = {
     "mb": Figure(unit="MB", is_better_when_higher=False, digits=1),
     "kb_each": Figure(unit="KB for each in flight", is_better_when_higher=False, digits=1),
     "cpu_percent": Figure(unit="% of a core", is_better_when_higher=False, digits=2),
+    "bytes_each": Figure(unit="bytes kept for each", is_better_when_higher=False),
+    "log_bytes_each": Figure(unit="of them in the log of events", is_better_when_higher=False),
+    "written_each": Figure(unit="bytes written for each", is_better_when_higher=False),
     "queries_per_second": Figure(unit="queries per second", is_better_when_higher=False, digits=2),
 }
 

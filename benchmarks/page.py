@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.charts import Bar, Curve, Panel, bar_chart, line_chart
@@ -23,14 +24,42 @@ from benchmarks.tables import (
 )
 from benchmarks.targets import judge
 
-__all__ = ["between_markers", "pictures", "tables", "write_page"]
+__all__ = ["Markers", "between_markers", "markdown", "pictures", "tables", "write_page"]
 
-_BEGIN = "<!-- figures of `make bench`: begin -->"
-_END = "<!-- figures of `make bench`: end -->"
 _STORES = {
     Arena.POSTGRES: ("PostgreSQL", "engine"),
     Arena.SQLITE: ("SQLite", "other"),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Markers:
+    """What stands before and after that part of a page which a command writes."""
+
+    of: str
+
+    @property
+    def begin(self) -> str:
+        """The line before it."""
+        return f"<!-- figures of `{self.of}`: begin -->"
+
+    @property
+    def end(self) -> str:
+        """The line after it."""
+        return f"<!-- figures of `{self.of}`: end -->"
+
+    def replaced(self, text: str, figures: str) -> str:
+        """Return the text with what stands between the markers replaced."""
+        before, begin, rest = text.partition(self.begin)
+        _, end, after = rest.partition(self.end)
+        if not begin or not end:
+            raise ValueError(
+                f"The page lacks {self.begin} or {self.end}, so its figures have no place."
+            )
+        return f"{before}{begin}\n\n{figures}\n{end}{after}"
+
+
+_MARKERS = Markers(of="make bench")
 
 
 def write_page(
@@ -54,12 +83,8 @@ def write_page(
 
 
 def between_markers(text: str, figures: str) -> str:
-    """Return the text with what stands between the markers replaced."""
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise ValueError(f"The page lacks {_BEGIN} or {_END}, so its figures have no place.")
-    return f"{before}{begin}\n\n{figures}\n{end}{after}"
+    """Return the text with the figures of `make bench` replaced."""
+    return _MARKERS.replaced(text, figures)
 
 
 def tables(
@@ -71,14 +96,14 @@ def tables(
     drawn: set[str],
 ) -> str:
     """Return everything as Markdown, each table beside its picture."""
-    parts = [f"### {(targets := targets_grid(judge(results))).title}", _markdown(targets)]
+    parts = [f"### {(targets := targets_grid(judge(results))).title}", markdown(targets)]
     for arena in Arena:
         grid = arena_grid(results, contenders, arena)
         if grid.rows:
             parts.append(f"### {grid.title}")
             if arena in drawn:
                 parts.append(f"![{grid.title}]({folder}/{arena}.svg)")
-            parts.append(_markdown(grid))
+            parts.append(markdown(grid))
     parts.append("### How it grows, and what it costs")
     for module, study in studies.items():
         for grid in study_grids(results, {module: study}):
@@ -88,9 +113,9 @@ def tables(
                 for figure in study.figures
                 if f"{module}_{figure}" in drawn
             ]
-            parts.append(_markdown(grid))
+            parts.append(markdown(grid))
     settings = settings_grid(results, contenders)
-    parts += [f"### {settings.title}", _markdown(settings)]
+    parts += [f"### {settings.title}", markdown(settings)]
     parts += [f"- left out: {name} ({why})" for name, why in results.left_out.items()]
     return "\n\n".join(parts) + "\n"
 
@@ -141,7 +166,7 @@ def _drawn_study(results: Results, module: str, study: Study, figure: str) -> st
         points = [
             (float(point), value)
             for point in results.points(study.section, module, engine)
-            if (value := results.best(study.section, module, engine, figure, point)) is not None
+            if (value := results.middle(study.section, module, engine, figure, point)) is not None
         ]
         if points:
             name, kind = _STORES[arena]
@@ -164,14 +189,15 @@ def _drawn_bars(results: Results, module: str, study: Study, figure: str) -> str
         bars = [
             Bar(name=point, value=value, spelled=FIGURES[figure].spell(value), kind="engine")
             for point in results.points(study.section, module, engine)
-            if (value := results.best(study.section, module, engine, figure, point)) is not None
+            if (value := results.middle(study.section, module, engine, figure, point)) is not None
         ]
         if len(bars) > 1:
             panels.append(Panel(title=f"{_STORES[arena][0]}, {FIGURES[figure].unit}", bars=bars))
     return bar_chart(study.title.capitalize(), panels) if panels else ""
 
 
-def _markdown(grid: Grid) -> str:
+def markdown(grid: Grid) -> str:
+    """Return a table as Markdown has it."""
     lines = [_row(grid.head), _row(["---", *("---:" for _ in grid.head[1:])])]
     return "\n".join(lines + [_row(row) for row in grid.rows])
 

@@ -17,7 +17,7 @@ class Plan:
     """How large each workload is, and how often it is run; the best run counts.
 
     A run may take as many seconds as there is `patience`, and nothing is begun after the `longest`
-    a campaign may take.
+    that preparing and measuring may take together.
     """
 
     name: str
@@ -38,12 +38,12 @@ FULL = Plan(
         Workload.BULK: 100_000,
         Workload.DRAIN: 50_000,
         Workload.DRAIN_BY_TWO: 50_000,
-        Workload.LATENCY: 2_000,
-        Workload.LATENCY_AT_HALF: 1_000,
+        Workload.LATENCY: 1_200,
+        Workload.LATENCY_AT_HALF: 800,
         Workload.SEND: 20_000,
         Workload.CALL: 20_000,
     },
-    scale=Scale(rounds=3, large=1_000_000, sample=8_000, seconds=60.0),
+    scale=Scale(rounds=5, large=1_000_000, sample=24_000, seconds=30.0),
     patience=3600.0,
 )
 QUICK = Plan(
@@ -58,9 +58,9 @@ QUICK = Plan(
         Workload.SEND: 5_000,
         Workload.CALL: 5_000,
     },
-    scale=Scale(rounds=3, large=100_000, sample=1_000, seconds=10.0),
-    patience=90.0,
-    longest=500.0,
+    scale=Scale(rounds=5, large=100_000, sample=8_000, seconds=10.0),
+    patience=60.0,
+    longest=540.0,
     is_quick=True,
 )
 PLANS = {plan.name: plan for plan in (FULL, QUICK)}

@@ -30,7 +30,10 @@ def print_report(
         _print(arena_grid(results, contenders, arena), console)
     for grid in study_grids(results, studies):
         _print(grid, console)
-    console.print("The best run of each. In parentheses: ours as a multiple of theirs.")
+    console.print(
+        "The best run of each; of studies, the median of the rounds. In parentheses: ours as a "
+        "multiple of theirs."
+    )
     for name, why in results.left_out.items():
         console.print(f"left out: {name} ({why})", markup=False)
     console.print()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.contender import Run
@@ -51,17 +52,42 @@ class Results:
         """Keep one more run."""
         self.runs.setdefault(part, []).append(run)
 
-    def best(
+    def values(
         self, section: str, workload: str, contender: str, figure: str, point: str = ""
-    ) -> float | None:
-        """Return the best of all runs, or nothing where there is none."""
+    ) -> list[float]:
+        """Return what all runs came to, in their order."""
         part = Part(section=section, workload=workload, contender=contender)
-        values = [
+        return [
             run.figures[figure]
             for run in self.runs.get(part, ())
             if run.point == point and figure in run.figures
         ]
+
+    def best(
+        self, section: str, workload: str, contender: str, figure: str, point: str = ""
+    ) -> float | None:
+        """Return the best of all runs, or nothing where there is none."""
+        values = self.values(section, workload, contender, figure, point)
         return best(figure, values) if values else None
+
+    def middle(
+        self, section: str, workload: str, contender: str, figure: str, point: str = ""
+    ) -> float | None:
+        """Return the median of all runs, or nothing where there is none."""
+        values = self.values(section, workload, contender, figure, point)
+        return median(values) if values else None
+
+    def ratio(
+        self, section: str, workload: str, contender: str, figure: str, *, of: str, to: str
+    ) -> float | None:
+        """Return the median, over the rounds of a study, of one point's figure to another's."""
+        pairs = zip(
+            self.values(section, workload, contender, figure, of),
+            self.values(section, workload, contender, figure, to),
+            strict=False,  # a round that was broken off has not both
+        )
+        ratios = [one / other for one, other in pairs if other]
+        return median(ratios) if ratios else None
 
     def points(self, section: str, workload: str, contender: str) -> list[str]:
         """Return the points at which a part was measured, in their order."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.contender import Arena, Place, Run
 
-__all__ = ["Scale", "Section", "Study", "engine_of", "find_studies", "find_study"]
+__all__ = ["Scale", "Section", "Study", "engine_of", "find_studies", "find_study", "turns"]
+
+P = TypeVar("P")
+V = TypeVar("V")
 
 
 class Section(StrEnum):
@@ -28,9 +32,9 @@ class Section(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large a study is: `large` is its largest point, `sample` what is timed of it.
+    """How large a study is: `large` is its largest point, `sample` what is timed at each.
 
-    `small` is the least that must wait for a sample, and `seconds` how long rest is watched.
+    `small` is the least backlog that is looked at, and `seconds` how long rest is watched.
     """
 
     rounds: int
@@ -55,6 +59,18 @@ class Study:
     figures: Sequence[str]
     measure: Callable[[Scale, Arena, Place], AsyncIterator[Run]]
     arenas: Sequence[Arena] = (Arena.POSTGRES, Arena.SQLITE)
+    is_quick: bool = True
+    """Whether it takes part when there is little time; large stores take long to fill."""
+
+
+def turns(points: Mapping[P, V], rounds: int) -> Iterator[tuple[P, V]]:
+    """Return all points, round after round; every other round goes backwards.
+
+    So no point always comes after the same one, and each round has each of them once.
+    """
+    for number in range(rounds):
+        items = list(points.items())
+        yield from reversed(items) if number % 2 else items
 
 
 def engine_of(arena: Arena) -> str:

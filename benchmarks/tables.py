@@ -96,7 +96,10 @@ def arena_grid(results: Results, contenders: Mapping[str, Contender], arena: Are
 
 
 def study_grids(results: Results, studies: Mapping[str, Study]) -> list[Grid]:
-    """Return a table for each study: a row for each point, a column for each store and figure."""
+    """Return a table for each study: a row for each point, a column for each store and figure.
+
+    What stands in it is the median of the rounds.
+    """
     grids = []
     for module, study in studies.items():
         engines = [(arena, engine_of(arena)) for arena in study.arenas]
@@ -112,7 +115,7 @@ def study_grids(results: Results, studies: Mapping[str, Study]) -> list[Grid]:
             for arena, engine in engines
             for figure in study.figures
             if any(
-                results.best(study.section, module, engine, figure, point) is not None
+                results.middle(study.section, module, engine, figure, point) is not None
                 for point in points
             )
         ]
@@ -120,7 +123,9 @@ def study_grids(results: Results, studies: Mapping[str, Study]) -> list[Grid]:
             [
                 _number(point),
                 *(
-                    _cell(figure, results.best(study.section, module, engine, figure, point), None)
+                    _cell(
+                        figure, results.middle(study.section, module, engine, figure, point), None
+                    )
                     for _, engine, figure in columns
                 ),
             ]

@@ -109,15 +109,16 @@ def _against(
 def _growth(
     name: str, workload: str, engine: str, small: str, large: str, *, least: float
 ) -> Target:
-    def at(point: str) -> _Figure:
-        section = "features" if workload == "features" else "growth"
-        return _Figure(section=section, workload=workload, contender=engine, point=point)
+    section = "features" if workload == "features" else "growth"
+
+    def value(results: Results) -> float | None:
+        return results.ratio(section, workload, engine, "per_second", of=large, to=small)
 
     store = engine.removeprefix("redrive_")
     return Target(
         name=f"{name}, {store}",
         wanted=f"at least {least:.0%}",
-        value=_share(at(large), at(small)),
+        value=value,
         spell=_percent,
         least=least,
     )

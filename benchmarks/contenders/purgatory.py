@@ -27,4 +27,5 @@ CONTENDER = Contender(
     describe=describe_library("purgatory"),
     workloads=call_workload(awaited=_make),
     requirements=["purgatory"],
+    is_quick=False,
 )

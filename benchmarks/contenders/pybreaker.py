@@ -25,4 +25,5 @@ CONTENDER = Contender(
     describe=describe_library("pybreaker"),
     workloads=call_workload(plain=_make),
     requirements=["pybreaker"],
+    is_quick=False,
 )

@@ -27,4 +27,5 @@ CONTENDER = Contender(
     describe=describe_library("stamina"),
     workloads=call_workload(awaited=_make),
     requirements=["stamina"],
+    is_quick=False,
 )

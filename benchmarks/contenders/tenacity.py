@@ -30,4 +30,5 @@ CONTENDER = Contender(
     describe=describe_library("tenacity"),
     workloads=call_workload(awaited=_make),
     requirements=["tenacity"],
+    is_quick=False,
 )

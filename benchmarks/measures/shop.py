@@ -31,6 +31,7 @@ _PER_CALL = 2_000
 _LEASE = timedelta(hours=1)
 _CLAIMED = 100
 _CLAIMS = 30
+_PIECE = 8_000
 _FAULT = Fault(error_class="ValueError", message="a bad order", rule="terminal by its class")
 
 Attributes = Callable[[int], Mapping[str, Any]]
@@ -128,12 +129,21 @@ class Shop:
         return self.published - self.handled
 
     async def measure(self, *, backlog: int, sample: int, point: str) -> Run:
-        """Bring the backlog to its size; tell how fast a part of it is drained and claimed."""
-        await self.publish(max(0, backlog - self.left))
-        run = await self.drain_some(sample)
+        """Tell how fast so many are drained while the backlog keeps its size, and how fast claimed.
+
+        They are drained in pieces, and the backlog is filled up between them: with little waiting,
+        one piece would be over before it means anything. With much waiting it is done likewise.
+        """
+        done, seconds = 0, 0.0
+        while done < sample:
+            await self.publish(max(0, backlog - self.left))
+            before = self.handled
+            run = await self.drain_some(min(sample, _PIECE))
+            done += self.handled - before
+            seconds += (self.handled - before) / run.figures["per_second"]
         await self.publish(max(0, _CLAIMS * _CLAIMED - self.left))
         claim_ms = await self.time_claims()
-        return Run(figures={**run.figures, "claim_ms": claim_ms}, point=point)
+        return Run(figures={"per_second": done / seconds, "claim_ms": claim_ms}, point=point)
 
     async def settle_down(self) -> None:
         """Let the database look at what it was filled with, as it would by itself in time."""

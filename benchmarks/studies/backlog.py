@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.shop import CONCURRENCY, Shop, store_url
-from benchmarks.study import Scale, Section, Study
+from benchmarks.study import Scale, Section, Study, turns
 
 __all__ = ["STUDY"]
 
@@ -21,9 +21,8 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
             await stack.enter_async_context(shops[size].app)
             await shops[size].publish(size)
             await shops[size].settle_down()
-        for _ in range(scale.rounds):
-            for size, shop in shops.items():
-                yield await shop.measure(backlog=size, sample=scale.sample, point=str(size))
+        for size, shop in turns(shops, scale.rounds):
+            yield await shop.measure(backlog=size, sample=scale.sample, point=str(size))
 
 
 STUDY = Study(
@@ -32,4 +31,5 @@ STUDY = Study(
     axis="deliveries that wait",
     figures=("per_second", "claim_ms"),
     measure=_measure,
+    is_quick=False,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.shop import CONCURRENCY, Shop, store_url
-from benchmarks.study import Scale, Section, Study
+from benchmarks.study import Scale, Section, Study, turns
 from redrive import Breaker, Fairness
 
 __all__ = ["STUDY"]
@@ -37,12 +37,11 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
                 attributes=_ATTRIBUTES.get(name, lambda _: {}),
             )
             await stack.enter_async_context(shops[name].app)
-        for _ in range(scale.rounds):
-            for name, shop in shops.items():
-                await shop.publish(scale.sample * 2)
-                await shop.settle_down()
-                run = await shop.drain_some(scale.sample * 2)
-                yield Run(figures=run.figures, point=name)
+        for name, shop in turns(shops, scale.rounds):
+            await shop.publish(scale.sample)
+            await shop.settle_down()
+            run = await shop.drain_some(scale.sample)
+            yield Run(figures=run.figures, point=name)
 
 
 def _key(number: int) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.shop import CONCURRENCY, Shop, store_url
-from benchmarks.study import Scale, Section, Study
+from benchmarks.study import Scale, Section, Study, turns
 
 __all__ = ["STUDY"]
 
@@ -24,9 +24,8 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
             await shops[size].settle(size)
             await shops[size].publish(backlog)
             await shops[size].settle_down()
-        for _ in range(scale.rounds):
-            for size, shop in shops.items():
-                yield await shop.measure(backlog=backlog, sample=scale.sample, point=str(size))
+        for size, shop in turns(shops, scale.rounds):
+            yield await shop.measure(backlog=backlog, sample=scale.sample, point=str(size))
 
 
 STUDY = Study(
@@ -35,4 +34,5 @@ STUDY = Study(
     axis="delivered before",
     figures=("per_second", "claim_ms"),
     measure=_measure,
+    is_quick=False,
 )

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.shop import CONCURRENCY, Shop, store_url
-from benchmarks.study import Scale, Section, Study
+from benchmarks.study import Scale, Section, Study, turns
 
 __all__ = ["STUDY"]
 
@@ -31,11 +31,10 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
             shop.handled, shop.published, shop.attributes = 0, 0, _key
             await shop.publish(scale.sample)
             await shop.settle_down()
-        for _ in range(scale.rounds):
-            for length, shop in shops.items():
-                await shop.publish(scale.sample - shop.left)
-                run = await shop.drain_some(scale.sample)
-                yield Run(figures=run.figures, point=str(length))
+        for length, shop in turns(shops, scale.rounds):
+            await shop.publish(scale.sample - shop.left)
+            run = await shop.drain_some(scale.sample)
+            yield Run(figures=run.figures, point=str(length))
 
 
 def _key(number: int) -> Mapping[str, str]:
@@ -48,4 +47,5 @@ STUDY = Study(
     axis="length of the lane",
     figures=("per_second",),
     measure=_measure,
+    is_quick=False,
 )

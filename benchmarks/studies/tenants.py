@@ -8,7 +8,7 @@ from functools import partial
 
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.shop import CONCURRENCY, Shop, store_url
-from benchmarks.study import Scale, Section, Study
+from benchmarks.study import Scale, Section, Study, turns
 
 __all__ = ["STUDY"]
 
@@ -26,9 +26,8 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
             await stack.enter_async_context(shops[tenants].app)
             await shops[tenants].publish(backlog)
             await shops[tenants].settle_down()
-        for _ in range(scale.rounds):
-            for tenants, shop in shops.items():
-                yield await shop.measure(backlog=backlog, sample=scale.sample, point=str(tenants))
+        for tenants, shop in turns(shops, scale.rounds):
+            yield await shop.measure(backlog=backlog, sample=scale.sample, point=str(tenants))
 
 
 def _tenant(number: int, *, tenants: int) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.shop import store_url
 from benchmarks.measures.workloads import drain_by
-from benchmarks.study import Scale, Section, Study, engine_of
+from benchmarks.study import Scale, Section, Study, engine_of, turns
 
 __all__ = ["STUDY"]
 
@@ -17,14 +17,14 @@ __all__ = ["STUDY"]
 async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Run]:
     module = engine_of(arena)
     engine: Any = importlib.import_module(f"benchmarks.contenders.{module}")
-    for number in range(scale.rounds):
-        for workers in (1, 2, 4):
-            folder = place.folder / f"{number}_{workers}"
-            folder.mkdir()
-            url = store_url(arena, place, f"workers_{number}_{workers}") if place.url else ""
-            queue = engine.Queue(Place(folder=folder, url=url))
-            run = await drain_by(workers, scale.sample * 4, queue, module)
-            yield Run(figures=run.figures, point=str(workers))
+    points = {workers: f"by_{workers}" for workers in (1, 2, 4)}
+    for number, (workers, name) in enumerate(turns(points, scale.rounds)):
+        folder = place.folder / f"{name}_{number}"
+        folder.mkdir()
+        url = store_url(arena, place, f"{name}_{number}") if place.url else ""
+        queue = engine.Queue(Place(folder=folder, url=url))
+        run = await drain_by(workers, scale.sample * 2, queue, module)
+        yield Run(figures=run.figures, point=str(workers))
 
 
 STUDY = Study(
@@ -33,4 +33,5 @@ STUDY = Study(
     axis="worker processes",
     figures=("per_second",),
     measure=_measure,
+    is_quick=False,
 )

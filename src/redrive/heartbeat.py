@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -22,7 +23,11 @@ _TICKS_MISSED = 3
 
 
 class Heartbeat:
-    """Extends the leases of what runs, and notices when the handlers' loop stands still."""
+    """Extends the leases of what runs, and notices when the handlers' loop stands still.
+
+    `heard_at` tells when the store last took note of the worker for another reason. A worker that
+    holds no lease and was heard of has nothing to add.
+    """
 
     def __init__(
         self,
@@ -36,6 +41,7 @@ class Heartbeat:
         observer: Observer,
         on_missed: Callable[[], None],
         on_wedged: Callable[[], None],
+        heard_at: Callable[[], float] = lambda: -math.inf,
     ) -> None:
         self._worker = worker
         self._open_store = open_store
@@ -46,7 +52,10 @@ class Heartbeat:
         self._observer = observer
         self._on_missed = on_missed
         self._on_wedged = on_wedged
+        self._heard_at = heard_at
+        self._has_beaten = False
         self._last_tick = clock.monotonic()
+        self._beat_every = lease.total_seconds() / _BEATS_PER_LEASE
         self._ticks_every = min(_LONGEST_TICK_SECONDS, lease.total_seconds() / _TICKS_PER_LEASE)
 
     async def tick(self) -> None:
@@ -57,7 +66,7 @@ class Heartbeat:
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Beat until stopped."""
-        beat = self._lease.total_seconds() / _BEATS_PER_LEASE
+        beat = self._beat_every
         store: Store | None = None
         try:
             while not stopped.is_set():
@@ -80,6 +89,10 @@ class Heartbeat:
 
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
+        since_heard = self._clock.monotonic() - self._heard_at()
+        if self._has_beaten and not leases and since_heard < self._beat_every:
+            return
+        self._has_beaten = True
         refused = await store.heartbeat(
             self._worker, leases, lease=self._lease, serving=self._serving
         )

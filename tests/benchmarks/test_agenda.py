@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.agenda import agenda
 from benchmarks.contender import Workload
 from benchmarks.plan import Plan
 from benchmarks.results import Results
-from benchmarks.study import Scale, find_studies
+from benchmarks.study import Scale, find_studies, turns
 from tests.benchmarks.campaigns import CONTENDERS, a_rate, part
 
 PLAN = Plan(
@@ -55,3 +57,22 @@ def test_a_study_is_done_once_for_each_store(module: str) -> None:
 
     stores = [errand.part.contender for errand in errands if errand.part.workload == module]
     assert stores == ["redrive_postgres", "redrive_sqlite"]
+
+
+def test_a_quick_run_leaves_out_what_takes_long_to_fill() -> None:
+    quick = replace(PLAN, is_quick=True)
+    studies = find_studies()
+
+    done = {
+        errand.part.workload for errand in agenda(quick, {}, studies, only=[], results=Results())
+    }
+
+    assert done == {"features", "idle", "memory", "storage", "tenants"}
+
+
+def test_the_points_of_a_study_take_turns_and_every_other_round_goes_backwards() -> None:
+    points = {"small": 1, "large": 2}
+
+    order = [name for name, _ in turns(points, 3)]
+
+    assert order == ["small", "large", "large", "small", "small", "large"]

@@ -29,6 +29,19 @@ def test_points_are_kept_apart_and_in_their_order() -> None:
     assert results.best("growth", "backlog", "redrive_postgres", "per_second", "1000") == 9.0
 
 
+def test_the_middle_of_the_rounds_is_what_a_study_says() -> None:
+    results = Results()
+    of = part("redrive_postgres", "backlog", "growth")
+    a_rate(results, of, 10.0, 30.0, 12.0, point="100")
+    a_rate(results, of, 9.0, 15.0, point="1000")
+
+    assert results.middle("growth", "backlog", "redrive_postgres", "per_second", "100") == 12.0
+    assert results.middle("growth", "backlog", "redrive_postgres", "per_second", "1") is None
+    of_it = ("growth", "backlog", "redrive_postgres", "per_second")
+    assert results.ratio(*of_it, of="1000", to="100") == 0.7
+    assert results.ratio(*of_it, of="1000", to="1") is None
+
+
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     results = Results(machine={"cores": "2"}, plan="full", settings={"pgqueuer": {"batch": "500"}})
     a_rate(results, part("pgqueuer"), 10.0, 20.0)

@@ -157,14 +157,15 @@ class Contract(RuleBasedStateMachine):
         self._numbers = count(1)
         self._steps = 0
         self._stack = ExitStack()
-        self._runner = self._stack.enter_context(asyncio.Runner())
+        # Not `run` of the runner, which asks for the handlers of signals each time.
+        self._loop = self._stack.enter_context(asyncio.Runner()).get_loop()
         self._make = self._stack.enter_context(ground.fresh()).make
         self.store: Store = self._make(self.clock)
         self._run(self.store.open())
         self._version = self._run(self.store.register(DESTINATIONS)).version
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
+        return self._loop.run_until_complete(call)
 
     def teardown(self) -> None:
         has_failed = sys.exc_info()[0] is not None

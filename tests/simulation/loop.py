@@ -115,6 +115,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         self._quiet_steps = 0
         self._numbered = 0
         self._ready: list[asyncio.Handle] = []
+        self._stopping: bool
         self._scheduled: list[asyncio.TimerHandle]
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]  # any coroutine will do
         self.set_exception_handler(self._note_unhandled)
@@ -180,23 +181,27 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         self.unhandled.append(f"{context.get('message')}: {error!r}")
 
     def _run_once(self) -> None:
-        ready = self._ready
-        if not ready:
-            self._let_time_pass()
-        index = int(self._chance() * len(ready))
-        handle = ready[index]
-        ready[index] = ready[-1]
-        ready.pop()
-        if handle._cancelled:  # noqa: SLF001 - this is an event loop
-            return
-        strand = handle._context.get(_strand)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
-        if strand is not None and strand.is_held(handle):
-            return
-        self.steps += 1
-        self._quiet_steps += 1
-        if self._quiet_steps > _MOST_STEPS_AT_ONCE or self.steps > _MOST_STEPS:
-            raise Livelock(f"{self._quiet_steps} steps at {self._virtual:.6f} s: {handle!r:.300}")
-        handle._run()  # noqa: SLF001 - as above
+        """Take steps until told to stop; a call for each would cost as much as many of them."""
+        ready, chance = self._ready, self._chance
+        while not self._stopping:
+            if not ready:
+                self._let_time_pass()
+            index = int(chance() * len(ready))
+            handle = ready[index]
+            ready[index] = ready[-1]
+            ready.pop()
+            if handle._cancelled:  # noqa: SLF001 - this is an event loop
+                continue
+            strand = handle._context.get(_strand)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+            if strand is not None and strand.is_held(handle):
+                continue
+            self.steps += 1
+            self._quiet_steps += 1
+            if self._quiet_steps > _MOST_STEPS_AT_ONCE or self.steps > _MOST_STEPS:
+                raise Livelock(
+                    f"{self._quiet_steps} steps at {self._virtual:.6f} s: {handle!r:.300}"
+                )
+            handle._run()  # noqa: SLF001 - as above
 
     def _let_time_pass(self) -> None:
         scheduled = self._scheduled

@@ -31,6 +31,8 @@ __all__ = ["World", "promises_of"]
 _LAST_WORDS = 15.0
 """What a worker may take to stop beside its grace time: its last round, its last words."""
 _FAR = 20.0
+_STILL = 30.0
+"""After how many seconds without a change only the next lease, due time or gate can bring one."""
 _LONGEST_OPEN = 64 * 1.2
 
 
@@ -268,12 +270,16 @@ class World:
         async def life(app: Redrive) -> None:
             operations = app.operations
             await self._let_go(operations)
+            before, moved = list[Delivery](), 0.0
             while self._loop.time() < bound:
                 now, left = self._ground.unsettled()
                 if not left:
                     break
+                if left != before:
+                    before, moved = left, self._loop.time()
                 await self._see_to([one for one in left if one.is_dead_letter], operations)
-                wait = await self._rest_of(operations, now, left)
+                is_still = self._loop.time() - moved > _STILL
+                wait = await self._rest_of(operations, now, left, is_still=is_still)
                 if wait > _FAR:
                     await self._skip(wait)
                 await self._loop.pause(1.0)
@@ -281,8 +287,13 @@ class World:
 
         return life
 
-    async def _rest_of(self, operations: Operations, now: datetime, left: list[Delivery]) -> float:
-        """Return for how many seconds nothing can happen, as far as is known."""
+    async def _rest_of(
+        self, operations: Operations, now: datetime, left: list[Delivery], *, is_still: bool
+    ) -> float:
+        """Return for how many seconds nothing can happen, as far as is known.
+
+        Where all is still, what may start waits for something else that is not over yet.
+        """
         opens = {one.destination: one.until for one in await operations.gates()}
         ready = [
             # In flight and nobody's: its lease must run out, however the clock was set.
@@ -290,7 +301,8 @@ class World:
             for one in left
             if one.behind is None and not one.is_dead_letter
         ]
-        return min(((one - now).total_seconds() for one in ready), default=0.0)
+        waits = [(one - now).total_seconds() for one in ready]
+        return min((one for one in waits if one > 0.0 or not is_still), default=0.0)
 
     async def _skip(self, seconds: float) -> None:
         """Let a long time pass without workers, which would only look at their clocks."""

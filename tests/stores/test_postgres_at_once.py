@@ -13,12 +13,12 @@ import pytest
 
 from redrive import Event, Redrive
 from redrive.errors import StoreUnavailableError
-from redrive.model.delivery import Kind, Leased
+from redrive.model.delivery import Kind, Leased, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Receipt
 from redrive.model.limits import Limits, Rate
 from redrive.model.settlement import Delivered
-from redrive.store import Settled
+from redrive.store import Query, Settled
 from redrive.stores.postgres import PostgresStore, core
 from redrive.stores.postgres.connection import Link, read_address
 from redrive.testing.conformance import World, an_event, entries
@@ -98,6 +98,35 @@ async def test_events_without_a_key_are_appended_in_one_trip(
     await world.store.append(batch, routes_version=version, all_or_nothing=True)
 
     assert len(trips) == 1
+
+
+@pytest.mark.parametrize("key", [None, "one"], ids=["plain", "with an idempotency key"])
+async def test_a_single_event_is_appended_in_one_trip_with_all_that_it_says(
+    world: World, trips: list[str], key: str | None
+) -> None:
+    now = world.clock.now()
+    event = an_event(
+        1,
+        idempotency_key=key,
+        source="till",
+        due=now + timedelta(minutes=5),
+        deadline=now + timedelta(hours=1),
+        priority=3,
+        tenant="acme",
+        generation="blue",
+    )
+    await publish(world, 1)
+    version = await world.version()
+    trips.clear()
+
+    await world.store.append(entries(event), routes_version=version, all_or_nothing=False)
+
+    assert len(trips) == 1
+    found = await world.store.find(Query(status=Status.PENDING, event_id=event.id), limit=5)
+    [stored] = found.deliveries
+    assert (await world.store.find_event(event.id)) == event
+    assert (stored.due, stored.deadline, stored.priority) == (event.due, event.deadline, 3)
+    assert (stored.tenant, stored.generation, stored.kind) == ("acme", "blue", Kind.FIRST)
 
 
 async def test_what_was_appended_before_is_noticed(world: World) -> None:

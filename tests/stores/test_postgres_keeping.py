@@ -289,7 +289,7 @@ async def test_an_id_that_is_no_uuid_is_refused(world: World) -> None:
 async def test_looking_for_what_may_go_reads_indexes(world: World, address: Address) -> None:
     now, day = world.now, timedelta(days=1)
     statements: dict[str, tuple[object, ...]] = {
-        keeping._HAS_PRUNABLE: (now, now - day, now - day, now - day),
+        keeping.HAS_PRUNABLE: (now, day, day, day, day),
         keeping._DELIVERED: (now, 1),
         keeping._RESOLVED: (now, 1),
         keeping._IDLE: (now, 1),

@@ -68,14 +68,14 @@ class Kind(StrEnum):
     REPLAY = "replay"
 
 
-class Lease(msgspec.Struct, frozen=True, array_like=True):
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The right to settle one delivery; the token fences off every earlier holder."""
 
     delivery_id: DeliveryId
     token: int
 
 
-class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A claimed delivery, ready to be attempted.
 
     `attempt` counts the tries of this cycle and already includes this one. `is_alone` says that

@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import cast
 
 from redrive.clock import Clock, wait_at_most
 from redrive.model.delivery import Lease, Leased
@@ -137,10 +138,8 @@ class Carrier:
                 self._held.append(load)
         self._call_runner()
 
-    def _free_place(self, load: Load) -> None:
+    def _free_place(self) -> None:
         """Let the next effect begin when one has ended."""
-        if not load.endpoint.is_transactional:
-            return
         if self._held:
             self._queue.append(self._held.popleft())
             self._call_runner()
@@ -241,6 +240,7 @@ class Carrier:
 
     async def _run(self) -> None:
         clean = contextvars.copy_context()
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         self._is_runner_called = False
         self._last_break = self._clock.monotonic()
         while True:
@@ -254,8 +254,9 @@ class Carrier:
             load = self._queue.popleft()
             # Were this handler to wait, the next load must not wait for it.
             self._call_runner()
+            load.task = task
             await self._carry(load)
-            if _is_ending(asyncio.current_task()):
+            if task.cancelling():  # it was told to end while the load had to finish a step
                 return
             if contextvars.copy_context() != clean:
                 self._call_runner()
@@ -265,7 +266,7 @@ class Carrier:
                 self._last_break = self._clock.monotonic()
 
     async def _carry(self, load: Load) -> None:
-        load.task = task = asyncio.current_task()
+        task = load.task
         load.started = self._clock.monotonic()
         if load.started + load.timeout < self._next_check:
             self._must_check.set()
@@ -282,13 +283,14 @@ class Carrier:
                 outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(load.deliveries)
         if load.is_timed_out and task is not None:
             task.uncancel()
-        self._free_place(load)
+        if load.endpoint.is_transactional:
+            self._free_place()
         is_awaited = load in self._running and not load.is_abandoned
         self._running.pop(load, None)
-        self._stuck.pop(load, None)
         if is_awaited:
             self._end(load, outcomes)
         else:
+            self._stuck.pop(load, None)
             self._on_progress()
 
     def _end(self, load: Load, outcomes: Sequence[Outcome]) -> None:
@@ -346,11 +348,6 @@ def _ends_runner(error: BaseException, task: asyncio.Task[None] | None) -> bool:
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0
     return isinstance(error, GeneratorExit) and not _is_current(task)
-
-
-def _is_ending(task: asyncio.Task[None] | None) -> bool:
-    """Tell whether it was told to end while a load had to finish a step."""
-    return task is not None and task.cancelling() > 0
 
 
 def _is_current(task: asyncio.Task[None] | None) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -12,6 +14,7 @@ from redrive.clock import Clock, Ids
 from redrive.errors import (
     ConfigurationError,
     IdempotencyConflictError,
+    KeyHeldError,
     StoreError,
     UsageError,
     VersionConflictError,
@@ -22,7 +25,6 @@ from redrive.observer import Observer, Published
 from redrive.policies.payload import check_size, encode_payload
 from redrive.store import (
     AppendResult,
-    Conflict,
     Entry,
     EventLog,
     RoutesChanged,
@@ -33,6 +35,7 @@ from redrive.store import (
 __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
+_PARTS = 8
 
 T = TypeVar("T")
 
@@ -47,9 +50,15 @@ class Prepared(NamedTuple):
 _Waiting = tuple[Prepared, asyncio.Future[AppendResult]]
 """An event to be stored with the next commit, and who waits for it."""
 
+_Name = tuple[str, ...]
+"""What an event may have to wait for: its key, or its source and idempotency key, or nothing."""
+
 
 class Publisher:
-    """Publishes on one event loop; calls that come while one commits go together in the next."""
+    """Publishes on one event loop; calls that come while one commits go together in the next.
+
+    Where somebody's open transaction holds a key, only the events that need it wait for its end.
+    """
 
     def __init__(
         self,
@@ -69,7 +78,10 @@ class Publisher:
         self._generation = generation
         self._routes = Routes(0, ())
         self._waiting: list[_Waiting] = []
-        self._committing: asyncio.Task[None] | None = None
+        self._is_busy = False
+        self._is_alone = True
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._behind: dict[_Name, list[_Waiting]] = {}
 
     def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
         """Return an event that is still to be published, checked."""
@@ -78,14 +90,14 @@ class Publisher:
     async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
         """Publish one event; returns when it is durable, or has joined the transaction."""
         _refuse_bypass(within)
-        prepared = self._prepare(event)
+        prepared = self._prepare(event, now=self._clock.now())
         if within is not None:
             (result,) = await self._append([prepared], all_or_nothing=True, within=within)
             return _receipt(event, result)
+        if self._is_alone and not self._is_busy and _name(prepared.event) not in self._behind:
+            return _receipt(event, await self._publish_alone(prepared))
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self._waiting.append((prepared, future))
-        if self._committing is None:
-            self._committing = asyncio.create_task(self._commit())
+        self._enlist([(prepared, future)])
         return _receipt(event, await future)
 
     async def publish_many(
@@ -94,17 +106,17 @@ class Publisher:
         """Publish all of the events, or none of them."""
         _refuse_bypass(within)
         events = _listed(events)
-        prepared = _each(self._prepare, events)
+        now = self._clock.now()
+        prepared = _each(lambda event: self._prepare(event, now=now), events)
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
         answers = iter(results)
         return _each(lambda event: _receipt(event, next(answers)), events)
 
-    def _prepare(self, new: NewEvent) -> Prepared:
+    def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
         check_size(payload, self._payload_limit, what=new.type)
-        now = self._clock.now()
         event = Event(
             id=EventId(self._ids.event_id()),
             type=new.type,
@@ -124,33 +136,121 @@ class Publisher:
         )
         return Prepared(event, new.expected_version)
 
+    async def _publish_alone(self, prepared: Prepared) -> AppendResult:
+        """Store an event when nothing else is under way; those that come meanwhile are next."""
+        self._is_busy = True
+        try:
+            (result,) = await self._append([prepared], all_or_nothing=False, within=None)
+        except KeyHeldError:
+            future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+            self._divide([(prepared, future)])
+        else:
+            return result
+        finally:
+            self._is_busy = False
+            self._enlist([])
+        return await future
+
+    def _enlist(self, waiting: Sequence[_Waiting]) -> None:
+        """Have events stored with the next commit, or when those before them have been."""
+        for one in waiting:
+            self._behind.get(_name(one[0].event), self._waiting).append(one)
+        if self._waiting and not self._is_busy:
+            self._is_busy = True
+            self._start(self._commit())
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
     async def _commit(self) -> None:
         """Store what waits, batch after batch, until nothing does."""
         try:
-            while self._waiting:
-                batch = self._waiting[:_MOST_PER_COMMIT]
-                del self._waiting[:_MOST_PER_COMMIT]
-                await self._store_batch(batch)
+            while batch := self._next_batch():
+                # Whoever publishes one after the other need not look for company.
+                self._is_alone = len(batch) == 1
+                if not await self._store_batch(batch):
+                    self._divide(batch)
         finally:
-            self._committing = None
+            self._is_busy = False
 
-    async def _store_batch(self, batch: Sequence[_Waiting]) -> None:
-        """Store events together, and tell each caller what came of its own."""
+    def _next_batch(self) -> Sequence[_Waiting]:
+        if self._behind:
+            waiting, self._waiting = self._waiting, []
+            self._enlist(waiting)
+        batch = self._waiting[:_MOST_PER_COMMIT]
+        del self._waiting[:_MOST_PER_COMMIT]
+        return batch
+
+    async def _store_batch(self, batch: Sequence[_Waiting]) -> bool:
+        """Store events together, and tell each caller; false if one of their keys is held."""
         try:
             results = await self._append(
                 [event for event, _ in batch], all_or_nothing=False, within=None
             )
+        except KeyHeldError:
+            return False
         except Exception as error:  # noqa: BLE001 - every caller of the batch hears of it
             if len(batch) > 1 and not isinstance(error, StoreError):
                 # One of them cannot be stored: it must fail alone.
                 for one in batch:
-                    await self._store_batch([one])
-                return
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
+                    if not await self._store_batch([one]):
+                        self._divide([one])
+                return True
+            _fail(batch, error)
         else:
             for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():
+                    future.set_result(result)
+        return True
+
+    def _divide(self, batch: Sequence[_Waiting]) -> None:
+        """Store events apart, so that in the end only those wait that need what is held."""
+        groups: dict[_Name, list[_Waiting]] = {}
+        for one in batch:
+            name = _name(one[0].event)
+            self._behind.get(name, groups.setdefault(name, [])).append(one)
+        if free := groups.pop((), None):
+            self._start(self._store_free(free))
+        groups = {name: group for name, group in groups.items() if group}
+        self._behind.update((name, []) for name in groups)
+        self._split(groups)
+
+    def _split(self, groups: Mapping[_Name, Sequence[_Waiting]]) -> None:
+        names = list(groups)
+        size = math.ceil(len(names) / _PARTS) or 1
+        for start in range(0, len(names), size):
+            part = {name: groups[name] for name in names[start : start + size]}
+            self._start(self._store_part(part))
+
+    async def _store_free(self, batch: Sequence[_Waiting]) -> None:
+        """Store events that need nobody's key."""
+        if not await self._store_batch(batch):
+            _fail(batch, StoreError("The store says that a key is held where there is none."))
+
+    async def _store_part(self, groups: Mapping[_Name, Sequence[_Waiting]]) -> None:
+        """Store events while those of the same keys that come meanwhile stay behind them."""
+        batch = [one for group in groups.values() for one in group]
+        if len(groups) == 1:
+            await self._store_patiently(batch)
+        elif not await self._store_batch(batch):
+            self._split(groups)
+            return
+        for name in groups:
+            self._enlist(self._behind.pop(name))
+
+    async def _store_patiently(self, group: Sequence[_Waiting]) -> None:
+        """Store the events of a key one after the other, each as a call of its own."""
+        for place, (event, future) in enumerate(group):
+            try:
+                (result,) = await self._append([event], all_or_nothing=True, within=None)
+            except StoreError as error:
+                _fail(group[place:], error)  # it would be the same for the others
+                return
+            except Exception as error:  # noqa: BLE001 - its caller hears of it
+                _fail([(event, future)], error)
+            else:
                 if not future.done():
                     future.set_result(result)
 
@@ -208,20 +308,34 @@ def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
     return listed
 
 
+def _name(event: Event[msgspec.Raw]) -> _Name:
+    if event.key is not None:
+        return (event.key,)
+    if event.idempotency_key is not None:
+        return (event.source, event.idempotency_key)
+    return ()
+
+
+def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)
+
+
 def _refuse_bypass(within: object) -> None:
     if within is None:
         refuse_in_transaction("publish with within=, or")
 
 
 def _receipt(event: NewEvent, result: AppendResult) -> Receipt:
+    if isinstance(result, Receipt):
+        return result
     if isinstance(result, VersionConflict):
         raise VersionConflictError(
             event.key or "", expected=event.expected_version or 0, actual=result.actual
         )
-    if isinstance(result, Conflict):
-        raise IdempotencyConflictError(
-            f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
-            f"before, by event {result.event_id}, with another body; nothing was stored. "
-            "Use a new key for a new event."
-        )
-    return result
+    raise IdempotencyConflictError(
+        f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
+        f"before, by event {result.event_id}, with another body; nothing was stored. "
+        "Use a new key for a new event."
+    )

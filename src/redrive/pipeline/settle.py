@@ -62,7 +62,7 @@ class Tally(msgspec.Struct):
                 assert_never(never)
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """A settlement, the delivery it is about, and how many seconds the try took.
 
     `is_success` is whether the destination answered, `None` when the try does not tell;

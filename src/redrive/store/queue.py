@@ -88,7 +88,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """What was leased, by the store's clock `now`, and what will want attention next.
 
     `next_due` is when the next delivery of the asked destinations comes due that is not due yet;
-    `suspects` counts due deliveries that must be claimed alone and have an allowance.
+    `suspects` counts due deliveries that must be claimed alone and have an allowance. `is_heard`
+    says that the store took note of the worker, as it does with a heartbeat.
     """
 
     now: datetime
@@ -96,9 +97,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     next_due: datetime | None = None
     suspects: int = 0
     changes: tuple[BreakerChange, ...] = ()
+    is_heard: bool = False
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The decision about one lease, with the try it came from for the delivery's story.
 
     `exchange` is what was sent and answered; only that of the last failed try is kept.

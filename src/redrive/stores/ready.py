@@ -27,7 +27,7 @@ Account = tuple[str, int, int, int, float | None, int | None]
 """A tenant, its round, how many it got, how many in a row, and its bucket: tokens and instant."""
 
 
-class Candidate(msgspec.Struct, array_like=True, frozen=True, order=True):
+class Candidate(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False):
     """A delivery that may be claimed; they sort by priority, then in publish order."""
 
     precedence: int

@@ -63,8 +63,15 @@ class FunctionTransport:
 
     async def _try(self, leased: Leased, *more: object) -> Outcome:
         """Call the handler once, with the event and what else it takes."""
+        answer: object
         try:
-            answer = await self._call(self._open(leased), *more)
+            event = self._open(leased)
+            if self._is_async:
+                answer = await self._handler(event, *more)
+            else:
+                answer = await self._in_thread(event, *more)
+            if answer is not None:
+                answer = await _last_of(answer)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self._fault(error)
         return _SUCCEEDED if answer is None else self._outcome(answer)
@@ -83,7 +90,9 @@ class FunctionTransport:
         try:
             answer = None
             if events:
-                answer = await self._call(events.copy())  # a handler may empty its list
+                given = events.copy()  # a handler may empty its list
+                calling = self._handler(given) if self._is_async else self._in_thread(given)
+                answer = await _last_of(await calling)
             answers = self._split(answer, len(events))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             answers = [error] * len(events)
@@ -112,13 +121,6 @@ class FunctionTransport:
     def _open(self, leased: Leased) -> Event[Any]:
         event = leased.event
         return msgspec.structs.replace(event, payload=self._decode(event.payload))
-
-    async def _call(self, *arguments: object) -> object:
-        answer = await (
-            self._handler(*arguments) if self._is_async else self._in_thread(*arguments)
-        )
-        # A plain function around an async one, such as a decorator, hands out its coroutine.
-        return await answer if inspect.isawaitable(answer) else answer
 
     async def _in_thread(self, *arguments: object) -> object:
         """Run the handler in a thread.
@@ -151,6 +153,11 @@ class FunctionTransport:
         verdict = classify(error, terminal=self._terms.terminal, transient=self._terms.transient)
         fault: Fault = capture(error, rule=verdict.rule)
         return Faulted(fault=fault, nature=verdict.nature, retry_after=verdict.retry_after)
+
+
+async def _last_of(answer: object) -> object:
+    """Await what a plain function around an async one, such as a decorator, hands out."""
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _payload_decoder(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from redrive.store import Claim
 
-__all__ = ["no_claim", "together"]
+__all__ = ["found_nothing", "no_claim", "together"]
 
 
 async def no_claim() -> None:
@@ -25,3 +25,13 @@ async def together(
         await begun
         raise
     return reported, settled, claimed
+
+
+def found_nothing(claim: Claim | None) -> bool:
+    """Tell whether a claim was made, and nothing is due now that anybody could have."""
+    return (
+        claim is not None
+        and not claim.deliveries
+        and not claim.suspects
+        and (claim.next_due is None or claim.next_due > claim.now)
+    )

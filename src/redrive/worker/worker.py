@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
@@ -27,7 +28,7 @@ from redrive.store import Claim, Serving, Store
 from redrive.transport import Closing, Endpoint
 from redrive.worker.reach import FIRST_PAUSE_SECONDS, Reach
 from redrive.worker.settings import WorkerSettings
-from redrive.worker.turn import no_claim, together
+from redrive.worker.turn import found_nothing, no_claim, together
 
 __all__ = ["Worker"]
 
@@ -68,12 +69,12 @@ class Worker:
         self._quitting = asyncio.Event()
         self._undecided: list[Decision] = []
         self._last_claim: Claim | None = None
+        self._heard_at = -math.inf
         self._turns = 0
         self._suspects = 0
         self._is_alone = False
         self._reach = Reach(self.id, observer, lease=settings.lease)
-        self._is_wedged = False
-        self._leaves_handlers = False
+        self._is_wedged = self._leaves_handlers = False
         self._carrier = Carrier(
             worker=self.id,
             clock=clock,
@@ -121,6 +122,7 @@ class Worker:
             observer=observer,
             on_missed=self._caretaker.hold_back,
             on_wedged=on_wedged,
+            heard_at=lambda: self._heard_at,
         )
 
     def stop(self) -> None:
@@ -288,6 +290,8 @@ class Worker:
             claim = await self._claimer.claim(allowances, limit=free)
         else:
             return None
+        if claim.is_heard:
+            self._heard_at = asked
         self._suspects = claim.suspects
         self._carrier.start(loads_of(claim.deliveries, self._endpoints, claimed=asked))
         return claim
@@ -308,15 +312,11 @@ class Worker:
         ]
 
     def _is_idle(self) -> bool:
-        claim = self._last_claim
         return (
-            claim is not None
-            and not claim.deliveries
-            and not claim.suspects
+            found_nothing(self._last_claim)
             and self._carrier.is_empty
             and not self._undecided
             and not self._progress.is_set()
-            and (claim.next_due is None or claim.next_due > claim.now)
         )
 
     async def _rest(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import itemgetter
 
 import msgspec
 
@@ -18,12 +19,13 @@ from redrive.policies.gate import Passage, Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from, maybe_from_micros, micros
 from redrive.stores.postgres.at_once.claim import SOON, PlainGates
-from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.floors import Floors
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
+from redrive.stores.postgres.settling import see_worker
 from redrive.stores.ready import KINDS, Candidate, TenantState, accounts
 from redrive.stores.turns import Turns, all_sorts, open_sorts
 
@@ -84,7 +86,7 @@ WITH seen AS (
         tokens = excluded.tokens, refilled_at = excluded.refilled_at
 ), free AS MATERIALIZED (
     SELECT d.id, given.breaker_generation, given.place
-    FROM unnest((SELECT $5::bigint[]), (SELECT $6::integer[]))
+    FROM unnest((SELECT $5::text::bigint[]), (SELECT $6::text::integer[]))
         WITH ORDINALITY AS given (id, breaker_generation, place)
     JOIN redrive.deliveries d ON d.id = given.id
     WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
@@ -107,7 +109,8 @@ async def claim(
     """Carry out `DeliveryQueue.claim`."""
     asked = {one.destination for one in request.allowances}
     keeper = await Gatekeeper.read(link, now=now, only=asked)
-    turn = _Turn(link, keeper, request, floors=floors, now=now)
+    is_known = plain.has_heard_of(request.worker)
+    turn = _Turn(link, keeper, request, floors=floors, is_known=is_known, now=now)
     outlook = await turn.look()
     suspects = await turn.suspects() if outlook.is_suspected else []
     if request.alone:
@@ -136,10 +139,12 @@ class _Turn:
         request: ClaimRequest,
         *,
         floors: Floors,
+        is_known: bool,
         now: datetime,
     ) -> None:
         self._link = link
         self._floors = floors
+        self._is_known = is_known
         self._keeper = keeper
         self._request = request
         self._now = now
@@ -313,12 +318,14 @@ class _Turn:
 
     def tell(self, plain: PlainGates, outlook: Outlook) -> None:
         """Tell which gates need not be asked the next time."""
-        if self._chosen:
-            plain.hear_of(self._request.worker)
+        plain.hear_of(self._request.worker)
+        plain.counts_leases = any(self._keeper.counts_leases(name) for name in self._allowances)
+        plain.keeps_order = any(self._keeper.keeps_order(name) for name in self._allowances)
         for name, passage in self._passages.items():
             seen = outlook.seen.get(self._keeper.numbers[name])
             has_tenants = seen is None or seen.has_others
             plain.learn(name, None if has_tenants else self._keeper.plain(name, passage))
+            plain.breakers.learn(name, self._keeper.breaker(name))
 
     async def lease(self) -> tuple[Leased, ...]:
         """Lease what was chosen, and write down what it has cost.
@@ -328,6 +335,8 @@ class _Turn:
         """
         if not self._chosen:
             await self._keeper.write()
+            if not self._is_known:
+                await see_worker(self._link, self._request.worker, self._now)
             return ()
         rows = await self._link.fetch(
             _LEASE,
@@ -335,7 +344,8 @@ class _Turn:
             self._now,
             self._now + self._request.lease,
             self._request.alone,
-            *columns(self._chosen, 2),
+            numbers(number for number, _ in self._chosen),
+            numbers(generation for _, generation in self._chosen),
             *columns(self._keeper.changed(), 2),
             *columns(self._accounts, _ACCOUNT),
         )
@@ -370,7 +380,7 @@ class _Turn:
                 last_crash_at,
                 breaker_generation,
                 payload,
-            ) in sorted(rows)
+            ) in sorted(rows, key=itemgetter(0))
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from redrive.model.delivery import Status
 from redrive.stores.codec import json_text
 
-__all__ = ["STATUSES", "columns", "is_uuid", "jsonb"]
+__all__ = ["STATUSES", "columns", "is_uuid", "jsonb", "numbers"]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
@@ -30,3 +30,8 @@ def is_uuid(text: str) -> bool:
 def columns(rows: Sequence[Sequence[object]], width: int) -> list[list[object]]:
     """Turn rows into the columns that `unnest` takes."""
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Return whole numbers as the text of an array: the driver takes long for each element."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -82,10 +82,6 @@ class Line(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
         self.was_closed = True
         super().terminate()
 
-    def itself(self) -> Line:
-        """Return the connection behind the pool's stand-in, which forgets it when it is closed."""
-        return self
-
 
 class Link:
     """A connection in an open transaction, as our statements use it.

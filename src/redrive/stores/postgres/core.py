@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -19,18 +19,17 @@ from redrive.stores.postgres.at_once.glance import GLANCE, Glance
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Line, Link, translated
 from redrive.stores.postgres.floors import Floors
+from redrive.stores.postgres.lines import CONNECT_SECONDS, Lines, drop, session_settings
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 
-__all__ = ["CONNECT_SECONDS", "Core", "Job", "drop"]
+__all__ = ["BEGIN", "Core", "Job"]
 
 T = TypeVar("T")
 Job = Callable[[Link, datetime], Awaitable[T]]
 
-CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
-_FAREWELL_SECONDS = 5.0
 _MOST_TRIES = 5
 _GLANCE_SECONDS = 0.2
 
@@ -45,11 +44,7 @@ _PASSING = (
 # Whoever falls silent in the middle of a transaction, frozen or cut off, holds locks that others
 # wait for; the server ends such a transaction.
 _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
-# Our statements are few, and written for one plan each: planning them anew takes longer than to
-# carry them out, and so does compiling them. A table that was empty a moment ago looks small to the
-# planner, who would then read all of it.
-_PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
-_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
+BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
 _REPLAN = "DISCARD PLANS"
@@ -66,7 +61,7 @@ class _Waiting:
 
 
 class Core:
-    """An open database: a pool of connections on one event loop.
+    """An open database: connections on one event loop.
 
     Times come from the server's clock, so that workers whose machines' clocks differ agree. A
     clock that is no machine's, as tests have, is asked instead.
@@ -78,7 +73,7 @@ class Core:
         self._clock = clock
         self._history = history
         self._uses_server_clock = is_of_machine(clock)
-        self._pool: asyncpg.Pool[Any] | None = None
+        self._lines: Lines | None = None
         self._is_proxied = False
         self._bell = Bell(address, clock=clock, observer=observer)
         self._waiting: list[_Waiting] = []
@@ -88,27 +83,17 @@ class Core:
         self.floors = Floors()
         self._plain = PlainGates()
         self._glance: Glance | None = None
-        self._glanced_at = self._changed_at = -math.inf
+        self._glance_ends = self._changed_at = -math.inf
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
 
     async def open(self) -> None:
-        if self._pool is not None:
+        if self._lines is not None:
             return
         with translated(self.address):
             self._is_proxied, self.schema_version = await self._prepare()
-            self._pool = await asyncpg.create_pool(
-                self.address.dsn,
-                connection_class=Line,
-                min_size=0,
-                max_size=self.address.pool,
-                max_inactive_connection_lifetime=60.0,
-                timeout=CONNECT_SECONDS,
-                statement_cache_size=0 if self._is_proxied else 100,
-                server_settings={} if self._is_proxied else _PLANS,
-                reset=_leave_alone,
-            )
+            self._lines = Lines(self.address, is_proxied=self._is_proxied)
         self._bell.start(None if self._is_proxied else self._call)
 
     async def _prepare(self) -> tuple[bool, int]:
@@ -118,6 +103,7 @@ class Core:
             timeout=CONNECT_SECONDS,
             command_timeout=_ANSWER_SECONDS,
             statement_cache_size=0,
+            server_settings=session_settings(self.address),
         )
         try:
             check_server(connection.get_server_version(), self.address)
@@ -131,17 +117,13 @@ class Core:
             connection.terminate()
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
+        lines, self._lines = self._lines, None
+        if lines is None:
             return
         await self._bell.stop()
         for task in tuple(self._together):
             await asyncio.wait([task])
-        try:
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                await pool.close()
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            pool.terminate()
+        await lines.close()
 
     async def wait(self, *, at_most: timedelta) -> None:
         await self._bell.wait(at_most)
@@ -209,7 +191,7 @@ class Core:
             if not one.future.done():
                 one.future.set_result(result)
 
-    async def _run(self, job: Job[T], *, begin: str = _BEGIN, within: float = _ANSWER_SECONDS) -> T:
+    async def _run(self, job: Job[T], *, begin: str = BEGIN, within: float = _ANSWER_SECONDS) -> T:
         if begin is not _BEGIN_READING:
             self._forget_glance()
         for tries in range(1, _MOST_TRIES + 1):
@@ -229,6 +211,7 @@ class Core:
         The driver's own blocks wait without end for the answer to a rollback or to a cancelled
         statement, which a line that went silent never gives.
         """
+        lines = self._opened()
         connection = await self._begun(begin)
         begun = self._clock.monotonic()
         try:
@@ -238,22 +221,22 @@ class Core:
             now = self._clock.monotonic()
             self._plans.took(connection.get_server_pid(), now - begun, now=now)
         except Exception as error:
-            await self._distrust(error)
+            lines.distrust(error)
             await _roll_back(connection, error)
             raise
         except BaseException:
             drop(connection)
             raise
         finally:
-            await self._opened().release(connection)
+            lines.take_back(connection)
 
     async def _try_at_once(
-        self, statement: str, *values: object, within: float
+        self, statement: str, *values: object, within: float, changes: bool = True
     ) -> list[Any] | None:
         """Run one statement; `None` if others stood in its way, and it did nothing."""
         with translated(self.address):
             try:
-                return await self._at_once(statement, *values, within=within)
+                return await self._at_once(statement, *values, within=within, changes=changes)
             except _PASSING:
                 return None
 
@@ -276,7 +259,8 @@ class Core:
         """Run one statement that is a transaction of its own; errors are the driver's."""
         if changes:
             self._forget_glance()
-        connection = await self._opened().acquire(timeout=CONNECT_SECONDS)
+        lines = self._opened()
+        connection = await lines.lend()
         try:
             async with asyncio.timeout(within):
                 return await Link(connection, self.address.schema).fetch(statement, *values)
@@ -285,11 +269,11 @@ class Core:
                 drop(connection)
             raise
         except BaseException as error:
-            await self._distrust(error)
+            lines.distrust(error)
             drop(connection)
             raise
         finally:
-            await self._opened().release(connection)
+            lines.take_back(connection)
 
     def _forget_glance(self) -> None:
         self._glance, self._changed_at = None, self._clock.monotonic()
@@ -300,7 +284,7 @@ class Core:
         All duties of a round share one answer, unless this process has changed something since.
         """
         now = self._clock.monotonic()
-        if self._glance is not None and 0 <= now - self._glanced_at < _GLANCE_SECONDS:
+        if self._glance is not None and now < self._glance_ends:
             return self._glance
         with translated(self.address):
             # A line that has gone silent is not to keep the worker from its other duties.
@@ -308,53 +292,41 @@ class Core:
                 GLANCE, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
             )
         glance = Glance(*row)
-        if self._uses_server_clock and self._changed_at < now:
-            self._glance, self._glanced_at = glance, now
+        self._keep_glance(glance, since=now, lasts=_GLANCE_SECONDS)
         return glance
+
+    def _keep_glance(self, glance: Glance, *, since: float, lasts: float) -> None:
+        """Answer with it for a while, unless this process has changed something meanwhile."""
+        if self._uses_server_clock and self._changed_at < since:
+            self._glance, self._glance_ends = glance, since + lasts
 
     async def _call(self, statement: str) -> None:
         """Run one statement outside any transaction."""
+        lines = self._opened()
         with translated(self.address):
-            connection = await self._begun(statement)
-            await self._opened().release(connection)
+            lines.take_back(await self._begun(statement))
 
-    async def _begun(self, begin: str) -> Any:  # noqa: ANN401 - the driver's stand-in for one
+    async def _begun(self, begin: str) -> Line:
         """Take a connection and begin."""
         return await self._taken(lambda connection: connection.execute(begin))
 
-    async def _taken(self, begin: Callable[[Any], Awaitable[object]]) -> Any:  # noqa: ANN401 - as above
-        """Take a connection and begin; one that died unnoticed in the pool is replaced."""
-        pool = self._opened()
-        for tries in range(self.address.pool + 1):
-            connection = await pool.acquire(timeout=CONNECT_SECONDS)
+    async def _taken(self, begin: Callable[[Line], Awaitable[object]]) -> Line:
+        """Take a connection and begin, if need be with new plans."""
+
+        async def begin_anew(connection: Line) -> None:
+            await begin(connection)
             process, now = connection.get_server_pid(), self._clock.monotonic()
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await begin(connection)
-                    if not self._is_proxied and self._plans.renew(process, now=now):
-                        await connection.execute(_REPLAN)
-            except BaseException as error:
-                await self._distrust(error)
-                drop(connection)
-                await pool.release(connection)
-                is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
-                if not is_dead or tries == self.address.pool:
-                    raise
-            else:
-                return connection
-        raise AssertionError("unreachable")
+            if not self._is_proxied and self._plans.renew(process, now=now):
+                await connection.execute(_REPLAN)
 
-    async def _distrust(self, error: BaseException) -> None:
-        """Replace all connections after one that fell silent: they were as old, or older."""
-        if isinstance(error, TimeoutError):
-            await self._opened().expire_connections()
+        return await self._opened().lend_begun(begin_anew)
 
-    def _opened(self) -> asyncpg.Pool[Any]:
-        if self._pool is None:
+    def _opened(self) -> Lines:
+        if self._lines is None:
             raise StoreUnavailableError(
                 f"The store {self.address.name} is closed; open it with `async with app:` first."
             )
-        return self._pool
+        return self._lines
 
     async def _now(self, link: Link) -> datetime:
         if not self._uses_server_clock:
@@ -363,7 +335,7 @@ class Core:
         return now
 
 
-async def _roll_back(connection: Any, error: Exception) -> None:  # noqa: ANN401 - as above
+async def _roll_back(connection: Line, error: Exception) -> None:
     """Undo what was done, so that the connection can be used again; else throw it away."""
     if isinstance(error, LOST):
         drop(connection)
@@ -375,13 +347,3 @@ async def _roll_back(connection: Any, error: Exception) -> None:  # noqa: ANN401
         drop(connection)
         if not isinstance(late, LOST):
             raise
-
-
-def drop(connection: Any) -> None:  # noqa: ANN401 - as above
-    """Throw a connection away, without waiting for anything."""
-    with suppress(asyncpg.InterfaceError):  # the pool has noticed its end already
-        connection.terminate()
-
-
-async def _leave_alone(_: object) -> None:
-    """Our statements leave nothing behind in a session that would have to be reset."""

@@ -14,6 +14,7 @@ from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report, Reported
 from redrive.stores.gatekeeping import GateBook
 from redrive.stores.postgres.at_once.claim import Plain
+from redrive.stores.postgres.at_once.report import Breaker
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
@@ -130,6 +131,12 @@ class Gatekeeper(GateBook):
         return Plain(
             self.numbers[destination], *documents, gate.breaker.generation, gate.reopened_at
         )
+
+    def breaker(self, destination: str) -> Breaker:
+        """Return a breaker as it is left, for who reports to it next."""
+        description, _ = self._documents[destination]
+        state = self.gate(destination).breaker
+        return Breaker(self.numbers[destination], description, state)
 
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""

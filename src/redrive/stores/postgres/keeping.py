@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
@@ -25,24 +26,42 @@ from redrive.stores.postgres.removing import leave_idle, remove
 from redrive.stores.sifting import Kept
 
 __all__ = [
+    "HAS_PRUNABLE",
+    "HAS_WATCH",
+    "HOARDS",
     "discard",
-    "has_prunable",
-    "has_watch",
     "hoards",
     "oldest_letters",
     "prunable",
     "prune",
+    "spans",
     "take_watch",
 ]
 
-_HAS_PRUNABLE = """
-SELECT EXISTS (SELECT FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1)
-    OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= $2)
-    OR EXISTS (SELECT FROM redrive.idle WHERE since <= $2)
-    OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= $3)
-    OR EXISTS (SELECT FROM redrive.inbox WHERE since <= $4)
-    OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= $2)
+HAS_PRUNABLE = """
+SELECT EXISTS (
+           SELECT FROM redrive.deliveries
+           WHERE status = 2 AND settled_at <= present.now - $2::interval
+       )
+       OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= present.now - $3::interval)
+       OR EXISTS (SELECT FROM redrive.idle WHERE since <= present.now - $3::interval)
+       OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= present.now - $4::interval)
+       OR EXISTS (SELECT FROM redrive.inbox WHERE since <= present.now - $5::interval)
+       OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= present.now - $3::interval)
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 """
+"""Tells whether anything has been kept long enough; takes an instant, and `spans`."""
+
+HAS_WATCH = """
+SELECT CASE WHEN until <= present.now THEN NULL
+            WHEN worker <> $3 THEN false
+            WHEN until > present.now + $4::interval / 2 THEN true
+       END
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
+CROSS JOIN redrive.watches WHERE duty = $2
+"""
+"""Tells whose turn it is, if nothing has to be written for that; nothing if it has to."""
+
 # Who has work is found out only if somebody may go: it reads all that waits.
 _FORGET_TENANTS = """
 WITH busy AS MATERIALIZED (
@@ -127,14 +146,14 @@ SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at 
        (SELECT count(*) FROM redrive.idempotency WHERE since <= $3),
        (SELECT count(*) FROM redrive.inbox WHERE since <= $4)
 """
-_HOARDS = """
+HOARDS = """
 SELECT t.name, t.document, (
     SELECT count(*) FROM redrive.deliveries d
     WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
 ), (
     SELECT min(d.settled_at) FROM redrive.deliveries d
     WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
-)
+), coalesce($1::timestamptz, clock_timestamp())
 FROM redrive.destinations t
 WHERE t.document::json ->> 'dead_letters' IS NOT NULL ORDER BY t.name COLLATE "C"
 """
@@ -151,11 +170,6 @@ ON CONFLICT (duty) DO UPDATE SET worker = excluded.worker, until = excluded.unti
 WHERE known.worker = excluded.worker OR known.until <= $4
 RETURNING true
 """
-
-
-async def has_prunable(link: Link, retention: Retention, *, now: datetime) -> bool:
-    """Tell whether anything has been kept long enough."""
-    return bool(await link.value(_HAS_PRUNABLE, *_cuts(retention, now)))
 
 
 async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) -> Pruned:
@@ -220,11 +234,11 @@ async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned
     )
 
 
-async def hoards(link: Link, *, now: datetime) -> Sequence[Hoard]:
-    """Carry out `Keeping.hoards`."""
+def hoards(rows: Sequence[Sequence[Any]]) -> Sequence[Hoard]:
+    """Read what `HOARDS` has found."""
     return [
         Hoard(destination=name, keep=keep, count=count, oldest=oldest, now=now)
-        for name, document, count, oldest in await link.fetch(_HOARDS)
+        for name, document, count, oldest, now in rows
         if (keep := destination_from(document).dead_letters) is not None
     ]
 
@@ -257,26 +271,17 @@ async def discard(
     return ids
 
 
-async def has_watch(
-    link: Link, duty: str, worker: str, *, span: timedelta, now: datetime
-) -> bool | None:
-    """Tell whose turn it is, if nothing has to be written for that; `None` if it has to."""
-    for holder, until in await link.fetch(
-        "SELECT worker, until FROM redrive.watches WHERE duty = $1", duty
-    ):
-        if holder != worker and until > now:
-            return False
-        return True if holder == worker and until > now + span / 2 else None
-    return None
-
-
 async def take_watch(link: Link, duty: str, worker: str, *, span: timedelta, now: datetime) -> bool:
     """Carry out `Keeping.take_watch`."""
     return await link.value(_TAKE_TURN, duty, worker, now + span, now) is not None
 
 
+def spans(retention: Retention) -> tuple[timedelta, timedelta, timedelta, timedelta]:
+    """Return how long delivered rows, events, keys and inbox records are kept."""
+    return retention.delivered, retention.events, retention.idempotency, retention.inbox
+
+
 def _cuts(retention: Retention, now: datetime) -> tuple[datetime, datetime, datetime, datetime]:
-    """Return up to when delivered rows, events, keys and inbox records were settled that may go."""
-    kept = (retention.delivered, retention.events, retention.idempotency, retention.inbox)
-    delivered, events, keys, inbox = (now - one for one in kept)
+    """Return up to when what may go was settled, in the order of `spans`."""
+    delivered, events, keys, inbox = (now - one for one in spans(retention))
     return delivered, events, keys, inbox

@@ -11,6 +11,7 @@ from redrive.stores.postgres.connection import Link
 
 __all__ = [
     "Lane",
+    "free_held",
     "free_lanes",
     "free_late_lanes",
     "hold",
@@ -38,7 +39,7 @@ SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
 FOR NO KEY UPDATE SKIP LOCKED
 """
 # What is in flight goes first, else the earliest; whoever else was about to go waits behind it.
-_FREE = """
+_FREEING = """
 WITH busy AS MATERIALIZED (
     SELECT destination, lane FROM redrive.deliveries WHERE status = 1 AND lane IS NOT NULL
 ), heads AS MATERIALIZED (
@@ -48,7 +49,7 @@ WITH busy AS MATERIALIZED (
           AND next.status <> 2 AND next.resolution IS NULL
         ORDER BY next.id LIMIT 1
     ) AS head, (given.destination, given.lane) IN (SELECT destination, lane FROM busy) AS is_busy
-    FROM unnest($1::integer[], $2::text[]) AS given (destination, lane)
+    FROM unnest((SELECT {numbers}), (SELECT {keys})) AS given (destination, lane)
 ), stopped AS (
     UPDATE redrive.deliveries d SET is_behind = true FROM heads
     WHERE d.destination = heads.destination AND d.lane = heads.lane AND d.status = 0
@@ -57,6 +58,14 @@ WITH busy AS MATERIALIZED (
 UPDATE redrive.deliveries d SET is_behind = false FROM heads
 WHERE d.id = heads.head AND d.is_behind AND NOT heads.is_busy
 """
+_PUTTING_OFF = """
+INSERT INTO redrive.late_lanes (destination, lane)
+SELECT * FROM unnest((SELECT {numbers}), (SELECT {keys}))
+"""
+_AS_ARRAYS = {"numbers": "$1::integer[]", "keys": "$2::text[]"}
+_AS_TEXTS = {"numbers": "$1::text::integer[]", "keys": "$2::text::text[]"}
+_FREE, _FREE_HELD = _FREEING.format(**_AS_ARRAYS), _FREEING.format(**_AS_TEXTS)
+_PUT_OFF, _PUT_OFF_HELD = _PUTTING_OFF.format(**_AS_ARRAYS), _PUTTING_OFF.format(**_AS_TEXTS)
 _OUT_OF_LANES = """
 UPDATE redrive.deliveries SET lane = NULL, is_behind = false
 WHERE destination = $1 AND lane IS NOT NULL AND ($2::smallint IS NULL OR status = $2)
@@ -70,10 +79,6 @@ WHERE e.position = d.position AND e.key IS NOT NULL AND d.destination = $1 AND d
 _ALL_LANES = """
 SELECT DISTINCT destination, lane FROM redrive.deliveries
 WHERE destination = $1 AND lane IS NOT NULL AND status <> 2 AND resolution IS NULL
-"""
-_PUT_OFF = """
-INSERT INTO redrive.late_lanes (destination, lane)
-SELECT * FROM unnest($1::integer[], $2::text[])
 """
 _TAKE_LATE = """
 DELETE FROM redrive.late_lanes WHERE (destination, lane) IN (
@@ -111,6 +116,24 @@ async def free_lanes(link: Link, lanes: Sequence[Lane]) -> None:
         await link.fetch(_FREE, *_columns(now))
     if later:
         await link.fetch(_PUT_OFF, *_columns(later))
+
+
+async def free_held(
+    link: Link,
+    numbers: str | None,
+    keys: str | None,
+    late_numbers: str | None,
+    late_keys: str | None,
+) -> bool:
+    """Let the next go in lanes that are held, put others off, and tell whether there were any.
+
+    Each is the text of an array; a lane has a place in two of them.
+    """
+    if numbers is not None:
+        await link.fetch(_FREE_HELD, numbers, keys)
+    if late_numbers is not None:
+        await link.fetch(_PUT_OFF_HELD, late_numbers, late_keys)
+    return numbers is not None or late_numbers is not None
 
 
 async def free_late_lanes(link: Link) -> None:

@@ -11,9 +11,9 @@ from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
 from redrive.store import Overdue, Rescue, Settled
 from redrive.stores.codec import json_text
-from redrive.stores.postgres.codec import columns, jsonb
+from redrive.stores.postgres.codec import columns, jsonb, numbers
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.lanes import Lane, free_lanes, line_up, pass_by
+from redrive.stores.postgres.lanes import free_held, line_up, pass_by
 from redrive.stores.postgres.log import grow
 
 __all__ = ["overdue", "release", "rescue", "retire", "see_worker", "settle"]
@@ -30,11 +30,31 @@ _LOG = """CASE WHEN given.attempt IS NULL THEN d.log
 _SETTLED = "d.id, d.token, d.attempts + d.snoozes > 1"
 _FAILED_AT = "first_failed_at = coalesce(d.first_failed_at, $1), last_failed_at = $1"
 
+# It takes hold of the lanes, too, and returns one row: what was refused, the lanes that may be
+# freed now, and those that somebody is publishing to, as texts that are handed on as they are.
 _DELIVER = f"""
-UPDATE redrive.deliveries d SET status = 2, settled_at = $1, {_DONE}
-FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
-WHERE {_IS_CURRENT}
-RETURNING {_SETTLED}, d.destination, d.lane
+WITH given AS MATERIALIZED (
+    SELECT id, token FROM unnest((SELECT $2::text::bigint[]), (SELECT $3::text::bigint[]))
+        AS given (id, token)
+), done AS (
+    UPDATE redrive.deliveries d SET status = 2, settled_at = $1, {_DONE} FROM given
+    WHERE {_IS_CURRENT}
+    RETURNING {_SETTLED} AS was_tried, d.destination, d.lane
+), forgotten AS (
+    DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
+), held AS MATERIALIZED (
+    SELECT key FROM redrive.keys WHERE key IN (SELECT lane FROM done)
+    FOR NO KEY UPDATE SKIP LOCKED
+), lanes AS MATERIALIZED (
+    SELECT DISTINCT destination, lane, lane IN (SELECT key FROM held) AS is_held
+    FROM done WHERE lane IS NOT NULL
+)
+SELECT (SELECT array_agg(id) FROM given WHERE id NOT IN (SELECT id FROM done)),
+       array_agg(destination) FILTER (WHERE is_held)::text,
+       array_agg(lane) FILTER (WHERE is_held)::text,
+       array_agg(destination) FILTER (WHERE NOT is_held)::text,
+       array_agg(lane) FILTER (WHERE NOT is_held)::text
+FROM lanes
 """
 _RETRY = f"""
 UPDATE redrive.deliveries d
@@ -164,7 +184,6 @@ async def _settle_once(
 ) -> tuple[set[Lease], bool]:
     todo = _Sorted(batch)
     rows: list[Sequence[Any]] = []
-    lanes: list[Lane] = []
     frees = bool(todo.failed)
     if todo.retried:
         rows += await link.fetch(_RETRY, now, history, *columns(todo.retried, 5))
@@ -176,18 +195,19 @@ async def _settle_once(
         dead = await link.fetch(_FAIL, now, history, *columns(todo.failed, 5))
         rows += dead
         await pass_by(link, sorted(row[0] for row in dead))
-    if todo.delivered:
-        done = await link.fetch(_DELIVER, now, *_columns(todo.delivered))
-        rows += done
-        lanes = [(row[3], row[4]) for row in done if row[4] is not None]
-        await free_lanes(link, lanes)
     settled = _leases(rows)
+    if todo.delivered:
+        refused, *lanes = (await link.fetch(_DELIVER, now, *_texts(todo.delivered)))[0]
+        frees = await free_held(link, *lanes) or frees
+        settled.update(todo.delivered)
+        if refused:
+            settled -= {one for one in todo.delivered if one.delivery_id in refused}
     await _keep_exchanges(
         link,
         [one for one in batch if one.lease in settled],
         earlier={row[0] for row in rows if row[2]},
     )
-    return settled, frees or bool(lanes)
+    return settled, frees
 
 
 async def _keep_exchanges(
@@ -284,6 +304,10 @@ async def rescue(link: Link, batch: Sequence[Rescue], *, now: datetime) -> Seque
 
 def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
     return [one.delivery_id for one in leases], [one.token for one in leases]
+
+
+def _texts(leases: Sequence[Lease]) -> tuple[str, str]:
+    return numbers(one.delivery_id for one in leases), numbers(one.token for one in leases)
 
 
 def _leases(rows: Sequence[Sequence[Any]]) -> set[Lease]:

@@ -9,7 +9,7 @@ import apsw
 from redrive.model.destination import Order
 from redrive.stores.codec import json_text
 
-__all__ = ["free_lanes", "lanes_of", "line_up", "pass_by", "rejoin", "relane"]
+__all__ = ["Lane", "free_lanes", "lanes_of", "line_up", "pass_by", "rejoin", "relane"]
 
 _OF = "IN (SELECT value FROM json_each(?))"
 _LANES = """
@@ -39,7 +39,7 @@ _HAS_EARLIER = """EXISTS (
 )"""
 _IS_BUSY = f"(d.destination, d.lane) IN ({_BUSY})"
 _FREE = """
-UPDATE redrive_deliveries SET is_behind = 0 WHERE id IN (
+UPDATE redrive_deliveries SET is_behind = 0 WHERE is_behind = 1 AND id IN (
     SELECT (
         SELECT min(next.id) FROM redrive_deliveries AS next
         WHERE next.destination = value ->> 0 AND next.lane = value ->> 1

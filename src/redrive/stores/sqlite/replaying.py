@@ -66,11 +66,11 @@ WHERE i.replay = ? AND d.status = 3 AND d.resolution IS NULL AND d.token = i.tok
   AND d.destination IN (SELECT value FROM json_each(?)) AND i.delivery > ?
 ORDER BY i.delivery
 """
-# A partial index is used only by a query that repeats its condition, hence `status <> 2`.
+# A partial index is used only by a query that repeats its condition, hence `resolution IS NULL`.
 _STOPPED_BLOCKS = """
 SELECT DISTINCT d.destination FROM redrive_deliveries d
 WHERE d.destination IN (SELECT id FROM redrive_destinations WHERE document ->> 'order' = 'block')
-  AND d.lane IS NOT NULL AND d.status = 3 AND d.status <> 2 AND d.resolution IS NULL
+  AND d.lane IS NOT NULL AND d.status = 3 AND d.resolution IS NULL
   AND d.id NOT IN (SELECT value FROM json_each(?))
 """
 _SENDABLE = """

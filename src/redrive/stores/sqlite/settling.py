@@ -15,7 +15,7 @@ from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.lanes import free_lanes, lanes_of, line_up, pass_by
+from redrive.stores.sqlite.lanes import Lane, free_lanes, line_up, pass_by
 from redrive.stores.sqlite.log import grow
 
 __all__ = [
@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 _CURRENT = """
-SELECT json_group_array(json_array(d.id, d.token)), count(d.lane)
+SELECT json_group_array(json_array(d.id, d.token)),
+       json_group_array(json_array(d.id, d.destination, d.lane)) FILTER (WHERE d.lane IS NOT NULL)
 FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value ->> 0
 WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?
 """
@@ -50,7 +51,7 @@ _LOG = """CASE WHEN ?1 IS NULL THEN log
 _BACK_TO_PENDING = "status = 0, worker = NULL, lease_until = NULL, is_alone = 0"
 _DELIVER = """
 UPDATE redrive_deliveries
-SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0
+SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0, lane = NULL
 WHERE id IN (SELECT value FROM json_each(?))
 """
 _RETRY = f"""
@@ -93,13 +94,14 @@ WHERE id = ?4
 """
 
 _leases = msgspec.json.Decoder(set[Lease])
+_lanes = msgspec.json.Decoder(list[tuple[int, int, str]])
 
 
 def settle(
     connection: apsw.Connection, batch: Sequence[Settled], *, now: datetime, history: int
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.settle`."""
-    current, has_lanes = _current(connection, [one.lease for one in batch], now=now)
+    current, lanes = _current(connection, [one.lease for one in batch], now=now)
     refused: list[Lease] = []
     accepted: list[Settled] = []
     delivered: list[int] = []
@@ -120,14 +122,15 @@ def settle(
     if refused:
         grow(connection, "refused_settlements", len(refused))
     _keep_exchanges(connection, accepted)
-    if has_lanes and failed:
+    if lanes and failed:
         pass_by(connection, failed)
-    if has_lanes and waiting:
+    if lanes and waiting:
         line_up(connection, waiting)
     if delivered:
         connection.execute(_DELIVER, (micros(now), json_text(delivered)))
-        if has_lanes:
-            free_lanes(connection, lanes_of(connection, delivered))
+        if lanes:
+            left = [lanes[number] for number in delivered if number in lanes]
+            free_lanes(connection, list(dict.fromkeys(left)))
     return refused
 
 
@@ -178,9 +181,9 @@ def release(
     connection: apsw.Connection, leases: Sequence[Lease], *, now: datetime
 ) -> Sequence[Lease]:
     """Carry out `DeliveryQueue.release`."""
-    current, has_lanes = _current(connection, leases, now=now)
+    current, lanes = _current(connection, leases, now=now)
     connection.execute(_RELEASE, (micros(now), _ids_of(current)))
-    if has_lanes:
+    if lanes:
         line_up(connection, sorted(lease.delivery_id for lease in current))
     return [lease for lease in leases if lease not in current]
 
@@ -283,11 +286,11 @@ def rescue(
 
 def _current(
     connection: apsw.Connection, leases: Sequence[Lease], *, now: datetime
-) -> tuple[set[Lease], bool]:
-    """Return the leases that are current, and whether any of them is in a lane."""
-    asked = json_text(leases)
-    found, in_lanes = connection.execute(_CURRENT, (asked, micros(now))).get
-    return _leases.decode(found), in_lanes > 0
+) -> tuple[set[Lease], dict[int, Lane]]:
+    """Return the leases that are current, and the lanes of those deliveries that are in one."""
+    found, in_lanes = connection.execute(_CURRENT, (json_text(leases), micros(now))).get
+    lanes = {number: (destination, lane) for number, destination, lane in _lanes.decode(in_lanes)}
+    return _leases.decode(found), lanes
 
 
 def _ids_of(leases: set[Lease]) -> str:

@@ -35,15 +35,16 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def compose(plan: HttpBlueprint, events: Sequence[Event[msgspec.Raw]], *, now: datetime) -> Request:
     """Return the request for these events; the same events have the same id and body every time."""
-    items = [_item(plan, event) for event in events]
-    body = items[0] if plan.batch is None else b"[" + b",".join(items) + b"]"
+    if plan.batch is None:
+        body = _item(plan, events[0])
+    else:
+        body = b"[" + b",".join([_item(plan, event) for event in events]) + b"]"
     message_id = _message_id(events)
-    headers = {
-        **plan.headers,
-        **_forwarded(plan, events),
-        "webhook-id": message_id,
-        "webhook-timestamp": str(int(now.timestamp())),
-    }
+    headers = plan.headers.copy()
+    if len(events) == 1 and events[0].headers:  # a batch has no headers of its own
+        headers |= _forwarded(plan, events[0])
+    headers["webhook-id"] = message_id
+    headers["webhook-timestamp"] = str(int(now.timestamp()))
     if plan.signing_keys:
         headers["webhook-signature"] = sign(
             plan.signing_keys, message_id=message_id, at=now, body=body
@@ -75,11 +76,9 @@ def _message_id(events: Sequence[Event[msgspec.Raw]]) -> str:
     return f"batch-{hashlib.sha256(together.encode()).hexdigest()[:32]}"
 
 
-def _forwarded(plan: HttpBlueprint, events: Sequence[Event[msgspec.Raw]]) -> dict[str, str]:
-    """Return what of an event's headers travels on; a batch has no headers of its own."""
-    if len(events) > 1:
-        return {}
-    given = {name.lower(): value for name, value in events[0].headers.items()}
+def _forwarded(plan: HttpBlueprint, event: Event[msgspec.Raw]) -> dict[str, str]:
+    """Return what of an event's headers travels on."""
+    given = {name.lower(): value for name, value in event.headers.items()}
     return {
         name: given[name]
         for name in plan.forward_headers

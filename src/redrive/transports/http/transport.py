@@ -30,6 +30,7 @@ __all__ = ["HttpTransport"]
 _READ_BUFFER = 2**14
 _LARGE_BODY = 2**20
 _SUCCESSES = range(200, 300)
+_SUCCEEDED = Succeeded()
 _ABOUT_CONTENT = ("400", "413", "422")
 
 
@@ -72,23 +73,44 @@ class HttpTransport:
             await client.close()
 
     async def _attempt(self, events: Sequence[Event[msgspec.Raw]]) -> Outcome:
-        request = compose(self._plan, events, now=self._clock.now())
+        plan = self._plan
+        request = compose(plan, events, now=self._clock.now())
+        body = request.body
         try:
-            answer, retry_after = await self._ask(request)
+            async with self._open().request(
+                plan.method,
+                self._url,
+                headers=request.headers,
+                data=body if len(body) <= _LARGE_BODY else io.BytesIO(body),
+                allow_redirects=False,
+            ) as response:
+                read = b"" if response.content.at_eof() else await self._read(response)
+                if response.status in _SUCCESSES:
+                    return _SUCCEEDED
         except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
-            faulted = unreachable(self._plan, error, self._terms)
-            exchange = exchange_of(self._plan, request)
+            faulted = unreachable(plan, error, self._terms)
+            exchange = exchange_of(plan, request)
             return msgspec.structs.replace(faulted, exchange=exchange)
+        return self._refused(request, response, read)
+
+    def _refused(self, request: Request, response: aiohttp.ClientResponse, read: bytes) -> Outcome:
+        plan = self._plan
+        answer = Answer(
+            status=response.status,
+            reason=response.reason or "",
+            headers=tuple(response.headers.items()),
+            body=b"" if "content-encoding" in response.headers else read,
+        )
         verdict = classify_status(
             answer.status,
             now=self._clock.now(),
-            retry_after=retry_after,
-            retry_on_status=self._plan.retry_on_status,
+            retry_after=response.headers.get("retry-after"),
+            retry_on_status=plan.retry_on_status,
         )
         if verdict is None:
-            return Succeeded()
-        exchange = exchange_of(self._plan, request, answer)
-        return msgspec.structs.replace(refused(self._plan, answer, verdict), exchange=exchange)
+            return _SUCCEEDED
+        exchange = exchange_of(plan, request, answer)
+        return msgspec.structs.replace(refused(plan, answer, verdict), exchange=exchange)
 
     async def check_health(self, health: HealthCheck) -> str:
         url = URL(self._plan.health_url(str(health.ask)))
@@ -102,39 +124,22 @@ class HttpTransport:
         except Exception as error:  # noqa: BLE001 - whatever the client raises, it is not well
             return unreachable(self._plan, error, self._terms).fault.message
 
-    async def _ask(self, request: Request) -> tuple[Answer, str | None]:
-        body = request.body
-        async with self._open().request(
-            self._plan.method,
-            self._url,
-            headers=request.headers,
-            data=body if len(body) <= _LARGE_BODY else io.BytesIO(body),
-            allow_redirects=False,
-        ) as response:
-            read = bytearray()
-            try:
-                await self._read(response, read)
-            except (aiohttp.ClientError, OSError):
-                # Half of a success is none: the destination may not have finished its work.
-                # What refuses us has said so in its first line.
-                if response.ok:
-                    raise
-            answer = Answer(
-                status=response.status,
-                reason=response.reason or "",
-                headers=() if response.status in _SUCCESSES else tuple(response.headers.items()),
-                body=b"" if "content-encoding" in response.headers else bytes(read),
-            )
-            return answer, response.headers.get("retry-after")
-
-    async def _read(self, response: aiohttp.ClientResponse, read: bytearray) -> None:
-        limit = self._plan.response_limit
-        while chunk := await response.content.read(limit - len(read)):
-            read += chunk
-            if len(read) >= limit:
-                # The rest would only be read to be thrown away; a new connection is cheaper.
-                response.close()
-                return
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the answer's body as far as it is worth reading."""
+        limit, read = self._plan.response_limit, bytearray()
+        try:
+            while chunk := await response.content.read(limit - len(read)):
+                read += chunk
+                if len(read) >= limit:
+                    # The rest would only be read to be thrown away; a new connection is cheaper.
+                    response.close()
+                    break
+        except (aiohttp.ClientError, OSError):
+            # Half of a success is none: the destination may not have finished its work.
+            # What refuses us has said so in its first line.
+            if response.ok:
+                raise
+        return bytes(read)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._client is None:

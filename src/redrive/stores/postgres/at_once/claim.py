@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 from redrive.model.delivery import Kind, Lease, Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
+from redrive.stores.postgres.at_once.glance import GLANCED, Glance
+from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.floors import Floors
 
-__all__ = ["CLAIM", "SOON", "Plain", "PlainGates"]
+__all__ = ["CLAIM", "CLAIM_AND_LOOK", "SOON", "Plain", "PlainGates", "glance"]
 
 SOON = timedelta(milliseconds=100)
 """When to ask again for what somebody else had a hold of."""
 
 _MOST_LEFT_ALONE = 64
+_WIDTH = 11
 
 _TENANT = """coalesce(d.tenant, '') COLLATE "C" """
 _READY = f"""
@@ -48,7 +51,9 @@ _LINE = f"""
 _FIRST = f"{_LINE.format(more='')} LIMIT 1"
 # What came due before the gate was reopened has tokens of its own to wait for.
 _FRESH = _LINE.format(more="AND (q.reopened_at IS NULL OR d.due > q.reopened_at)")
-CLAIM = f"""
+# What was found comes in the first row, and then each delivery in one: a row for all of it would
+# have the driver read the same again with every delivery.
+_CLAIM = f"""
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), asked AS MATERIALIZED (
@@ -99,7 +104,7 @@ WITH present AS MATERIALIZED (
         lease_until = present.now + $4, is_alone = false, kind = 0,
         breaker_generation = picked.breaker_generation
     FROM present CROSS JOIN picked WHERE d.ctid = picked.place
-    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.breaker_generation
+    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at
 ), counted AS MATERIALIZED (
     SELECT q.*, (SELECT count(*) FROM leased WHERE destination = q.destination) AS leased
     FROM asked q
@@ -108,15 +113,26 @@ WITH present AS MATERIALIZED (
         (SELECT count(*) FROM (SELECT {_FRESH} LIMIT q.most) AS fresh) > q.leased
     ), false) AS are_any
     FROM present CROSS JOIN counted q WHERE q.leased < q.most
-)
-SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any,
-       front.destinations, front.firsts,
-       leased.destination, leased.id, leased.token, leased.enqueued_at, leased.breaker_generation,
-       e.document
-FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by LEFT JOIN leased ON true
-LEFT JOIN redrive.events e ON e.position = leased.position
-ORDER BY leased.id
+){{heard}}
+SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any, front.destinations,
+       front.firsts, NULL::integer AS destination, NULL::bigint AS id, NULL::bigint AS token,
+       NULL::timestamptz AS enqueued_at, NULL::text AS document{{glanced}}
+FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL,
+       leased.destination, leased.id, leased.token, leased.enqueued_at, e.document{{not_glanced}}
+FROM leased JOIN redrive.events e ON e.position = leased.position
+ORDER BY id NULLS FIRST
 """
+CLAIM = _CLAIM.format(glanced="", not_glanced="", heard="")
+_HEARD = """, heard AS (
+    UPDATE redrive.workers w SET seen_at = present.now FROM present
+    WHERE w.id = $3 AND w.seen_at < present.now - $4::interval / 6
+)"""
+CLAIM_AND_LOOK = _CLAIM.format(
+    glanced=f", {GLANCED}", not_glanced=", NULL" * (len(Glance._fields) - 1), heard=_HEARD
+)
+"""The same for a worker that had nothing to do, which is heard of by it and looks around."""
 
 
 class Plain(NamedTuple):
@@ -136,6 +152,13 @@ class PlainGates:
     """Which gates are plain, as far as this process knows."""
 
     def __init__(self) -> None:
+        self.breakers = Breakers()
+        self.looked_at: datetime | None = None
+        """When a claim was made last, by the server's clock."""
+        self.counts_leases = True
+        """Whether what the last claim in steps was let take depends on how much is in flight."""
+        self.keeps_order = True
+        """Whether some of what it asked for stands in lanes."""
         self._known: dict[str, Plain] = {}
         self._worker = ""
         self._asked: Mapping[str, int] = {}
@@ -146,6 +169,10 @@ class PlainGates:
     def hear_of(self, worker: str) -> None:
         """Take note of who has claimed, and is on record for it."""
         self._worker = worker
+
+    def has_heard_of(self, worker: str) -> bool:
+        """Tell whether a worker is on record."""
+        return worker == self._worker
 
     def learn(self, destination: str, plain: Plain | None) -> None:
         """Take note of how a gate looks, if it is plain."""
@@ -230,35 +257,42 @@ class PlainGates:
             self._left_alone = self._patience
             return None
         self._patience = 0
-        names = {plain.number: name for name, plain in self._known.items()}
-        deliveries = tuple(
-            Leased(
-                lease=Lease(number, token),
-                destination=names[destination],
-                event=event_from(document),
-                attempt=1,
-                kind=Kind.FIRST,
-                claimed_at=now,
-                enqueued_at=enqueued_at,
-                snoozes=0,
-                crashes=0,
-                last_crash_at=None,
-                is_alone=False,
-                breaker_generation=breaker_generation,
+        known = {plain.number: (name, plain) for name, plain in self._known.items()}
+        ids: dict[int, list[int]] = {number: [] for number in numbers}
+        deliveries = []
+        for row in rows[1:]:
+            destination, number, token, enqueued_at, document = row[6:_WIDTH]
+            name, plain = known[destination]
+            ids[destination].append(number)
+            deliveries.append(
+                Leased(
+                    lease=Lease(number, token),
+                    destination=name,
+                    event=event_from(document),
+                    attempt=1,
+                    kind=Kind.FIRST,
+                    claimed_at=now,
+                    enqueued_at=enqueued_at,
+                    snoozes=0,
+                    crashes=0,
+                    last_crash_at=None,
+                    is_alone=False,
+                    breaker_generation=plain.breaker_generation,
+                )
             )
-            for destination, number, token, enqueued_at, breaker_generation, document in (
-                row[6:] for row in rows if row[7] is not None
-            )
-        )
-        self._taken = Counter(one.destination for one in deliveries)
+        self._taken = Counter({known[number][0]: len(some) for number, some in ids.items()})
         (generation,) = request.generations
         for destination, first in zip(numbers, firsts, strict=True):
-            own = names[destination]
-            last = max(
-                (one.lease.delivery_id for one in deliveries if one.destination == own), default=0
-            )
+            last = max(ids[destination], default=0)
             seen = [] if first is None else [first, max(first, last)]
             floors.saw((destination, generation, ""), seen)
         if are_passed_by:  # somebody has them, and may give them back
             next_due = min(next_due or now + SOON, now + SOON)
-        return Claim(now=now, deliveries=deliveries, next_due=next_due, suspects=0, changes=())
+        is_heard = len(rows[0]) > _WIDTH
+        return Claim(now=now, deliveries=tuple(deliveries), next_due=next_due, is_heard=is_heard)
+
+
+def glance(rows: Sequence[Sequence[Any]]) -> Glance | None:
+    """Return what was seen besides, if that was asked for."""
+    first = rows[0]
+    return Glance(first[0], *first[_WIDTH:]) if len(first) > _WIDTH else None

@@ -1,4 +1,4 @@
-"""A glance at all duties at once: an idle worker has nothing else to ask the server."""
+"""A glance at all duties at once; the claims of an idle worker take it along."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from redrive.stores.postgres.completing import HAS_LATE
 
-__all__ = ["GLANCE", "Glance"]
+__all__ = ["GLANCE", "GLANCED", "Glance"]
 
 # In the order of an index and with a limit, or the planner might prefer to read the whole table.
 # What a destination is like is told by its document; a name that looks the same costs a look.
-GLANCE = f"""
-SELECT present.now,
+GLANCED = f"""
        coalesce((
            SELECT deadline <= present.now FROM redrive.deliveries
            WHERE status = 0 AND deadline IS NOT NULL ORDER BY deadline LIMIT 1
@@ -31,6 +30,11 @@ SELECT present.now,
        EXISTS (
            SELECT FROM redrive.destinations WHERE document LIKE '%"auto_replay":{{%'
        ) AS has_schedules
+"""
+"""What a glance shows, as columns of whatever has a `present`."""
+
+GLANCE = f"""
+SELECT present.now, {GLANCED}
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 """
 

@@ -9,22 +9,25 @@ from redrive.store import Settled
 
 __all__ = ["SETTLE", "is_simple"]
 
-# See `settling` for what a current lease is; who is in a lane is left to the steps.
+# See `settling` for what a current lease is; who is in a lane is left to the steps. It returns
+# what was not settled, which is mostly nothing.
 SETTLE = """
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), given AS MATERIALIZED (
+    SELECT id, token FROM unnest((SELECT $2::text::bigint[]), (SELECT $3::text::bigint[]))
+        AS given (id, token)
 ), done AS (
     UPDATE redrive.deliveries d
     SET status = 2, settled_at = present.now, worker = NULL, lease_until = NULL, is_alone = false
-    FROM present
-    CROSS JOIN unnest((SELECT $2::bigint[]), (SELECT $3::bigint[])) AS given (id, token)
+    FROM present CROSS JOIN given
     WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1
       AND d.lease_until > present.now AND d.lane IS NULL
-    RETURNING d.id, d.token, d.attempts + d.snoozes > 1 AS was_tried
+    RETURNING d.id, d.attempts + d.snoozes > 1 AS was_tried
 ), forgotten AS (
     DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
 )
-SELECT id, token FROM done
+SELECT id FROM given WHERE id NOT IN (SELECT id FROM done)
 """
 
 

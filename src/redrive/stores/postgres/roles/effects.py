@@ -16,8 +16,9 @@ from redrive.store import Effect, Ending
 from redrive.stores.finishing import to_the_end
 from redrive.stores.postgres import effects
 from redrive.stores.postgres.connection import LOST, Line, Link, translated
-from redrive.stores.postgres.core import CONNECT_SECONDS, Core, drop
+from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.effects import Entered
+from redrive.stores.postgres.lines import CONNECT_SECONDS, drop, stand_in
 
 __all__ = ["EffectsRole"]
 
@@ -34,12 +35,12 @@ class _Room:
 
     __slots__ = ("connection", "is_open", "line", "transaction")
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - the driver's stand-in for one
+    def __init__(self, line: Line, connection: Any, transaction: Any) -> None:  # noqa: ANN401
+        self.line = line
         self.connection = connection
-        self.line: Line = connection.itself()
         # The driver's own, so that a handler's `connection.transaction()` is a savepoint in it.
         # Not of another isolation: a heartbeat changes the delivery that is settled in the end.
-        self.transaction = connection.transaction(isolation="read_committed")
+        self.transaction = transaction
         self.is_open = True
 
 
@@ -106,23 +107,25 @@ class EffectsRole(Core):
     @asynccontextmanager
     async def _room(self) -> AsyncIterator[_Room]:
         """Lend a connection in a new transaction; what is not committed by then is undone."""
-        begun: list[_Room] = []
+        begun: list[Any] = []
 
-        async def begin(connection: Any) -> None:  # noqa: ANN401 - as above
-            room = _Room(connection)
-            await room.transaction.start()
-            begun.append(room)
+        async def begin(line: Line) -> None:
+            transaction = line.transaction(isolation="read_committed")
+            await transaction.start()
+            begun.append(transaction)
 
-        pool = self._opened()
+        lines = self._opened()
         with translated(self.address):
-            connection = await self._taken(begin)
+            line = await self._taken(begin)
         try:
-            yield begun[-1]
+            with stand_in(line) as connection:
+                room = _Room(line, connection, begun[-1])
+                try:
+                    yield room
+                finally:
+                    await self._clean(room)
         finally:
-            try:
-                await self._clean(begun[-1])
-            finally:
-                await pool.release(connection)
+            lines.take_back(line)
 
     async def _clean(self, room: _Room) -> None:
         """Undo what is left, and what a handler may have set; else throw the connection away."""

@@ -9,6 +9,8 @@ from redrive.model.audit import Actor
 from redrive.model.gate import BreakerChange, GateFigures
 from redrive.store import Report, Reported
 from redrive.stores.postgres import gating
+from redrive.stores.postgres.at_once.report import UNCHANGED, values
+from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
 
 __all__ = ["GatesRole"]
@@ -18,6 +20,8 @@ class GatesRole(Core):
     """`Gates`."""
 
     async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        if await self._changes_nothing(batch):
+            return Reported()
         served = self._served
         reported = await self._share(
             lambda link, now: gating.report(link, batch, chance=chance, now=now, also=served)
@@ -25,6 +29,23 @@ class GatesRole(Core):
         if reported.changes:
             self._bell.ring()
         return reported
+
+    async def _changes_nothing(self, batch: Sequence[Report]) -> bool:
+        """Tell, in one trip to the server, whether the breakers are such that this is no news."""
+        looked_at = self._plain.looked_at
+        if looked_at is None or self._is_shared:
+            return False
+        breakers = self._plain.breakers.untouched(batch, now=looked_at)
+        if not breakers:
+            return False
+        with translated(self.address):
+            rows = await self._at_once(
+                UNCHANGED, *values(breakers), within=self._patience, changes=False
+            )
+        if rows[0][0] == len(breakers):
+            return True
+        self._plain.breakers.forget()
+        return False
 
     async def begin_check(
         self, destination: str, *, every: timedelta, lease: timedelta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
@@ -11,6 +12,7 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import Backfilled, Hoard, LetterPage, LogSlice, Moved, Pruned, Query, Restored
 from redrive.stores.postgres import keeping, rerouting
+from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.letters import letters as find_letters
 from redrive.stores.postgres.letters import restore
@@ -22,7 +24,8 @@ class KeepingRole(Core):
     """`Keeping`, `Letters` and `Rerouting`."""
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
-        if not await self._read(lambda link, now: keeping.has_prunable(link, retention, now=now)):
+        [(has_prunable,)] = await self._glimpse(keeping.HAS_PRUNABLE, *keeping.spans(retention))
+        if not has_prunable:
             return Pruned()
         return await self._write(
             lambda link, now: keeping.prune(link, retention, limit=limit, now=now)
@@ -32,7 +35,7 @@ class KeepingRole(Core):
         return await self._read(lambda link, now: keeping.prunable(link, retention, now=now))
 
     async def hoards(self) -> Sequence[Hoard]:
-        return await self._read(lambda link, now: keeping.hoards(link, now=now))
+        return keeping.hoards(await self._glimpse(keeping.HOARDS))
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
         return await self._read(
@@ -48,14 +51,17 @@ class KeepingRole(Core):
         )
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
-        settled = await self._read(
-            lambda link, now: keeping.has_watch(link, duty, worker, span=span, now=now)
-        )
-        if settled is not None:
-            return settled
+        for (has_turn,) in await self._glimpse(keeping.HAS_WATCH, duty, worker, span):
+            if has_turn is not None:
+                return bool(has_turn)
         return await self._write(
             lambda link, now: keeping.take_watch(link, duty, worker, span=span, now=now)
         )
+
+    async def _glimpse(self, statement: str, *values: object) -> list[Any]:
+        """Run one statement that only looks, and takes the present first."""
+        with translated(self.address):
+            return await self._at_once(statement, self._given_now, *values, changes=False)
 
     async def letters(
         self, query: Query, *, cursor: str | None = None, limit: int = 500

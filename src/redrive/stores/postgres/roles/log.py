@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
 import asyncpg
 import msgspec
 
-from redrive.errors import StoreError
+from redrive.errors import KeyHeldError, StoreError, StoreUnavailableError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
@@ -18,10 +19,11 @@ from redrive.stores.codec import from_micros
 from redrive.stores.postgres import completing, log
 from redrive.stores.postgres.at_once import append as at_once
 from redrive.stores.postgres.connection import LOST, Link, translated
-from redrive.stores.postgres.core import CONNECT_SECONDS, Core, Job
+from redrive.stores.postgres.core import BEGIN, Core, Job
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
+from redrive.stores.postgres.lines import CONNECT_SECONDS
 
 __all__ = ["LogRole"]
 
@@ -30,6 +32,12 @@ T = TypeVar("T")
 _MOST_AT_ONCE = 500
 _MANY = 2_000
 _PATIENCE_SECONDS = 5.0
+
+# Where somebody holds a key, one wait is shorter than the second after which the server looks for
+# a deadlock: in the end of it all is let go, so that nobody who waits for us is ever its victim.
+_BRIEFLY = f"{BEGIN}; SET LOCAL lock_timeout = '100ms'"
+_PATIENTLY = f"{BEGIN}; SET LOCAL lock_timeout = '500ms'"
+_WAITS = 20
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -76,9 +84,15 @@ class LogRole(Core):
 
         if within is not None:
             return await self._join(within, job)
-        appended = await self._append_at_once(entries, routes_version)
-        if appended is None:
-            appended = await self._write(job)
+        append = self._append_patiently if all_or_nothing else self._append_briefly
+        try:
+            appended = await self._append_at_once(entries, routes_version)
+            if appended is None:
+                appended = await append(job)
+        except KeyHeldError:
+            if not all_or_nothing:
+                raise
+            appended = await append(job)
         if not isinstance(appended, RoutesChanged):
             self._bell.ring()
         return appended
@@ -100,9 +114,34 @@ class LogRole(Core):
         except TimeoutError as error:
             with translated(self.address):
                 raise error from None
+        except asyncpg.LockNotAvailableError as error:
+            raise KeyHeldError("A key of these events is held; nothing was stored.") from error
         except (asyncpg.PostgresError, *LOST):
             return None
         return Appended(at_once.receipts(entries)) if rows else None
+
+    async def _append_briefly(self, job: Job[Append]) -> Append:
+        """Append in steps; for who publishes together, so that nobody waits for what is held."""
+        return await self._append_holding(job, begin=_BRIEFLY)
+
+    async def _append_patiently(self, job: Job[Append]) -> Append:
+        """Append in steps; wait for keys that somebody holds, but not for ever."""
+        for _ in range(_WAITS):
+            with suppress(KeyHeldError):
+                return await self._append_holding(job, begin=_PATIENTLY)
+        raise StoreUnavailableError(
+            f"Somebody has published in {self.address.name} with the same key or idempotency key, "
+            "and has left that transaction open; nothing was stored. Commit it or roll it back, "
+            "and publish again."
+        )
+
+    async def _append_holding(self, job: Job[Append], *, begin: str) -> Append:
+        try:
+            return await self._run(job, begin=begin)
+        except StoreUnavailableError as error:
+            if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise KeyHeldError("A key of these events is held; nothing was stored.") from error
+            raise
 
     async def _join(self, within: object, job: Job[T]) -> T:
         """Run a job as a part of the caller's own transaction, without any I/O of ours.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from redrive.model.delivery import Delivery, Lease
+import msgspec
+
+from redrive.model.delivery import Delivery, Kind, Lease
 from redrive.store import (
     FORGOTTEN_AFTER,
+    Allowance,
     Blame,
     Claim,
     ClaimRequest,
@@ -22,52 +27,109 @@ from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.at_once import claim as claim_at_once
 from redrive.stores.postgres.at_once import settle as settle_at_once
 from redrive.stores.postgres.at_once.heartbeat import BEAT
+from redrive.stores.postgres.codec import numbers
 from redrive.stores.postgres.core import Core
 
 __all__ = ["QueueRole"]
+
+_BETWEEN_POLLS_SECONDS = 1.1
+"""An idle worker polls every second: what one poll has seen serves the duties until the next."""
 
 
 class QueueRole(Core):
     """`DeliveryQueue`; what is common in a turn takes a single statement each."""
 
-    _looked_at: datetime | None = None
+    _is_idle = False
+    _is_busy = False
+    _settling: asyncio.Future[bool] | None = None
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._bell.heard()
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
+        beside = self._settling
         claimed = await self._claim_at_once(request)
-        if claimed is not None:
-            return claimed
+        if claimed is None:
+            claimed = await self._claim_in_steps(request)
+            left = _left(request, claimed)
+            if beside is not None and left is not None and await beside:
+                # The turn's own settlements have freed lanes, and there is room for them.
+                claimed = _joined(claimed, await self._claim_in_steps(left))
+        self._is_idle = not claimed.deliveries
+        self._is_busy = bool(claimed.deliveries) and _left(request, claimed) is None
+        return claimed
+
+    async def _claim_in_steps(self, request: ClaimRequest) -> Claim:
         claimed = await self._share(
             lambda link, now: claiming.claim(
                 link, request, floors=self.floors, plain=self._plain, now=now
             )
         )
-        self._looked_at = claimed.now
+        self._plain.looked_at = claimed.now
         return claimed
 
     async def _claim_at_once(self, request: ClaimRequest) -> Claim | None:
         """Claim in one trip to the server; `None` if there is more to decide."""
-        if self._looked_at is None or self.floors.are_stale(self._looked_at):
+        if self._plain.looked_at is None or self.floors.are_stale(self._plain.looked_at):
             return None
         if self._is_shared or not self._plain.may_serve(request):
             return None
         values = self._plain.values(request, floors=self.floors, now=self._given_now)
-        rows = await self._try_at_once(claim_at_once.CLAIM, *values, within=self._patience)
+        statement = claim_at_once.CLAIM_AND_LOOK if self._is_idle else claim_at_once.CLAIM
+        began = self._clock.monotonic()
+        rows = await self._try_at_once(
+            statement, *values, within=self._patience, changes=not self._is_idle
+        )
         if rows is None:
             return None
-        self._looked_at = rows[0][0]
-        return self._plain.read(request, rows, floors=self.floors)
+        self._plain.looked_at = rows[0][0]
+        claimed = self._plain.read(request, rows, floors=self.floors)
+        if claimed is not None and claimed.deliveries:
+            self._forget_glance()
+        elif (glance := claim_at_once.glance(rows)) is not None:
+            self._keep_glance(glance, since=began, lasts=_BETWEEN_POLLS_SECONDS)
+        return claimed
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        if self._goes_apart(batch):
+            return await self._settle_apart(batch)
         if not (batch := await self._settle_at_once(batch)):
             return ()
         refused, frees = await self._share(
             lambda link, now: settling.settle(link, batch, now=now, history=self._history)
         )
         if frees:
-            self._bell.ring()
+            self._bell.hint()
+        return refused
+
+    def _goes_apart(self, batch: Sequence[Settled]) -> bool:
+        """Tell whether to settle beside the claim of the same turn, and not before it.
+
+        That halves the time of a turn where there is more to claim than can be started. A claim
+        that depends on what is in flight, or on what has failed, comes after it.
+        """
+        return (
+            self._is_busy
+            and not self._is_shared
+            and self._settling is None
+            and self._plain.keeps_order
+            and not self._plain.counts_leases
+            and settle_at_once.is_simple(batch)
+        )
+
+    async def _settle_apart(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        settling_now = self._settling = asyncio.get_running_loop().create_future()
+        frees = False
+        try:
+            refused, frees = await self._write(
+                lambda link, now: settling.settle(link, batch, now=now, history=self._history),
+                within=self._patience,
+            )
+        finally:
+            self._settling = None
+            settling_now.set_result(frees)
+        if frees:
+            self._bell.hint()
         return refused
 
     async def _settle_at_once(self, batch: Sequence[Settled]) -> Sequence[Settled]:
@@ -75,21 +137,26 @@ class QueueRole(Core):
 
         Only beside a claim that does not depend on how much is in flight, nor on who was first.
         """
-        is_apart = not self._is_shared and self._plain.covers(self._served)
+        is_apart = not self._is_shared and (
+            self._plain.covers(self._served) or self._may_settle_beside()
+        )
         if not is_apart or not settle_at_once.is_simple(batch):
             return batch
         leases = _in_order(one.lease for one in batch)
         rows = await self._try_at_once(
             settle_at_once.SETTLE,
             self._given_now,
-            [one.delivery_id for one in leases],
-            [one.token for one in leases],
+            numbers(one.delivery_id for one in leases),
+            numbers(one.token for one in leases),
             within=self._patience,
         )
         if rows is None:
             return batch
-        done = {Lease(number, token) for number, token in rows}
-        return [one for one in batch if one.lease not in done]
+        left = {number for (number,) in rows}
+        return [one for one in batch if one.lease.delivery_id in left] if left else ()
+
+    def _may_settle_beside(self) -> bool:
+        return self._is_busy and not self._plain.keeps_order and not self._plain.counts_leases
 
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         return await self._write(
@@ -156,6 +223,40 @@ class QueueRole(Core):
         if shed:
             self._bell.ring()
         return shed
+
+
+def _left(request: ClaimRequest, claimed: Claim) -> ClaimRequest | None:
+    """Return what is left to ask for after a claim, if anything is."""
+    got = Counter(one.destination for one in claimed.deliveries)
+    of_kind = Counter((one.destination, one.kind) for one in claimed.deliveries)
+
+    def rest(allowance: Allowance, kind: Kind) -> int | None:
+        has_limit = allowance.of(kind) < allowance.total
+        return allowance.of(kind) - of_kind[allowance.destination, kind] if has_limit else None
+
+    limit = None if request.limit is None else request.limit - got.total()
+    allowances = [
+        Allowance(
+            destination=one.destination,
+            total=one.total - got[one.destination],
+            first=rest(one, Kind.FIRST),
+            retries=rest(one, Kind.RETRY),
+            replays=rest(one, Kind.REPLAY),
+        )
+        for one in request.allowances
+        if one.total > got[one.destination]
+    ]
+    if not allowances or limit == 0 or request.alone:
+        return None
+    return msgspec.structs.replace(request, allowances=tuple(allowances), limit=limit)
+
+
+def _joined(first: Claim, second: Claim) -> Claim:
+    return msgspec.structs.replace(
+        second,
+        deliveries=first.deliveries + second.deliveries,
+        changes=first.changes + second.changes,
+    )
 
 
 def _in_order(leases: Iterable[Lease]) -> list[Lease]:

@@ -1,0 +1,240 @@
+"""The lines to the server: connections at hand, each lent to one caller at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from redrive.stores.postgres.connection import LOST, Address, Line
+
+__all__ = ["CONNECT_SECONDS", "Lines", "drop", "session_settings", "stand_in"]
+
+CONNECT_SECONDS = 10.0
+_FAREWELL_SECONDS = 5.0
+_REST_SECONDS = 30.0
+_NAME = "application_name"
+
+# Our statements are few, and written for one plan each: planning them anew takes longer than to
+# carry them out, and so does compiling them. A table that was empty a moment ago looks small to the
+# planner, who would then read all of it.
+_PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
+
+
+def session_settings(address: Address) -> dict[str, str]:
+    """Return what every session is told: who is there, unless the URL says it."""
+    return {} if _NAME in parse_qs(urlsplit(address.dsn).query) else {_NAME: "redrive"}
+
+
+class Lines:
+    """At most `address.pool` connections, opened when they are needed.
+
+    An idle one is lent without a turn of the event loop; whoever has to wait gets one in the order
+    of asking. One that nobody needed for half a minute is closed.
+    """
+
+    def __init__(self, address: Address, *, is_proxied: bool) -> None:
+        self._address = address
+        self._statements = 0 if is_proxied else 100
+        self._settings = session_settings(address) | ({} if is_proxied else _PLANS)
+        self._idle: list[Line] = []
+        self._trusted: dict[Line, bool] = {}
+        self._opening = 0
+        self._queue: deque[asyncio.Future[Line | None]] = deque()
+        self._unused = 0
+        self._rest: asyncio.TimerHandle | None = None
+        self._returned = asyncio.Event()
+        self._is_closed = False
+
+    async def lend(self) -> Line:
+        """Lend a connection until `take_back`."""
+        while self._idle:
+            line = self._idle.pop()
+            self._unused = min(self._unused, len(self._idle))
+            if not line.is_closed():
+                return line
+            self._forget(line)
+        if self._is_closed:
+            raise asyncpg.InterfaceError("it has been closed")
+        if len(self._trusted) + self._opening < self._address.pool:
+            self._opening += 1
+            return await self._connect()
+        return await self._wait()
+
+    async def lend_begun(self, begin: Callable[[Line], Awaitable[object]]) -> Line:
+        """Lend a connection on which something has begun; one that died unnoticed is replaced."""
+        for tries in range(self._address.pool + 1):
+            line = await self.lend()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await begin(line)
+            except BaseException as error:
+                self.distrust(error)
+                drop(line)
+                self.take_back(line)
+                is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
+                if not is_dead or tries == self._address.pool:
+                    raise
+            else:
+                return line
+        raise AssertionError("unreachable")
+
+    def take_back(self, line: Line) -> None:
+        """Lend it to the first who waits, or keep it at hand."""
+        if self._is_closed:
+            self._idle.append(line)
+            self._returned.set()
+        elif line.is_closed() or not self._trusted.get(line):
+            drop(line)
+            self._forget(line)
+        elif (turn := self._next()) is not None:
+            turn.set_result(line)
+        else:
+            self._idle.append(line)
+            if self._rest is None:
+                self._rest_a_while()
+
+    def distrust(self, error: BaseException) -> None:
+        """Replace all connections after one that fell silent: they were as old, or older."""
+        if not isinstance(error, TimeoutError):
+            return
+        self._trusted = dict.fromkeys(self._trusted, False)
+        idle, self._idle, self._unused = self._idle, [], 0
+        for line in idle:
+            drop(line)
+            self._forget(line)
+
+    async def close(self) -> None:
+        """Wait for what is lent, and say farewell; but not for long."""
+        self._is_closed = True
+        if self._rest is not None:
+            self._rest.cancel()
+        while (turn := self._next()) is not None:
+            turn.set_exception(asyncpg.InterfaceError("it has been closed"))
+        with suppress(*LOST, asyncpg.PostgresError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self._part()
+        for line in self._trusted:
+            drop(line)
+
+    async def _part(self) -> None:
+        while True:
+            self._returned.clear()
+            while self._idle:
+                line = self._idle.pop()
+                if not line.is_closed():
+                    await line.close()
+                del self._trusted[line]
+            if not self._trusted and not self._opening:
+                return
+            await self._returned.wait()
+
+    async def _connect(self) -> Line:
+        """Open a connection in a place that is kept for it."""
+        try:
+            line: Line = await asyncpg.connect(
+                self._address.dsn,
+                connection_class=Line,
+                timeout=CONNECT_SECONDS,
+                statement_cache_size=self._statements,
+                server_settings=self._settings,
+            )
+        except BaseException:
+            self._leave_place()
+            raise
+        self._opening -= 1
+        self._trusted[line] = True
+        if self._is_closed:
+            self.take_back(line)
+            raise asyncpg.InterfaceError("it has been closed")
+        return line
+
+    async def _wait(self) -> Line:
+        turn: asyncio.Future[Line | None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                line = await turn
+        except BaseException:
+            self._give_up(turn)
+            raise
+        return await self._connect() if line is None else line
+
+    def _give_up(self, turn: asyncio.Future[Line | None]) -> None:
+        """Pass on what came too late for who has waited."""
+        with suppress(ValueError):
+            self._queue.remove(turn)
+        if not turn.done() or turn.cancelled() or turn.exception() is not None:
+            return
+        line = turn.result()
+        if line is None:
+            self._leave_place()
+        else:
+            self.take_back(line)
+
+    def _next(self) -> asyncio.Future[Line | None] | None:
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                return turn
+        return None
+
+    def _forget(self, line: Line) -> None:
+        """Leave the place of a connection that is no more."""
+        if self._trusted.pop(line, None) is not None:
+            self._opening += 1
+            self._leave_place()
+
+    def _leave_place(self) -> None:
+        """Let the first who waits open a connection instead."""
+        if (turn := self._next()) is not None:
+            turn.set_result(None)
+        else:
+            self._opening -= 1
+            self._returned.set()
+
+    def _rest_a_while(self) -> None:
+        self._unused = len(self._idle)
+        self._rest = asyncio.get_running_loop().call_later(_REST_SECONDS, self._close_unused)
+
+    def _close_unused(self) -> None:
+        """Close those that stayed at the bottom since the last time."""
+        unused, self._idle = self._idle[: self._unused], self._idle[self._unused :]
+        for line in unused:
+            drop(line)
+            self._forget(line)
+        self._rest = None
+        if self._idle:
+            self._rest_a_while()
+
+
+class _Place:
+    """What the driver's stand-in for a connection looks for in a pool."""
+
+    def __init__(self, line: Any) -> None:  # noqa: ANN401 - of the driver's inside
+        self._pool = self
+        self._drop_statement_cache = line._drop_local_statement_cache  # noqa: SLF001 - as above
+        self._drop_type_cache = line._drop_local_type_cache  # noqa: SLF001 - as above
+
+
+@contextmanager
+def stand_in(line: Line) -> Iterator[Any]:
+    """Hand out a connection such that it is of no use to anybody afterwards."""
+    proxy = PoolConnectionProxy(_Place(line), line)
+    try:
+        yield proxy
+    finally:
+        line._on_release()  # noqa: SLF001 - as its pool does
+        proxy._detach()  # noqa: SLF001 - as its pool does
+
+
+def drop(line: Any) -> None:  # noqa: ANN401 - or its stand-in
+    """Throw a connection away, without waiting for anything."""
+    with suppress(asyncpg.InterfaceError):
+        line.terminate()

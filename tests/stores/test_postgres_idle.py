@@ -1,0 +1,162 @@
+"""What a worker without work asks a PostgreSQL server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive.clock import SystemClock
+from redrive.model.destination import Destination
+from redrive.model.outcome import Fault
+from redrive.model.retention import Retention
+from redrive.store import Allowance, Claim, ClaimRequest, Serving
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.connection import Link
+from redrive.testing.conformance import World, an_event, entries
+from redrive.testing.conformance.world import blame
+
+BILLING = Destination(name="billing", patterns=("*",))
+
+
+@pytest.fixture
+async def world(postgres_url: str) -> AsyncIterator[World]:
+    async with World.opened(
+        lambda clock: PostgresStore(postgres_url, clock=clock), history=20
+    ) as world:
+        await world.store.register([BILLING])
+        yield world
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    """A store that goes by the server's clock."""
+    store = PostgresStore(postgres_url, clock=SystemClock())
+    await store.open()
+    await store.register([BILLING])
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the statements that are sent to the server."""
+    sent: list[str] = []
+    fetch = Link.fetch
+
+    async def noted(self: Link, statement: str, *values: object) -> list[Any]:
+        sent.append(statement)
+        return await fetch(self, statement, *values)
+
+    monkeypatch.setattr(Link, "fetch", noted)
+    return sent
+
+
+async def poll(store: PostgresStore) -> Claim:
+    return await store.claim(
+        ClaimRequest(
+            worker="worker-1",
+            allowances=(Allowance(destination="billing", total=5),),
+            generations=("default",),
+            lease=timedelta(seconds=15),
+        )
+    )
+
+
+def no_fault(*_: object) -> Fault:
+    raise AssertionError("nothing is to fail here")
+
+
+async def look_after(store: PostgresStore) -> None:
+    """Do what a caretaker does in each round."""
+    await store.expire(blame=no_fault)
+    await store.shed(blame=no_fault)
+    await store.overdue()
+
+
+async def test_a_poll_and_the_duties_of_an_idle_worker_take_one_trip(
+    store: PostgresStore, trips: list[str]
+) -> None:
+    for _ in range(3):
+        await poll(store)
+    trips.clear()
+
+    await poll(store)
+    await look_after(store)
+
+    assert len(trips) == 1
+
+
+async def test_duties_look_again_after_something_was_changed(
+    store: PostgresStore, trips: list[str]
+) -> None:
+    for _ in range(4):
+        await poll(store)
+    await store.heartbeat("worker-1", [], lease=timedelta(seconds=15))
+    trips.clear()
+
+    await look_after(store)
+
+    assert len(trips) == 1
+
+
+async def test_what_an_idle_poll_has_seen_is_acted_upon(world: World) -> None:
+    """With a clock of its own, a store keeps nothing that it has seen."""
+    await world.append(entries(an_event(1, deadline=world.after("5s"), due=world.after("1h"))))
+    for _ in range(3):
+        await world.claim("billing")
+    world.clock.advance("6s")
+    await world.claim("billing")
+
+    expired = await world.store.expire(blame=blame)
+
+    assert len(expired) == 1
+
+
+async def test_idle_polls_are_heartbeats(world: World) -> None:
+    serving = Serving(("billing",), ("default",))
+    await world.store.heartbeat("worker-1", [], lease=timedelta(seconds=30), serving=serving)
+    for _ in range(2):
+        await world.claim("billing")
+    world.clock.advance("6s")
+
+    claim = await world.claim("billing")
+
+    assert claim.is_heard
+    (worker,) = (await world.store.workload()).workers
+    assert worker.seen_at == world.now
+    assert worker.serving == serving
+
+
+async def test_a_worker_that_polls_for_the_first_time_is_on_record(world: World) -> None:
+    await world.claim("billing")
+
+    (worker,) = (await world.store.workload()).workers
+    assert (worker.id, worker.seen_at) == ("worker-1", world.now)
+
+
+async def test_an_idle_poll_still_finds_work(world: World) -> None:
+    for _ in range(3):
+        await world.claim("billing")
+    await world.append(entries(an_event(1)))
+
+    claim = await world.claim("billing")
+
+    assert len(claim.deliveries) == 1
+
+
+async def test_housekeeping_without_anything_to_do_takes_few_trips(
+    store: PostgresStore, trips: list[str]
+) -> None:
+    span = timedelta(seconds=60)
+    await store.take_watch("keeping", "worker-1", span=span)
+    trips.clear()
+
+    assert await store.take_watch("keeping", "worker-1", span=span)
+    assert not await store.take_watch("keeping", "worker-2", span=span)
+    await store.prune(Retention())
+    await store.hoards()
+
+    assert len(trips) == 4

@@ -1,0 +1,310 @@
+"""Connections to PostgreSQL are lent to one caller at a time, in order, and only while of use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from redrive import Event, Redrive
+from redrive.clock import SystemClock
+from redrive.errors import StoreUnavailableError
+from redrive.model.delivery import Status
+from redrive.store import Query
+from redrive.stores.postgres import PostgresStore, lines
+from redrive.stores.postgres.connection import Address, Line, read_address
+from redrive.stores.postgres.lines import Lines
+from tests.servers.proxy import proxying
+
+clock = SystemClock()
+
+
+@pytest.fixture
+def address(postgres_url: str) -> Address:
+    return read_address(f"{postgres_url}&pool=2")
+
+
+@pytest.fixture
+async def pool(address: Address) -> AsyncIterator[Lines]:
+    pool = Lines(address, is_proxied=False)
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+async def person(address: Address) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(address.dsn)
+    yield connection
+    await connection.close()
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await is_so():
+            await clock.sleep(0.01)
+
+
+async def sessions(person: asyncpg.Connection, *processes: int) -> int:
+    count: int = await person.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1::integer[])", processes
+    )
+    return count
+
+
+async def begin(line: Line) -> None:
+    await line.execute("SELECT 1")
+
+
+async def test_an_idle_connection_is_lent_again_without_waiting(pool: Lines) -> None:
+    line = await pool.lend()
+    pool.take_back(line)
+
+    lending = pool.lend()
+    with pytest.raises(StopIteration) as returned:
+        lending.send(None)
+
+    assert returned.value.value is line
+
+
+async def test_no_more_are_open_than_the_url_allows(pool: Lines) -> None:
+    one, other = await pool.lend(), await pool.lend()
+    third = asyncio.ensure_future(pool.lend())
+    await begin(one)
+
+    assert one is not other
+    assert not third.done()
+    pool.take_back(other)
+    assert await third is other
+
+
+async def test_who_waits_is_served_in_order(pool: Lines) -> None:
+    held = [await pool.lend(), await pool.lend()]
+    served: list[int] = []
+
+    async def use(number: int) -> None:
+        line = await pool.lend()
+        served.append(number)
+        await begin(line)
+        pool.take_back(line)
+
+    waiting = [asyncio.ensure_future(use(number)) for number in range(6)]
+    await begin(held[0])
+    for line in held:
+        pool.take_back(line)
+    latecomer = asyncio.ensure_future(use(6))
+    await asyncio.gather(*waiting, latecomer)
+
+    assert served == list(range(7))
+
+
+async def test_who_gives_up_waiting_passes_on_what_came_too_late(pool: Lines) -> None:
+    one, other = await pool.lend(), await pool.lend()
+    first, second = (asyncio.ensure_future(pool.lend()) for _ in range(2))
+    await begin(one)
+
+    pool.take_back(other)
+    first.cancel()
+
+    assert await second is other
+    assert first.cancelled()
+
+
+async def test_who_gives_up_waiting_leaves_no_place_taken(pool: Lines) -> None:
+    one, other = await pool.lend(), await pool.lend()
+    first, second = (asyncio.ensure_future(pool.lend()) for _ in range(2))
+    await begin(one)
+
+    lines.drop(other)
+    pool.take_back(other)  # the first may open another one now
+    first.cancel()
+
+    assert not (await second).is_closed()
+
+
+async def test_waiting_for_a_connection_ends(pool: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = await pool.lend(), await pool.lend()
+    monkeypatch.setattr(lines, "CONNECT_SECONDS", 0.05)
+
+    with pytest.raises(TimeoutError):
+        await pool.lend()
+
+    pool.take_back(one)
+    assert await pool.lend() is one
+
+
+async def test_a_connection_that_died_at_hand_is_replaced(
+    pool: Lines, person: asyncpg.Connection
+) -> None:
+    line = await pool.lend()
+    pool.take_back(line)
+    await person.execute("SELECT pg_terminate_backend($1, 5000)", line.get_server_pid())
+
+    fresh = await pool.lend_begun(begin)
+
+    assert fresh is not line
+    assert not fresh.is_closed()
+
+
+async def test_after_one_that_fell_silent_all_are_replaced(pool: Lines) -> None:
+    one, other = await pool.lend(), await pool.lend()
+    pool.take_back(other)
+
+    pool.distrust(TimeoutError())
+    pool.take_back(one)
+    fresh = [await pool.lend(), await pool.lend()]
+
+    assert one.is_closed()
+    assert other.is_closed()
+    assert not [line for line in fresh if line.is_closed()]
+
+
+async def test_other_errors_leave_connections_at_hand(pool: Lines) -> None:
+    line = await pool.lend()
+    pool.take_back(line)
+
+    pool.distrust(ValueError())
+
+    assert await pool.lend() is line
+
+
+async def test_what_nobody_needs_is_closed_after_a_while(
+    pool: Lines, person: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_REST_SECONDS", 0.2)
+    used, unused = await pool.lend(), await pool.lend()
+    processes = used.get_server_pid(), unused.get_server_pid()
+    pool.take_back(unused)
+    pool.take_back(used)
+
+    async def is_one_left() -> bool:
+        line = await pool.lend()
+        await begin(line)
+        pool.take_back(line)
+        assert line is used
+        return await sessions(person, *processes) == 1
+
+    async def are_gone() -> bool:
+        return await sessions(person, *processes) == 0
+
+    await until(is_one_left)
+    await until(are_gone)
+
+
+async def test_closing_waits_for_what_is_lent(pool: Lines) -> None:
+    line, idle = await pool.lend(), await pool.lend()
+    pool.take_back(idle)
+    closing = asyncio.ensure_future(pool.close())
+    await begin(line)
+
+    assert not closing.done()
+    pool.take_back(line)
+    await closing
+
+    assert line.is_closed()
+    assert idle.is_closed()
+
+
+async def test_closing_does_not_wait_for_long(pool: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_FAREWELL_SECONDS", 0.05)
+    line, _ = await pool.lend(), await pool.lend()
+    waiting = asyncio.ensure_future(pool.lend())
+    await begin(line)
+
+    await pool.close()
+
+    assert line.is_closed()
+    with pytest.raises(asyncpg.InterfaceError, match="closed"):
+        await waiting
+    with pytest.raises(asyncpg.InterfaceError, match="closed"):
+        await pool.lend()
+
+
+async def test_a_server_that_cannot_be_reached_takes_no_place(address: Address) -> None:
+    parts = urlsplit(address.dsn)
+    async with proxying(parts.hostname or "", parts.port or 5432) as proxy:
+        there = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
+        pool = Lines(read_address(f"{there}?pool=2"), is_proxied=False)
+        for _ in range(3):
+            proxy.cut_after(1)
+            with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+                await pool.lend()
+        line = await pool.lend()
+        pool.take_back(line)
+        await pool.close()
+
+
+async def test_a_cancelled_caller_leaves_nothing_under_way(
+    postgres_url: str, person: asyncpg.Connection
+) -> None:
+    store = PostgresStore(f"{postgres_url}&pool=2", clock=clock)
+    await store.open()
+    run = store._at_once  # noqa: SLF001 - no public act takes long enough
+    sleeping = asyncio.ensure_future(run("SELECT pg_sleep(100), 'for long'"))
+
+    async def sleeps() -> bool:
+        return bool(
+            await person.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%for long%' "
+                "AND wait_event = 'PgSleep'"
+            )
+        )
+
+    await until(sleeps)
+    sleeping.cancel()
+    await asyncio.gather(sleeping, return_exceptions=True)
+    answers = await asyncio.gather(*(run(f"SELECT {n}") for n in range(20)))
+    await store.close()
+
+    assert [rows[0][0] for rows in answers] == list(range(20))
+
+
+async def test_a_closed_store_says_so(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, clock=clock)
+    await store.open()
+    await store.close()
+
+    with pytest.raises(StoreUnavailableError, match="is closed"):
+        await store.routes()
+
+
+@pytest.mark.parametrize(
+    ("query", "name"), [("", "redrive"), ("&application_name=till", "till")], ids=["ours", "theirs"]
+)
+async def test_sessions_tell_whose_they_are(
+    postgres_url: str, query: str, name: str, person: asyncpg.Connection
+) -> None:
+    store = PostgresStore(f"{postgres_url}{query}", clock=clock)
+    await store.open()
+    await store.routes()
+
+    names = await person.fetch(
+        "SELECT DISTINCT application_name FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+        "AND backend_type = 'client backend' AND datname = current_database() "
+        "AND application_name <> ''"
+    )
+    await store.close()
+
+    assert name in [one[0] for one in names]
+
+
+async def test_a_handler_cannot_use_its_connection_afterwards(postgres_url: str) -> None:
+    """Somebody else works with it by then."""
+    app = Redrive(postgres_url)
+    kept: list[asyncpg.Connection] = []
+
+    @app.handler("order.*", transactional=True)
+    async def bill(event: Event[int], connection: asyncpg.Connection) -> None:
+        await connection.fetchval("SELECT 1")
+        kept.append(connection)
+
+    async with app:
+        await app.publish("order.paid", 1)
+        await app.drain()
+
+        with pytest.raises(asyncpg.InterfaceError, match="released"):
+            await kept[0].fetchval("SELECT 1")
+        page = await app.operations.deliveries(Query(status=Status.DELIVERED))
+        assert len(page.deliveries) == 1
