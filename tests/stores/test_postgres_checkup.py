@@ -117,6 +117,26 @@ async def test_a_transaction_that_was_left_open_is_told_with_its_process(
     assert f"pg_terminate_backend({pid})" in finding.advice
 
 
+async def test_a_transaction_that_writes_in_another_database_is_told(
+    url: str, postgres_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transaction numbers are shared by the whole server, and the log is read in their order."""
+    monkeypatch.setattr(checkup, "_LONG", timedelta(0))
+    postgres_cluster.database.execute("CREATE DATABASE elsewhere")
+    there = urlunsplit(urlsplit(url)._replace(path="/elsewhere"))
+    try:
+        async with connected(there) as connection, connection.transaction():
+            reading = serious(await examine(url))
+            await connection.execute("SELECT pg_current_xact_id()")
+            (finding,) = serious(await examine(url))
+    finally:
+        postgres_cluster.database.execute("DROP DATABASE elsewhere WITH (FORCE)")
+
+    assert reading == []
+    assert "has had a transaction open in the database elsewhere for" in finding.what
+    assert "dead rows" not in finding.what
+
+
 async def test_what_a_user_may_not_see_is_told_with_what_to_grant(
     url: str, postgres_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

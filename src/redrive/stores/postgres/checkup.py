@@ -39,10 +39,12 @@ _HIDDEN = """
 SELECT count(*) AS number, current_user AS "user" FROM pg_stat_activity
 WHERE datname IS NOT NULL AND backend_type IS NULL
 """
+# One that writes keeps the log from being read on wherever it is: numbers are the whole server's.
 _TRANSACTIONS = """
-SELECT pid, state, usename, application_name, clock_timestamp() - xact_start AS age
+SELECT pid, state, usename, application_name, clock_timestamp() - xact_start AS age,
+       datname <> current_database() AS is_elsewhere, datname
 FROM pg_stat_activity
-WHERE datname = current_database() AND backend_type = 'client backend'
+WHERE (datname = current_database() OR backend_xid IS NOT NULL) AND backend_type = 'client backend'
   AND pid <> pg_backend_pid() AND clock_timestamp() - xact_start > $1
 ORDER BY xact_start LIMIT $2
 """
@@ -163,11 +165,14 @@ def _transactions(
     """Tell of what keeps the log from being read on, and dead rows from being removed."""
     for one in transactions:
         name = f", {one['application_name']}" if one["application_name"] else ""
+        is_elsewhere = one["is_elsewhere"]
+        where = f"in the database {one['datname']} " if is_elsewhere else ""
+        rows = "" if is_elsewhere else "dead rows pile up, and "
         yield Finding(
             level=Level.WARNING,
             what=f"Process {one['pid']} of the server ({one['usename']}{name}; {one['state']}) has "
-            f"had a transaction open for {rough_duration(one['age'])}. Until it ends, dead rows "
-            "pile up, and what is published is not yet read from the log.",
+            f"had a transaction open {where}for {rough_duration(one['age'])}. Until it ends, "
+            f"{rows}what is published is not yet read from the log.",
             advice=f"End it where it was begun, or with: SELECT pg_terminate_backend({one['pid']})",
         )
     for one in prepared:
