@@ -16,13 +16,15 @@ from redrive import NewEvent, Redrive, http
 
 __all__ = ["CONTENDER"]
 
-_CONCURRENCY = 100
+_CONNECTIONS = 100
+# While some are settled, others keep the connections busy.
+_CONCURRENCY = 2 * _CONNECTIONS
 _PER_CALL = 1_000
 
 
 def _app(place: Place) -> Redrive:
     app = Redrive(f"sqlite:///{place.folder}/redrive.db", concurrency=_CONCURRENCY)
-    transport = http(place.url, allow_networks=["127.0.0.1"])
+    transport = http(place.url, allow_networks=["127.0.0.1"], connections=_CONNECTIONS)
     app.destination("crm", "order.*", transport=transport)
     return app
 
@@ -45,6 +47,7 @@ def _describe(place: Place) -> Mapping[str, str]:
     return {
         "library": f"redrive {version('redrive')}, aiohttp {aiohttp.__version__}",
         "store": "SQLite, synchronous FULL",
+        "connections": str(_CONNECTIONS),
         "concurrency": str(_CONCURRENCY),
     }
 

@@ -10,10 +10,11 @@ import apsw
 from benchmarks.contender import Arena, Contender, Place, Role
 from benchmarks.measures import queue_workloads
 from benchmarks.measures.engine import RedriveQueue
-from redrive.config import Settings
 from redrive.stores.sqlite.connection import connect
 
 __all__ = ["CONTENDER", "Queue"]
+
+_CONCURRENCY = 500
 
 
 class Queue(RedriveQueue):
@@ -23,7 +24,7 @@ class Queue(RedriveQueue):
         super().__init__(
             place,
             store=f"sqlite:///{place.folder}/redrive.db",
-            concurrency=Settings().concurrency,
+            concurrency=_CONCURRENCY,
         )
 
 
@@ -35,7 +36,7 @@ def _describe(place: Place) -> Mapping[str, str]:
         "journal_mode": str(connection.execute("PRAGMA journal_mode").get),
         "synchronous": str(connection.execute("PRAGMA synchronous").get),
         "wal_autocheckpoint": str(connection.execute("PRAGMA wal_autocheckpoint").get),
-        "concurrency": str(Settings().concurrency),
+        "concurrency": str(_CONCURRENCY),
     }
 
 

@@ -26,7 +26,7 @@ from redrive.stores.sqlite import SqliteStore
 
 __all__ = ["CONCURRENCY", "Shop", "store_url"]
 
-CONCURRENCY = {Arena.POSTGRES: 500, Arena.SQLITE: 100}
+CONCURRENCY = {Arena.POSTGRES: 500, Arena.SQLITE: 500}
 _PER_CALL = 2_000
 _LEASE = timedelta(hours=1)
 _CLAIMED = 100

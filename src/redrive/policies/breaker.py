@@ -58,18 +58,20 @@ def reported(
     if breaker is None or generation != state.generation:
         return state
     match state:
-        case Open():
+        case Closed() if is_success and breaker.rate is None and not state.in_a_row:
             return state
-        case HalfOpen() if is_success:
-            return _probed(state, breaker, now=now)
-        case HalfOpen():
-            return _opened(state, breaker, times=state.times + 1, now=now, chance=chance)
         case Closed():
             counted = _counted(state, breaker, is_success=is_success, now=now)
             is_down = _is_down(counted, breaker)
             return (
                 _opened(counted, breaker, times=1, now=now, chance=chance) if is_down else counted
             )
+        case Open():
+            return state
+        case HalfOpen() if is_success:
+            return _probed(state, breaker, now=now)
+        case HalfOpen():
+            return _opened(state, breaker, times=state.times + 1, now=now, chance=chance)
         case never:
             assert_never(never)
 
@@ -137,13 +139,14 @@ def _counted(state: Closed, breaker: Breaker, *, is_success: bool, now: datetime
         if in_a_row == state.in_a_row:
             return state
         return msgspec.structs.replace(state, in_a_row=in_a_row)
-    is_new_window = state.window_began is None or now >= state.window_began + breaker.window
+    if state.window_began is None or now >= state.window_began + breaker.window:
+        return msgspec.structs.replace(
+            state, in_a_row=in_a_row, window_began=now, calls=1, failed=int(not is_success)
+        )
+    if is_success and not state.in_a_row:
+        return msgspec.structs.replace(state, calls=state.calls + 1)
     return msgspec.structs.replace(
-        state,
-        in_a_row=in_a_row,
-        window_began=now if is_new_window else state.window_began,
-        calls=1 if is_new_window else state.calls + 1,
-        failed=(0 if is_new_window else state.failed) + (not is_success),
+        state, in_a_row=in_a_row, calls=state.calls + 1, failed=state.failed + (not is_success)
     )
 
 

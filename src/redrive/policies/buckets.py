@@ -14,8 +14,10 @@ def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
     """Return the tokens there are now."""
     if bucket.at is None:
         return rate.burst
-    elapsed = max(0.0, (now - bucket.at).total_seconds())
-    return min(rate.burst, bucket.tokens + elapsed * rate.per_second)
+    tokens = bucket.tokens
+    if now > bucket.at:
+        tokens += (now - bucket.at).total_seconds() * rate.per_second
+    return min(rate.burst, tokens)
 
 
 def taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> Bucket:

@@ -229,8 +229,10 @@ def _open_passage(
         if is_checking and gate.check_until is not None:
             again.append(gate.check_until)
         holds.append(Hold.PROBING)
-    ramp = breakers.ramp(limits.breaker, reopened_at=gate.reopened_at, now=now)
-    paced = _available(gate.ramp, ramp, Hold.RAMP, holds, again, now=now)
+    paced = _PLENTY
+    if gate.reopened_at is not None:
+        ramp = breakers.ramp(limits.breaker, reopened_at=gate.reopened_at, now=now)
+        paced = _available(gate.ramp, ramp, Hold.RAMP, holds, again, now=now)
     first = _available(gate.first, limits.rate, Hold.RATE, holds, again, now=now)
     retries = _available(gate.retry, limits.retry_rate, Hold.RETRY_RATE, holds, again, now=now)
     replays = _available(gate.replay, limits.replay_rate, Hold.REPLAY_RATE, holds, again, now=now)
@@ -245,8 +247,8 @@ def _open_passage(
         retries=retries,
         replays=replays,
         paced=paced,
-        holds=tuple(holds),
-        again_at=min(again, default=None),
+        holds=tuple(holds) if holds else (),
+        again_at=min(again) if again else None,
     )
 
 
@@ -278,17 +280,29 @@ def charged(
 
     `paced` of all are what has waited, or are retries.
     """
-    fresh = passed.get(Kind.FIRST, 0) - held_first
-    retries = passed.get(Kind.RETRY, 0)
+    first = retries = replays = 0
+    for kind, count in passed.items():  # an enumeration's hash costs more than looking at all
+        match kind:
+            case Kind.FIRST:
+                first = count
+            case Kind.RETRY:
+                retries = count
+            case Kind.REPLAY:
+                replays = count
+            case never:
+                assert_never(never)
+    bucket = taken(gate.first, limits.rate, first - held_first, now=now)
+    if limits.retry_budget is None and not (retries or held_first or replays or paced):
+        return gate if bucket is gate.first else msgspec.structs.replace(gate, first=bucket)
     budget = gate.budget
     if limits.retry_budget is not None:
-        earned = limits.retry_budget * passed.get(Kind.FIRST, 0)
+        earned = limits.retry_budget * first
         budget = taken(budget, _BUDGET, retries - earned, now=now)
     return msgspec.structs.replace(
         gate,
-        first=taken(gate.first, limits.rate, fresh, now=now),
+        first=bucket,
         retry=taken(gate.retry, limits.retry_rate, retries + held_first, now=now),
-        replay=taken(gate.replay, limits.replay_rate, passed.get(Kind.REPLAY, 0), now=now),
+        replay=taken(gate.replay, limits.replay_rate, replays, now=now),
         budget=budget,
         ramp=taken(
             gate.ramp,
@@ -357,6 +371,11 @@ def _rewound(gate: Gate, *, now: datetime) -> Gate:
 
     They would wait until it shows again what it has shown before.
     """
+    for bucket in (gate.first, gate.retry, gate.replay, gate.budget, gate.ramp):
+        if bucket.at is not None and bucket.at > now:
+            break
+    else:
+        return gate
     latest = now + _SET_BACK
     ahead = {
         name: Bucket(bucket.tokens, now)
@@ -391,7 +410,7 @@ def _available(
 ) -> int:
     if rate is None:
         return _PLENTY
-    tokens = refilled(bucket, rate, now=now)
+    tokens = rate.burst if bucket.at is None else refilled(bucket, rate, now=now)
     # Rounding in the refill must not cost the token that the wait was computed for.
     whole = int(tokens + 1e-6)
     if not whole:

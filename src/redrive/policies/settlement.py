@@ -35,6 +35,7 @@ from redrive.policies.terms import Terms
 
 __all__ = ["settle"]
 
+_DELIVERED = Delivered()
 _MOST_INTERRUPTIONS = 100
 """It may be something about this delivery that loses the store again and again."""
 
@@ -48,7 +49,7 @@ def settle(  # noqa: PLR0911 - one for each outcome
     """
     match outcome:
         case Succeeded() | Applied():
-            return Delivered()
+            return _DELIVERED
         case Interrupted(fault=fault):
             return _put_back(_growing(leased, terms, rng), fault, leased, terms, now)
         case Cancel(why=why):

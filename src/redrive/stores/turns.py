@@ -98,6 +98,7 @@ class Turns:
         self.turnstile = turnstile
         self._room = self.turnstile.left
         self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
+        self._holds_apart = turnstile.holds_apart
         self._filled = list(sorts)
         self._sorts = open_sorts(self._filled, turnstile)
         self._rotation = self.turnstile.gate.rotation
@@ -198,7 +199,7 @@ class Turns:
         Where what was held waits for tokens of its own, fresh ones may be any way behind it.
         """
         kind = KINDS[sort[1]]
-        if kind is Kind.FIRST and self.turnstile.holds_apart:
+        if kind is Kind.FIRST and self._holds_apart:
             return PLENTY
         return min(self._room, self._most[kind] + 1, queue.tokens + 1)
 
