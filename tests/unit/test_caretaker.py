@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from redrive.clock import Clock
 from redrive.errors import StoreUnavailableError
 from redrive.maintenance import Caretaker, Housekeeper, Upkeep, rescue
 from redrive.model.delivery import DeliveryId, Status
@@ -59,17 +60,28 @@ async def a_world() -> AsyncIterator[World]:
         yield world
 
 
+class SetBack:
+    """A clock that is set back whenever somebody looks at it; time passes all the same."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock, self._shows = clock, clock.now()
+        self.monotonic, self.sleep = clock.monotonic, clock.sleep
+
+    def now(self) -> datetime:
+        return self._shows
+
+
 class Running:
     """A caretaker at work on a fake clock."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, clock: Clock) -> None:
         self.world = world
         self.caretaker = Caretaker(
             store=world.store,
             worker="caretaker",
             lease=LEASE,
             endpoints=(),
-            clock=world.clock,
+            clock=clock,
             executor=InlineExecutor(),
             observer=observers,
             on_store_lost=lambda _: self.caretaker.hold_back(),
@@ -100,8 +112,8 @@ class Running:
 
 
 @asynccontextmanager
-async def a_caretaker(world: World) -> AsyncIterator[Running]:
-    running = Running(world)
+async def a_caretaker(world: World, clock: Clock | None = None) -> AsyncIterator[Running]:
+    running = Running(world, clock or world.clock)
     task = asyncio.create_task(running.caretaker.run())
     await running.rest()
     try:
@@ -215,6 +227,22 @@ async def test_after_the_machine_slept_owners_are_heard_before_anything_is_rescu
         assert await running.crashes(delivery) == 0
 
 
+async def test_after_a_freeze_owners_are_heard_even_if_the_clock_was_set_back_meanwhile() -> None:
+    async with a_world() as world, a_caretaker(world, SetBack(world.clock)) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="frozen as well")
+        await running.pass_time(12)
+
+        world.clock.advance("1h")
+        await running.rest()
+        before = await running.crashes(delivery)
+        await world.store.heartbeat("frozen as well", [], lease=LEASE)
+        await running.pass_time(12)
+
+        assert before is None
+        assert await running.crashes(delivery) == 0
+
+
 async def test_a_newcomer_hears_owners_before_it_rescues_anything() -> None:
     """It may have come just after an outage, of which it knows nothing."""
     async with a_world() as world:
@@ -261,7 +289,7 @@ async def test_the_dead_are_found_while_another_chore_waits_for_an_answer(
 async def test_what_has_begun_comes_to_its_end_before_the_caretaker_does() -> None:
     async with World.opened(SilentInHousekeeping, history=20) as world:
         assert isinstance(world.store, Silent)
-        running = Running(world)
+        running = Running(world, world.clock)
         task = asyncio.create_task(running.caretaker.run())
         await running.rest()
 

@@ -69,9 +69,9 @@ class Caretaker:
         self._housekeeper = housekeeper
         self._hearing = lease.total_seconds() / _RESTS_PER_LEASE
         self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
-        self._looked_at = clock.now()
-        # A newcomer knows nothing of an outage that has just ended.
-        self._steady_since = clock.monotonic()
+        self._looked_at, self._looked = clock.now(), clock.monotonic()
+        # A newcomer knows nothing of an outage that ended just before its first round.
+        self._steady_since = math.inf
         self._nudged = asyncio.Event()
         self._replaying = asyncio.Lock()
         self._catching_up = asyncio.Lock()
@@ -199,7 +199,9 @@ class Caretaker:
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""
         now, elapsed = self._clock.now(), self._clock.monotonic()
-        gap, self._looked_at = (now - self._looked_at).total_seconds(), now
+        # A machine that sleeps may stop the one clock, and the other one may be set back meanwhile.
+        gap = max((now - self._looked_at).total_seconds(), elapsed - self._looked)
+        self._looked_at, self._looked = now, elapsed
         since = elapsed if gap > self._rest + self._hearing else min(self._steady_since, elapsed)
         self._steady_since = since
         return elapsed - since >= self._hearing
