@@ -26,7 +26,8 @@ from redrive.pipeline.deliver import Carrier, Load
 from redrive.pipeline.publish import Prepared, Publisher
 from redrive.policies import settlement
 from redrive.policies.fairness import Share
-from redrive.policies.gate import Passage, Turnstile
+from redrive.policies.gate import Passage
+from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     Blame,
     Overdue,

@@ -23,9 +23,10 @@ from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, FailureReason, Snoozed
 from redrive.policies.fairness import Line, Share
-from redrive.policies.gate import Passage, Turnstile, passage
+from redrive.policies.gate import Passage, passage
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
+from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     Advance,
     Allowance,

@@ -6,8 +6,7 @@ and probes are taken once, whoever asks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -21,7 +20,6 @@ from redrive.policies.buckets import refilled, taken
 
 __all__ = [
     "Passage",
-    "Turnstile",
     "charged",
     "is_plain",
     "passage",
@@ -56,125 +54,6 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     paced: int = _PLENTY
     holds: tuple[Hold, ...] = ()
     again_at: datetime | None = None
-
-
-class Turnstile:
-    """Counts what passes a gate during one claim, within the allowance of the one who claims."""
-
-    def __init__(
-        self, gate: Gate, allowed: Passage, *, total: int, of_kind: Callable[[Kind], int]
-    ) -> None:
-        self.gate = gate
-        self.left = min(total, allowed.total)
-        self.again_at = allowed.again_at
-        self._allowed = allowed
-        self._of_kind = of_kind
-        self._passed: Counter[Kind] = Counter()
-        self._held_first = 0
-        self._paced = 0
-
-    def anew(self) -> Turnstile:
-        """Return the same turnstile before anybody passed it."""
-        total = self.left + sum(self._passed.values())
-        return Turnstile(self.gate, self._allowed, total=total, of_kind=self._of_kind)
-
-    def lets(self, kind: Kind, *, was_held: bool) -> bool:
-        """Let one delivery pass, if there is room for it.
-
-        `was_held` says that it came due before the gate reopened.
-        """
-        is_held = was_held and kind is Kind.FIRST
-        is_paced = was_held or kind is Kind.RETRY
-        if is_paced and self._paced >= self._allowed.paced:
-            return False
-        if self.left <= 0 or self._passed[kind] >= self._of_kind(kind):
-            return False
-        if not self._has_token(kind, is_held=is_held):
-            return False
-        self.left -= 1
-        self._passed[kind] += 1
-        self._held_first += is_held
-        self._paced += is_paced
-        return True
-
-    @property
-    def fresh(self) -> int:
-        """How many fresh first attempts there are tokens for, room or not."""
-        return min(self._of_kind(Kind.FIRST), self._allowed.first)
-
-    @property
-    def holds_apart(self) -> bool:
-        """Whether first attempts that were held may have to wait while fresh ones pass."""
-        held = min(self._allowed.held_first, self._allowed.paced)
-        return self.gate.reopened_at is not None and held < self._allowed.first
-
-    def most(self, kind: Kind) -> int:
-        """Return how many of a kind may pass at most, whatever becomes of the others."""
-        paced = self._allowed.paced
-        tokens = {
-            Kind.FIRST: self._allowed.first + min(self._allowed.held_first, paced),
-            Kind.RETRY: min(self._allowed.retries, self._allowed.held_first, paced),
-            Kind.REPLAY: self._allowed.replays,
-        }
-        return min(self.left, self._of_kind(kind), tokens[kind])
-
-    def is_out(self, kind: Kind, *, was_held: bool) -> bool:
-        """Tell whether, room or not, no more of these may pass."""
-        is_held = was_held and kind is Kind.FIRST
-        is_paced = was_held or kind is Kind.RETRY
-        is_at_limit = self._passed[kind] >= self._of_kind(kind) or (
-            is_paced and self._paced >= self._allowed.paced
-        )
-        return is_at_limit or not self._has_token(kind, is_held=is_held)
-
-    def is_shut_for(self, kind: Kind) -> bool:
-        """Tell whether nothing of a kind may pass, whether it was held or not."""
-        return all(self.is_out(kind, was_held=held) for held in (False, True))
-
-    def lets_first(self, count: int) -> int:
-        """Let so many fresh first attempts pass, and return how many did."""
-        passed = max(
-            0,
-            min(
-                count,
-                self.left,
-                self._of_kind(Kind.FIRST) - self._passed[Kind.FIRST],
-                self._allowed.first - self._passed[Kind.FIRST] + self._held_first,
-            ),
-        )
-        self.left -= passed
-        self._passed[Kind.FIRST] += passed
-        return passed
-
-    def charged(self, limits: Limits, *, now: datetime) -> Gate:
-        """Return the gate after all that has passed."""
-        if not self._passed:
-            return self.gate
-        return charged(
-            self.gate,
-            limits,
-            self._passed,
-            held_first=self._held_first,
-            paced=self._paced,
-            now=now,
-        )
-
-    def _has_token(self, kind: Kind, *, is_held: bool) -> bool:
-        as_retries = self._passed[Kind.RETRY] + self._held_first
-        match kind:
-            case Kind.FIRST if is_held:
-                return as_retries < self._allowed.held_first
-            case Kind.FIRST:
-                return self._passed[Kind.FIRST] - self._held_first < self._allowed.first
-            case Kind.RETRY:
-                return (
-                    as_retries < self._allowed.held_first
-                    and self._passed[Kind.RETRY] < self._allowed.retries
-                )
-            case Kind.REPLAY:
-                return self._passed[Kind.REPLAY] < self._allowed.replays
-            case never:
-                assert_never(never)
 
 
 def passage(

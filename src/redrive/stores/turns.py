@@ -15,7 +15,7 @@ from redrive.model.delivery import Kind
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Rotation
 from redrive.policies.fairness import PLENTY, Line, Share, begin, next_token, serve, spent
-from redrive.policies.gate import Turnstile
+from redrive.policies.turnstile import Turnstile
 from redrive.stores.codec import micros
 from redrive.stores.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantState
 

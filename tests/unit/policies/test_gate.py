@@ -10,7 +10,8 @@ from redrive.errors import ConfigurationError
 from redrive.model.delivery import Kind
 from redrive.model.gate import Closed, Gate, Hold, Open, Pause
 from redrive.model.limits import Limits, Rate, read_rate
-from redrive.policies.gate import Turnstile, passage, paused, resumed, slowed, with_breaker
+from redrive.policies.gate import passage, paused, resumed, slowed, with_breaker
+from redrive.policies.turnstile import Turnstile
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -21,7 +21,7 @@ from redrive.model.settlement import (
     Snoozed,
 )
 from redrive.policies.fairness import Share, in_turn, serve
-from redrive.policies.gate import Turnstile
+from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     FORGOTTEN_AFTER,
     Allowance,

@@ -15,7 +15,8 @@ import msgspec
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.event import Event
 from redrive.policies.fairness import Line, Share, serve
-from redrive.policies.gate import Passage, Turnstile
+from redrive.policies.gate import Passage
+from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from, maybe_from_micros, micros
 from redrive.stores.postgres.at_once.claim import SOON, PlainGates

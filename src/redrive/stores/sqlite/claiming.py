@@ -16,7 +16,7 @@ import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Leased
 from redrive.policies.fairness import Line, Share, serve
-from redrive.policies.gate import Turnstile
+from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import from_micros, json_text, micros
 from redrive.stores.ready import KINDS, Candidate, TenantState
