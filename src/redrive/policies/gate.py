@@ -136,13 +136,11 @@ def is_plain(gate: Gate, allowed: Passage, limits: Limits, *, now: datetime) -> 
 
     Fresh is what has come due since the gate was reopened, if it ever was.
     """
-    turnstile = Turnstile(gate, allowed, total=1, of_kind=lambda _: 1)
-    turnstile.lets_first(1)
     return (
         not allowed.holds
         and allowed.again_at is None
         and min(allowed.total, allowed.first) >= _PLENTY
-        and turnstile.charged(limits, now=now) == gate
+        and charged(gate, limits, {Kind.FIRST: 1}, held_first=0, paced=0, now=now) == gate
     )
 
 

@@ -15,6 +15,7 @@ from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, P
 from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
+from redrive.policies.turnstile import Turnstile
 from redrive.store import Allowance, Report, Reported
 from redrive.stores.memory.tables import Tables
 
@@ -153,15 +154,15 @@ class MemoryGates(Tables):
             for row in self._rows.values()
         )
 
-    def _enter(self, allowance: Allowance, now: datetime) -> policy.Turnstile:
+    def _enter(self, allowance: Allowance, now: datetime) -> Turnstile:
         """Return the turnstile of a destination's gate, which is as of now."""
         before = self._gate(allowance.destination)
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
         self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
-        return policy.Turnstile(gate, passage, total=allowance.total, of_kind=allowance.of)
+        return Turnstile(gate, passage, total=allowance.total, of_kind=allowance.of)
 
-    def _leave(self, destination: str, turnstile: policy.Turnstile, now: datetime) -> None:
+    def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
         limits = self._destinations[destination].limits
         self._gates[destination] = turnstile.charged(limits, now=now)
 
