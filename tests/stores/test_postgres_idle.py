@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from redrive.clock import SystemClock
-from redrive.model.destination import Destination
+from redrive.model.destination import Destination, Order
+from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.store import Allowance, Claim, ClaimRequest, Serving
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.connection import Link
 from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import blame
+from redrive.testing.conformance.world import OPERATOR, blame
 
 BILLING = Destination(name="billing", patterns=("*",))
 
@@ -160,3 +161,49 @@ async def test_housekeeping_without_anything_to_do_takes_few_trips(
     await store.hoards()
 
     assert len(trips) == 4
+
+
+async def test_a_poll_of_ordered_and_limited_destinations_takes_one_trip_too(
+    world: World, trips: list[str]
+) -> None:
+    limits = Limits(rate=Rate(per_second=5.0, burst=5.0), breaker=Breaker(), concurrency=3)
+    ledger = Destination(name="ledger", patterns=("*",), order=Order.PARK, limits=limits)
+    await world.store.register([ledger])
+    await world.append(entries(an_event(1, key="a", due=world.after("9s")), to=["ledger"]))
+    await world.claim("ledger", "billing")
+    trips.clear()
+
+    claim = await world.claim("ledger", "billing")
+
+    assert (claim.deliveries, claim.next_due, claim.is_heard) == ((), world.after("9s"), True)
+    assert len(trips) == 1
+
+    world.clock.advance("9s")
+    assert len((await world.claim("ledger", "billing")).deliveries) == 1
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_an_idle_poll_sees_what_is_not_plain(world: World, tenant: str | None) -> None:
+    await world.store.register(
+        [Destination(name="ledger", patterns=("*",), order=Order.SKIP, limits=Limits())]
+    )
+    for _ in range(2):
+        assert (await world.claim("ledger")).deliveries == ()
+    await world.append(entries(an_event(1, key="a", tenant=tenant), to=["ledger"]))
+
+    claim = await world.claim("ledger")
+
+    assert len(claim.deliveries) == 1
+
+
+async def test_an_idle_poll_of_an_open_breaker_lets_it_half_open(world: World) -> None:
+    limits = Limits(breaker=Breaker())
+    await world.store.register([Destination(name="api", patterns=("*",), limits=limits)])
+    await world.store.open_breaker("api", until=world.after("5s"), actor=OPERATOR)
+    for _ in range(2):
+        await world.claim("api")
+    world.clock.advance("6s")
+
+    claim = await world.claim("api")
+
+    assert [one.destination for one in claim.changes] == ["api"]

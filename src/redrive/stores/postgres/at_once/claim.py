@@ -17,6 +17,7 @@ from redrive.model.delivery import Kind, Lease, Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
 from redrive.stores.postgres.at_once.glance import GLANCED, Glance
+from redrive.stores.postgres.at_once.idle import heard
 from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.floors import Floors
@@ -125,12 +126,10 @@ FROM leased JOIN redrive.events e ON e.position = leased.position
 ORDER BY id NULLS FIRST
 """
 CLAIM = _CLAIM.format(glanced="", not_glanced="", heard="")
-_HEARD = """, heard AS (
-    UPDATE redrive.workers w SET seen_at = present.now FROM present
-    WHERE w.id = $3 AND w.seen_at < present.now - $4::interval / 6
-)"""
 CLAIM_AND_LOOK = _CLAIM.format(
-    glanced=f", {GLANCED}", not_glanced=", NULL" * (len(Glance._fields) - 1), heard=_HEARD
+    glanced=f", {GLANCED}",
+    not_glanced=", NULL" * (len(Glance._fields) - 1),
+    heard=f", {heard('$3', '$4')}",
 )
 """The same for a worker that had nothing to do, which is heard of by it and looks around."""
 

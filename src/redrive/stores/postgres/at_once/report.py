@@ -56,6 +56,12 @@ class Breakers:
         """Wait for the next claim that reads them."""
         self._known.clear()
 
+    def closed(self, destinations: Sequence[str]) -> list[int] | None:
+        """Return the numbers of these, if all of their breakers are closed."""
+        known = [self._known.get(one) for one in destinations]
+        closed = [one.number for one in known if one and isinstance(one.state, Closed)]
+        return closed if len(closed) == len(known) else None
+
     def untouched(self, batch: Sequence[Report], *, now: datetime) -> list[Breaker] | None:
         """Return the breakers that the reports would leave as they are, or `None` if one changes.
 

@@ -25,6 +25,7 @@ from redrive.store import (
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.at_once import claim as claim_at_once
+from redrive.stores.postgres.at_once import idle as idle_at_once
 from redrive.stores.postgres.at_once import settle as settle_at_once
 from redrive.stores.postgres.at_once.heartbeat import BEAT
 from redrive.stores.postgres.codec import numbers
@@ -48,7 +49,7 @@ class QueueRole(Core):
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         beside = self._settling
-        claimed = await self._claim_at_once(request)
+        claimed = await self._claim_at_once(request) or await self._poll(request)
         if claimed is None:
             claimed = await self._claim_in_steps(request)
             left = _left(request, claimed)
@@ -57,6 +58,24 @@ class QueueRole(Core):
                 claimed = _joined(claimed, await self._claim_in_steps(left))
         self._is_idle = not claimed.deliveries
         self._is_busy = bool(claimed.deliveries) and _left(request, claimed) is None
+        return claimed
+
+    async def _poll(self, request: ClaimRequest) -> Claim | None:
+        """Ask in one trip whether there is still nothing to claim; `None` if there may be."""
+        if not self._is_idle or self._is_shared or request.alone:
+            return None
+        asked = self._plain.breakers.closed([one.destination for one in request.allowances])
+        if asked is None or not self._plain.has_heard_of(request.worker):
+            return None
+        began = self._clock.monotonic()
+        given = idle_at_once.values(request, asked)
+        rows = await self._try_at_once(
+            idle_at_once.POLL, self._given_now, *given, within=self._patience, changes=False
+        )
+        if rows is None:
+            return None
+        claimed, glance = idle_at_once.read(rows)
+        self._keep_glance(glance, since=began, lasts=_BETWEEN_POLLS_SECONDS)
         return claimed
 
     async def _claim_in_steps(self, request: ClaimRequest) -> Claim:
