@@ -43,7 +43,7 @@ FULL = Plan(
         Workload.SEND: 20_000,
         Workload.CALL: 20_000,
     },
-    scale=Scale(rounds=5, large=1_000_000, sample=24_000, seconds=30.0),
+    scale=Scale(rounds=5, large=1_000_000, sample=40_000, seconds=30.0),
     patience=3600.0,
 )
 QUICK = Plan(

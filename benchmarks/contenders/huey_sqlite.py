@@ -88,5 +88,5 @@ CONTENDER = Contender(
     describe=_describe,
     workloads={name: one for name, one in _WORKLOADS.items() if name is not Workload.CONCURRENT},
     requirements=["huey"],
-    most=10_000,
+    most=5_000,
 )

@@ -23,7 +23,7 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
         folder.mkdir()
         url = store_url(arena, place, f"{name}_{number}") if place.url else ""
         queue = engine.Queue(Place(folder=folder, url=url))
-        run = await drain_by(workers, scale.sample * 2, queue, module)
+        run = await drain_by(workers, scale.sample, queue, module)
         yield Run(figures=run.figures, point=str(workers))
 
 

@@ -70,7 +70,7 @@ def test_a_quick_run_ends_within_ten_minutes() -> None:
 
 def test_studies_have_enough_rounds_for_a_median_and_enough_work_in_each() -> None:
     assert min(FULL.scale.rounds, QUICK.scale.rounds) >= 5
-    assert FULL.scale.sample >= 20_000
+    assert FULL.scale.sample >= 40_000
 
 
 @pytest.mark.parametrize("module", STUDIES)

@@ -19,7 +19,9 @@ from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, Receipt
 from redrive.model.gate import Bucket, Gate
+from redrive.model.limits import Rate
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
+from redrive.model.position import LOG_START, LogPosition
 from redrive.model.settlement import Delivered, Requeued, RetryAt
 from redrive.pipeline import settle as settling
 from redrive.pipeline.deliver import Carrier, Load
@@ -30,6 +32,7 @@ from redrive.policies.gate import Passage
 from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     Blame,
+    LoggedEvent,
     Overdue,
     Report,
     Reported,
@@ -176,6 +179,35 @@ class ReplayWithoutGuard(MemoryStore):
                 row.replay(None, now=self._clock.now())
         replayed = await super().replay(ids, **options)
         return [*replayed, *(one for one in ids if one not in replayed)]
+
+
+class GapBlindLog(MemoryStore):
+    """Every fifth event is committed late, and what was stored after it is read before it."""
+
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        committed = self._clock.now() - timedelta(milliseconds=500)
+        return [
+            one
+            for one in await super().read_events(after=after, limit=limit)
+            if one.position.number % 5 or one.event.published_at < committed
+        ]
+
+
+class LogReadTwice(MemoryStore):
+    """Who reads on gets the last event again, as one whose checkpoint comes before the event."""
+
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        before = LogPosition(number=max(0, after.number - 1))
+        return await super().read_events(after=before, limit=limit)
+
+
+class TenantRateIgnored(MemoryStore):
+    def _rate_of(self, destination: str, tenant: str) -> Rate | None:
+        return None
 
 
 class FairnessByScanOrder(MemoryStore):
@@ -337,6 +369,9 @@ BUGS: tuple[Bug, ...] = (
     Bug("blamed while in doubt", patches=((duties, "is_in_doubt", lambda *_, **__: False),)),
     Bug("the retired are blamed", RetiredIsBlamed),
     Bug("replay without status guard", ReplayWithoutGuard),
+    Bug("gap-blind reader", GapBlindLog),
+    Bug("the last event is read again", LogReadTwice),
+    Bug("rate of a tenant ignored", TenantRateIgnored),
     Bug("fairness by scan order", FairnessByScanOrder),
     Bug("publish not atomic over destinations", PublishNotAtomic),
     Bug("idempotency ignored", IdempotencyIgnored),

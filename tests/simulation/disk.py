@@ -35,6 +35,7 @@ from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
 from tests.proof.checkers.records import Call, Looked, Made
+from tests.simulation.follower import Follower
 from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.machine import Machine
@@ -254,6 +255,9 @@ class HostGround:
         self._plan = plan
         self._loop = loop
         self._history = history
+        self._follower = Follower(
+            lambda after: log.read_events(self._eye, after=after, limit=_ALL), history, loop
+        )
         self._clock = HostClock(loop)
         self._disk = _Disk(plan)
         self._chance = Random(f"host of {plan.seed}")  # noqa: S311 - a simulation
@@ -312,6 +316,7 @@ class HostGround:
                 is_final=is_final,
             )
 
+        self._safely(self._follower.go_on)
         return self._safely(read)
 
     def unsettled(self) -> tuple[datetime, list[Delivery]]:
@@ -373,6 +378,8 @@ class HostGround:
                 made=made,
             )
         )
+        if isinstance(answer, Appended):
+            self._safely(self._follower.go_on)
 
     def _in(self, status: Status) -> tuple[Delivery, ...]:
         query = Query(status=status, with_resolved=True)

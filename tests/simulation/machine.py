@@ -11,6 +11,7 @@ from typing import Any
 
 from redrive.app import Redrive
 from redrive.declaration import Ports
+from redrive.model.health import HealthCheck
 from redrive.policies.retry import Retry
 from redrive.store import Store
 from redrive.testing.fakes import CountingIds, SeededRng
@@ -160,7 +161,19 @@ class Machine:
                     block=self.block,
                 ),
                 **options_of(one),
+                **self._health_of(one),
             )
+
+    def _health_of(self, plan: DestinationPlan) -> dict[str, Any]:
+        """Return how the destination is asked whether it is back, if it is."""
+        if not plan.is_checked or plan.breaker is None:
+            return {}
+
+        async def ask() -> bool:
+            await self.loop.pause(plan.latency)
+            return not self._behaviour.is_down(plan)
+
+        return {"health": HealthCheck(ask, every="1s", timeout="2s")}
 
 
 def options_of(plan: DestinationPlan) -> dict[str, Any]:

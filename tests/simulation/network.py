@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any
 
 from redrive.errors import StoreUnavailableError
-from redrive.store import Appended, Store
+from redrive.model.position import LogPosition
+from redrive.store import Appended, LoggedEvent, Store
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers.records import Call, Made, Silenced
+from tests.simulation.follower import Follower
 from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop, Strand
 from tests.simulation.plan import Plan
@@ -27,6 +29,7 @@ WITNESSED = (
 )
 """The calls that change what a checker goes by."""
 _REPEATABLE = ("append", "claim", "settle", "release", "heartbeat", "rescue", "retire", "expire")
+_ALL = 100_000
 _LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 3.0
 """How long a caller waits for an answer that does not come, in seconds."""
 
@@ -50,6 +53,7 @@ class Server:
         self._loop = loop
         self._history = history
         self._now = now
+        self.follower = Follower(self._read_log, history, loop)
         self._context = Strand("store").context()
         self._chance = Random(f"network of {plan.seed}")  # noqa: S311 - a simulation
 
@@ -169,7 +173,13 @@ class Server:
                     made=made,
                 )
             )
+        if method == "append":
+            self.follower.go_on()
         return answer
+
+    def _read_log(self, after: LogPosition) -> Sequence[LoggedEvent]:
+        found: Sequence[LoggedEvent] = at_once(self.store.read_events(after=after, limit=_ALL))
+        return found
 
 
 def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer

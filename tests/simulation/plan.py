@@ -41,6 +41,7 @@ class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     retry_budget: float | None = None
     fairness: Fairness = Fairness()
     snooze_limit: int = 5
+    is_checked: bool = False
     transient: float = 0.0
     snoozing: float = 0.0
     throttling: float = 0.0
@@ -106,6 +107,8 @@ class _Draw:
     def __init__(self, seed: int, store: StoreKind | None) -> None:
         self._seed = seed
         self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
+        # Apart, so that seeds which found something keep most of their meaning.
+        self._more = Random(f"more of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
@@ -175,8 +178,11 @@ class _Draw:
             replay_rate=self._rate(0.3),
             retry_budget=rng.choice([None, None, None, 0.1]),
             fairness=Fairness(
-                turn=rng.choice([1, 3, 3]), weights=rng.choice([(), (), (("t1", 2),)])
+                turn=rng.choice([1, 3, 3]),
+                weights=rng.choice([(), (), (("t1", 2),)]),
+                rate=self._tenant_rate(),
             ),
+            is_checked=self._more.random() < 0.3,
             snooze_limit=rng.choice([2, 5, 50]),
             transient=self._share(0.7, 0.6),
             snoozing=self._share(0.2, 0.3),
@@ -205,6 +211,11 @@ class _Draw:
         rng = self._rng
         rate = Rate(per_second=rng.choice([1.0, 4.0, 20.0]), burst=rng.choice([1.0, 1.0, 3.0]))
         return rate if rng.random() < chance else None
+
+    def _tenant_rate(self) -> Rate | None:
+        more = self._more
+        rate = Rate(per_second=more.choice([1.0, 5.0]), burst=more.choice([1.0, 2.0]))
+        return rate if more.random() < 0.15 else None
 
     def _outages(self, duration: float) -> tuple[tuple[float, float], ...]:
         rng = self._rng

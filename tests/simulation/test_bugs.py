@@ -20,6 +20,9 @@ QUICKLY_FOUND = (
     "pause ignored",
     "settle before send",
     "acknowledge before commit",
+    "gap-blind reader",
+    "rate of a tenant ignored",
+    "blamed while in doubt",
     "exhausted counts as delivered",
 )
 MOST_SEEDS = 150

@@ -234,7 +234,7 @@ class World:
         rates = [
             rate.per_second
             for one in plan.destinations
-            for rate in (one.rate, one.retry_rate, one.replay_rate)
+            for rate in (one.rate, one.retry_rate, one.replay_rate, one.fairness.rate)
             if rate is not None
         ]
         breakers = [

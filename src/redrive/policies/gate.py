@@ -72,9 +72,11 @@ def passage(
     a destination that keeps order that way.
     """
     gate = _rewound(gate, now=now)
-    state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
-    if state is not gate.breaker:
-        gate = with_breaker(gate, state, now=now)
+    calls: int | None = None
+    if not isinstance(gate.breaker, Closed):
+        state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
+        if state is not gate.breaker:
+            gate = with_breaker(gate, state, now=now)
     shut = (Hold.BLOCKED, None) if is_blocked else _shut(gate, now=now)
     if shut is not None:
         hold, until = shut

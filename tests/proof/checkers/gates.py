@@ -60,7 +60,8 @@ class LimitsKept(Check):
     """Over any time w at most rate times w and one burst start; never more than `concurrency`.
 
     A bucket that holds what is over the rate is level by level the same as looking at every
-    stretch of time. First attempts that waited at a closed gate pay as retries do.
+    stretch of time. First attempts that waited at a closed gate pay as retries do. A tenant's own
+    rate counts all of its attempts.
     """
 
     name = "I8 limits"
@@ -86,6 +87,11 @@ class LimitsKept(Check):
             running = sum(one.is_leased(now) for one in ledger.of_destination[name])
             if running >= limits.concurrency:
                 yield f"{entry} was claimed beside {running} of {limits.concurrency}"
+        yield from self._pour(
+            name,
+            f"attempts of {entry.tenant!r}",
+            ledger.promises[name].destination.fairness.rate_of(entry.tenant),
+        )
         match step.detail.kind:
             case Kind.FIRST:
                 rate = limits.rate

@@ -15,6 +15,7 @@ from tests.proof.checkers.gates import BreakerKept, LimitsKept
 from tests.proof.checkers.leases import SettledOnce, StaleRefused
 from tests.proof.checkers.ledger import Ledger, Promise
 from tests.proof.checkers.order import InOrder, OneAtATime
+from tests.proof.checkers.projections import LogReadWhole
 from tests.proof.checkers.records import Call, Record
 from tests.proof.checkers.replays import IdentityKept, OnlyDeadLetters
 from tests.proof.checkers.times import InItsTime
@@ -36,13 +37,14 @@ CHECKS: tuple[type[Check], ...] = (
     Fair,
     IdentityKept,
     OnlyDeadLetters,
+    LogReadWhole,
     InItsTime,
     AllSettles,
     CountersRight,
     StopsInTime,
     NoDrip,
 )
-"""Every invariant but I11, which comes with projections."""
+"""Every invariant."""
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ import msgspec
 from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
 from redrive.model.event import Event, EventId, Receipt
+from redrive.model.position import LogPosition
 from redrive.store import Figures, Replay
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Looked",
     "Made",
     "Offered",
+    "Read",
     "Record",
     "Refused",
     "Silenced",
@@ -161,6 +163,15 @@ class Looked(Record, frozen=True, kw_only=True):
     audit: tuple[AuditEntry, ...] = ()
     replays: tuple[Replay, ...] = ()
     is_final: bool = False
+
+
+class Read(Record, frozen=True, kw_only=True):
+    """Somebody who follows the log was given an event of it."""
+
+    position: LogPosition
+    event_id: EventId
+    key: str | None = None
+    version: int | None = None
 
 
 class Left(Record, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, BreakerState
 from redrive.model.limits import Limits
 from redrive.model.outcome import Fault
+from redrive.model.position import LogPosition
 from redrive.model.settlement import Delivered, Recovery, RetryAt, Settlement
 from redrive.store import (
     Appended,
@@ -39,6 +40,7 @@ from tests.proof.checkers.records import (
     Looked,
     Made,
     Offered,
+    Read,
     Record,
 )
 
@@ -50,7 +52,10 @@ LEASE = timedelta(seconds=10)
 
 
 class Scene:
-    """An inspector that is told what happened; `time` is what the store's clock says."""
+    """An inspector that is told what happened; `time` is what the store's clock says.
+
+    Somebody `follows` the log, and reads each event when it is published.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class Scene:
         order: Order = Order.NONE,
         limits: Limits | None = None,
         max_attempts: int = 3,
+        follows: bool = True,
         **options: Any,  # noqa: ANN401 - of the destination
     ) -> None:
         self.time = NOW
@@ -66,6 +72,7 @@ class Scene:
         )
         self.inspector = Inspector({"d": Promise(self.destination, max_attempts)})
         self._published = 0
+        self._follows = follows
         self._tokens: dict[int, int] = {}
 
     @property
@@ -110,9 +117,16 @@ class Scene:
             made=(Made(event.id, "d", DeliveryId(number)),),
             entries=[Entry(event, ("d",))],
         )
+        if self._follows:
+            self.read(number)
         if acknowledged:
             self.hear(Acknowledged(at=self.at, offer=number, receipt=receipt))
         return event
+
+    def read(self, number: int, *, key: str | None = None, version: int | None = None) -> None:
+        """Have event n be read, at position n."""
+        position, event_id = LogPosition(number=number), EventId(f"e{number}")
+        self.hear(Read(at=self.at, position=position, event_id=event_id, key=key, version=version))
 
     def offer(self, number: int, event: Event[msgspec.Raw], *, batch: int | None = None) -> None:
         self.hear(

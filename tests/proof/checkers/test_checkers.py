@@ -38,7 +38,7 @@ def test_every_checker_has_a_name_and_says_what_must_hold() -> None:
 
     assert len(set(names)) == len(names)
     assert all(one.__doc__ for one in CHECKS)
-    assert {int(name.split()[0][1:]) for name in names} == {*range(1, 17)} - {11}
+    assert {int(name.split()[0][1:]) for name in names} == {*range(1, 17)}
 
 
 def test_an_ordinary_life_breaks_nothing() -> None:
@@ -203,6 +203,35 @@ class TestLeases:
         scene.rescue(lease, Requeued(when=scene.time, crashes=0))
 
         assert scene.wrong == ["I4 stale refused"]
+
+
+class TestReading:
+    @pytest.mark.parametrize(
+        ("numbers", "is_well"),
+        [((1, 2, 3), True), ((1, 3), False), ((1, 2, 2, 3), False), ((1, 3, 2), False)],
+        ids=["all", "gap", "twice", "late"],
+    )
+    def test_every_event_is_read_once_and_in_order(
+        self, numbers: tuple[int, ...], *, is_well: bool
+    ) -> None:
+        scene = Scene(follows=False)
+        for number in (1, 2, 3):
+            scene.publish()
+            scene.deliver(number)
+        for number in numbers:
+            scene.read(number)
+        scene.look(is_final=True)
+
+        assert scene.wrong == ([] if is_well else ["I11 projection"])
+
+    def test_a_key_is_read_in_the_order_of_its_versions(self) -> None:
+        scene = Scene(follows=False)
+        scene.publish()
+        scene.publish()
+        scene.read(1, key="k", version=2)
+        scene.read(2, key="k", version=1)
+
+        assert scene.wrong == ["I11 projection"]
 
 
 class TestOrder:
