@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from redrive.model.gate import Bucket
+import msgspec
+
+from redrive.model.gate import Bucket, Gate
 from redrive.model.limits import Rate
 
-__all__ = ["refilled", "taken"]
+__all__ = ["refilled", "rewound", "taken"]
+
+_BUCKETS = ("first", "retry", "replay", "budget", "ramp")
+_SET_BACK = timedelta(seconds=10)
+"""Who claims beside others may be a moment behind them; more than this, and the clock was set."""
 
 
 def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
@@ -25,3 +31,22 @@ def taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> 
     if rate is None or not count:
         return bucket
     return Bucket(min(rate.burst, refilled(bucket, rate, now=now) - count), now)
+
+
+def rewound(gate: Gate, *, now: datetime) -> Gate:
+    """Return the gate with buckets that fill from now on, where a clock was set back.
+
+    They would wait until it shows again what it has shown before.
+    """
+    for bucket in (gate.first, gate.retry, gate.replay, gate.budget, gate.ramp):
+        if bucket.at is not None and bucket.at > now:
+            break
+    else:
+        return gate
+    latest = now + _SET_BACK
+    ahead = {
+        name: Bucket(bucket.tokens, now)
+        for name in _BUCKETS
+        if (bucket := getattr(gate, name)).at is not None and bucket.at > latest
+    }
+    return msgspec.structs.replace(gate, **ahead) if ahead else gate

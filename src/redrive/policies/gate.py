@@ -16,7 +16,7 @@ from redrive.model.delivery import Kind
 from redrive.model.gate import BreakerState, Bucket, Closed, Gate, Hold, Open, Pause
 from redrive.model.limits import Limits, Rate
 from redrive.policies import breaker as breakers
-from redrive.policies.buckets import refilled, taken
+from redrive.policies.buckets import refilled, rewound, taken
 
 __all__ = [
     "Passage",
@@ -31,9 +31,6 @@ __all__ = [
 ]
 
 _PLENTY = 1_000_000
-_BUCKETS = ("first", "retry", "replay", "budget", "ramp")
-_SET_BACK = timedelta(seconds=10)
-"""Who claims beside others may be a moment behind them; more than this, and the clock was set."""
 _BUDGET = Rate(per_second=10.0, burst=100.0)
 """What retries may always have; first attempts add their share to it."""
 
@@ -71,7 +68,7 @@ def passage(
     them that began in the breaker's present generation. `is_blocked` says that a dead letter stops
     a destination that keeps order that way.
     """
-    gate = _rewound(gate, now=now)
+    gate = rewound(gate, now=now)
     calls: int | None = None
     if not isinstance(gate.breaker, Closed):
         state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
@@ -161,15 +158,12 @@ def charged(
     """
     first = retries = replays = 0
     for kind, count in passed.items():  # an enumeration's hash costs more than looking at all
-        match kind:
-            case Kind.FIRST:
-                first = count
-            case Kind.RETRY:
-                retries = count
-            case Kind.REPLAY:
-                replays = count
-            case never:
-                assert_never(never)
+        if kind is Kind.FIRST:
+            first = count
+        elif kind is Kind.RETRY:
+            retries = count
+        else:
+            replays = count
     bucket = taken(gate.first, limits.rate, first - held_first, now=now)
     if limits.retry_budget is None and not (retries or held_first or replays or paced):
         return gate if bucket is gate.first else msgspec.structs.replace(gate, first=bucket)
@@ -243,25 +237,6 @@ def paused(gate: Gate, pause: Pause) -> Gate:
 def resumed(gate: Gate, *, now: datetime) -> Gate:
     """Return the gate no longer shut by a person; what waited goes on at the pace of retries."""
     return _reopened(msgspec.structs.replace(gate, pause=None), now=now)
-
-
-def _rewound(gate: Gate, *, now: datetime) -> Gate:
-    """Return the gate with buckets that fill from now on, where a clock was set back.
-
-    They would wait until it shows again what it has shown before.
-    """
-    for bucket in (gate.first, gate.retry, gate.replay, gate.budget, gate.ramp):
-        if bucket.at is not None and bucket.at > now:
-            break
-    else:
-        return gate
-    latest = now + _SET_BACK
-    ahead = {
-        name: Bucket(bucket.tokens, now)
-        for name in _BUCKETS
-        if (bucket := getattr(gate, name)).at is not None and bucket.at > latest
-    }
-    return msgspec.structs.replace(gate, **ahead) if ahead else gate
 
 
 def _reopened(gate: Gate, *, now: datetime) -> Gate:
