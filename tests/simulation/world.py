@@ -280,6 +280,9 @@ class World:
                 await self._see_to([one for one in left if one.is_dead_letter], operations)
                 is_still = self._loop.time() - moved > _STILL
                 wait = await self._rest_of(operations, now, left, is_still=is_still)
+                if self._loop.time() - moved > _STILL * 20 and not wait:
+                    # Nothing is ahead that could bring a change: a last chance before the bound.
+                    wait = bound - self._loop.time() - 2 * _STILL
                 if wait > _FAR:
                     await self._skip(wait)
                 await self._loop.pause(1.0)
