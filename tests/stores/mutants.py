@@ -1411,8 +1411,11 @@ def _ignoring(filter_name: str, default: object = None) -> type[Mutant]:
     return IgnoresAFilter
 
 
-for _name in Query.__struct_fields__:
-    _ignoring(_name, {"status": Status.FAILED, "with_resolved": True}.get(_name))
+# A class knows its subclasses weakly: those that nothing names would come and go.
+_IGNORANT = [
+    _ignoring(name, {"status": Status.FAILED, "with_resolved": True}.get(name))
+    for name in Query.__struct_fields__
+]
 
 
 class ReadsTheCursorOnceMore(Mutant):
