@@ -171,6 +171,7 @@ async def test_the_bounds_are_forgotten_after_a_while(world: World) -> None:
     await deliver(world)
 
     world.clock.advance("61s")
+    await publish(world, 1)
     await deliver(world)
 
     assert floor(world) == 0
