@@ -120,6 +120,10 @@ class Core:
         lines, self._lines = self._lines, None
         if lines is None:
             return
+        if lines.is_orphaned:  # all that ran on its event loop has ended with it
+            lines.hang_up()
+            self._bell.forget()
+            return
         await self._bell.stop()
         for task in tuple(self._together):
             await asyncio.wait([task])
