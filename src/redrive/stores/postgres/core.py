@@ -87,6 +87,7 @@ class Core:
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
+        self._patient = asyncio.Semaphore(max(1, address.pool // 4))
 
     async def open(self) -> None:
         if self._lines is not None:
