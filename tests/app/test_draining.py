@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from redrive import Breaker, Event, NewEvent, Query, Redrive, Retry, Terminal
+from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Status
 from redrive.store import Advance
 from redrive.stores.memory import MemoryStore
@@ -67,6 +68,46 @@ async def test_what_another_worker_has_just_sent_of_a_replay_is_delivered_too(
 
         assert sorted(shop.received) == list(range(20))
         assert (await shop.app.operations.show_replay(replay.id)).delivered == 20
+
+
+@pytest.mark.parametrize("duty", ["start_scheduled", "advance_replays", "catch_up"])
+async def test_a_store_that_fails_for_a_moment_ends_no_drain(
+    duty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop("memory://")
+    do_duty: Callable[..., Any] = getattr(MemoryStore, duty)
+    failures = iter(range(6))
+
+    async def fail_at_first(store: MemoryStore, **given: object) -> object:
+        if next(failures, None) is not None:
+            raise StoreUnavailableError("The store is gone for a moment.")
+        return await do_duty(store, **given)
+
+    async with shop.kit:
+        await shop.fail(20)
+        shop.is_mended = True
+        await shop.app.operations.start_replay(None, by="ada", why="fixed")
+        monkeypatch.setattr(MemoryStore, duty, fail_at_first)
+
+        await shop.drain()
+
+        assert sorted(shop.received) == list(range(20))
+
+
+async def test_a_duty_that_always_fails_keeps_no_drain_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = Shop("memory://")
+
+    async def fail(_: MemoryStore) -> object:
+        raise StoreUnavailableError("This user may not read the replays.")
+
+    monkeypatch.setattr(MemoryStore, "advance_replays", fail)
+    async with shop.kit:
+        shop.is_mended = True
+        await shop.fail(20)
+
+        assert sorted(shop.received) == list(range(20))
 
 
 async def test_what_is_past_its_deadline_when_it_ends_has_been_given_up(store: str) -> None:

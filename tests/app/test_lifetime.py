@@ -162,6 +162,17 @@ def test_loops_that_ended_leave_no_threads_behind(
     assert store_threads() == []
 
 
+def test_each_loop_publishes_anew_though_none_was_closed(
+    store: str,
+) -> None:
+    app = Redrive(store)
+
+    for _ in range(3):
+        asyncio.run(publish(app))
+
+    asyncio.run(enter_the_app(app))
+
+
 async def publish(app: Redrive) -> None:
     await app.publish("order.paid")
 

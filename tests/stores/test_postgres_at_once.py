@@ -129,6 +129,17 @@ async def test_a_single_event_is_appended_in_one_trip_with_all_that_it_says(
     assert (stored.tenant, stored.generation, stored.kind) == ("acme", "blue", Kind.FIRST)
 
 
+async def test_a_destination_may_be_called_null(world: World) -> None:
+    """In the text of an array, a bare null is not a name."""
+    both = ["billing", "null"]
+    await world.store.register([Destination(name=name, patterns=("*",)) for name in both])
+
+    await world.append([*entries(an_event(1), to=["null"]), *entries(an_event(2), to=both)])
+
+    log = await world.store.read_log("null", after=0, limit=10)
+    assert (len(log.given), log.missing) == (2, ())
+
+
 async def test_what_was_appended_before_is_noticed(world: World) -> None:
     first = entries(an_event(1, idempotency_key="one"))
     again = entries(an_event(1, idempotency_key="one"), an_event(2))

@@ -135,6 +135,34 @@ async def test_many_who_need_one_key_wait_together_and_in_order(
     assert [one.version for one in receipts] == [2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("call", ["publish", "publish_many"])
+async def test_who_waits_for_many_keys_leaves_connections_to_others(
+    app: Redrive, shop: asyncpg.Connection, call: str
+) -> None:
+    """An import, say, that publishes for a thousand customers in one transaction."""
+    held = [NewEvent(type="order.paid", payload=0, key=f"key {n}") for n in range(150)]
+    async with shop.transaction():
+        await app.publish_many(held, within=shop)
+        waiting: list[asyncio.Future[object]] = [
+            asyncio.ensure_future(
+                app.publish_many([one])
+                if call == "publish_many"
+                else app.publish("order.paid", 0, key=one.key)
+            )
+            for one in held
+        ]
+        await clock.sleep(3)  # by now each of them has met the key that it needs
+
+        begun = clock.monotonic()
+        await app.publish("order.paid", 1)
+        took = clock.monotonic() - begun
+
+        assert not any(one.done() for one in waiting)
+    await asyncio.gather(*waiting)
+
+    assert took < 1
+
+
 async def test_the_application_is_never_the_victim_of_a_deadlock(
     app: Redrive, shop: asyncpg.Connection
 ) -> None:

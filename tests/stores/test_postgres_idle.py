@@ -131,6 +131,23 @@ async def test_idle_polls_are_heartbeats(world: World) -> None:
     assert worker.serving == serving
 
 
+async def test_idle_polls_are_no_heartbeats_of_a_worker_that_is_not_on_record(world: World) -> None:
+    """It was silent for a day while its machine slept, or its first heartbeat has failed."""
+    serving = Serving(("billing",), ("default",))
+    ordered = Destination(name="ledger", patterns=("*",), order=Order.PARK)
+    await world.store.register([ordered])
+    await world.store.heartbeat("worker-1", [], lease=timedelta(seconds=30), serving=serving)
+    for _ in range(2):
+        assert not (await world.claim("billing")).deliveries
+    assert (await world.claim("billing")).is_heard
+
+    await world.store.retire("worker-1")
+
+    assert not (await world.claim("billing")).is_heard
+    for _ in range(2):
+        assert not (await world.claim("billing", "ledger")).is_heard
+
+
 async def test_a_worker_that_polls_for_the_first_time_is_on_record(world: World) -> None:
     await world.claim("billing")
 
@@ -175,7 +192,7 @@ async def test_a_poll_of_ordered_and_limited_destinations_takes_one_trip_too(
 
     claim = await world.claim("ledger", "billing")
 
-    assert (claim.deliveries, claim.next_due, claim.is_heard) == ((), world.after("9s"), True)
+    assert (claim.deliveries, claim.next_due) == ((), world.after("9s"))
     assert len(trips) == 1
 
     world.clock.advance("9s")

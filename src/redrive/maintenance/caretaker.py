@@ -26,6 +26,7 @@ _MOST_STRETCHES = 20
 _RESTS_PER_LEASE = 3
 _ROUNDS_MISSED = 2
 """Replays follow each round, and go on without one that does not come to its end."""
+_MOST_FAILURES = 10
 _LAST_ROUND_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Caretaker:
             clock=clock,
             executor=executor,
             observer=observer,
-            on_store_lost=on_store_lost,
+            on_store_lost=self._lose_store,
         )
         self._store = store
         self._worker = worker
@@ -77,6 +78,8 @@ class Caretaker:
         self._catching_up = asyncio.Lock()
         self._follows_replays = False
         self._next_step = math.inf
+        self._has_failed = False
+        self._failures = 0
         self.sent = 0
         """How many deliveries it has made due since it began, of replays and of late events."""
 
@@ -136,7 +139,7 @@ class Caretaker:
                 await start_scheduled(self._store, self._observer)
                 sent, advance = await advance_replays(self._store, self._observer)
             except StoreError as error:
-                self._on_store_lost(error)
+                self._lose_store(error)
                 return
             self.sent += sent
             self._follows_replays = advance.running > 0
@@ -147,18 +150,24 @@ class Caretaker:
     async def attend(self) -> bool:
         """Do at once what else would wait for the next round; tells whether anything changed.
 
-        Only the caretaker knows of a replay whose wave is settled that it has more to send.
+        Only the caretaker knows of a replay whose wave is settled that it has more to send. What
+        could not be done may be what was needed, so something may have changed; but whoever waits
+        for nothing to change does not wait for a duty that never can be done.
         """
-        sent = self.sent
+        sent, self._has_failed = self.sent, False
+        has_changed = await self._attend()
+        self._failures = self._failures + 1 if self._has_failed else 0
+        return has_changed or self.sent > sent or 0 < self._failures < _MOST_FAILURES
+
+    async def _attend(self) -> bool:
         try:
             given_up = await self._give_up_all()
             has_more = await self._catch_up()
         except StoreError as error:
-            self._on_store_lost(error)
+            self._lose_store(error)
             return False
         await self.look_after_replays()
-        has_changed = await self.examiner.check_once() or given_up > 0 or has_more
-        return has_changed or self.sent > sent
+        return await self.examiner.check_once() or given_up > 0 or has_more
 
     async def _catch_up(self) -> bool:
         """Complete late events, and tell whether there may be more of them."""
@@ -183,6 +192,10 @@ class Caretaker:
                     break
         except StoreError as error:
             self._on_store_lost(error)
+
+    def _lose_store(self, error: StoreError) -> None:
+        self._has_failed = True
+        self._on_store_lost(error)
 
     async def _tidy(self, housekeeper: Housekeeper) -> float:
         """Do the housekeeping there is to do now, and return how long to rest."""

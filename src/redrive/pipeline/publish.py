@@ -37,6 +37,7 @@ __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
 _PARTS = 8
+_PARTS_AT_ONCE = 4
 
 T = TypeVar("T")
 
@@ -83,6 +84,8 @@ class Publisher:
         self._is_alone = True
         self._under_way: set[asyncio.Task[None]] = set()
         self._behind: dict[_Name, list[_Waiting]] = {}
+        # Each part may take a connection while it meets what is held; others need some, too.
+        self._parts = asyncio.Semaphore(_PARTS_AT_ONCE)
 
     def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
         """Return an event that is still to be published, checked."""
@@ -234,9 +237,12 @@ class Publisher:
         batch = [one for group in groups.values() for one in group]
         if len(groups) == 1:
             await self._store_patiently(batch)
-        elif not await self._store_batch(batch):
-            self._split(groups)
-            return
+        else:
+            async with self._parts:
+                is_stored = await self._store_batch(batch)
+            if not is_stored:
+                self._split(groups)
+                return
         for name in groups:
             self._enlist(self._behind.pop(name))
 

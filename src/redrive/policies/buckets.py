@@ -30,7 +30,9 @@ def taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> 
     """Return the bucket without so many tokens; without a rate nothing is taken."""
     if rate is None or not count:
         return bucket
-    return Bucket(min(rate.burst, refilled(bucket, rate, now=now) - count), now)
+    tokens = min(rate.burst, refilled(bucket, rate, now=now) - count)
+    # Who is a moment behind others must not have the time refilled again that they have refilled.
+    return Bucket(tokens, now if bucket.at is None else max(now, bucket.at))
 
 
 def rewound(gate: Gate, *, now: datetime) -> Gate:

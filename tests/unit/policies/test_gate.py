@@ -145,6 +145,18 @@ def test_limits_that_make_no_sense_are_refused() -> None:
         Rate(per_second=0, burst=1)
 
 
+def test_who_comes_with_an_earlier_instant_adds_nothing_to_a_bucket() -> None:
+    """A claim reads the clock before it gets hold of the gate, and others may be quicker."""
+    limits = Limits(rate=Rate(per_second=10.0, burst=10.0))
+    gate, passed = Gate(), 0
+    for turn in range(20):
+        behind = timedelta(milliseconds=500 * (turn % 2))
+        gate, count = pass_through(gate, limits, kind=Kind.FIRST, count=1, now=NOW - behind)
+        passed += count
+
+    assert passed == 10
+
+
 def test_a_bucket_fills_again_though_the_clock_was_set_back() -> None:
     limits = Limits(rate=Rate(per_second=1.0, burst=3.0))
     gate, _ = pass_through(Gate(), limits, kind=Kind.FIRST, count=3, now=NOW)

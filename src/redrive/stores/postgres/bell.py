@@ -50,6 +50,10 @@ class Bell:
         self._notify = notify
         self._news.clear()
 
+    def forget(self) -> None:
+        """Let go of what has ended with its event loop."""
+        self._notify = self._listening = self._hinting = self._ringing = None
+
     async def stop(self) -> None:
         """End it; whoever waits returns."""
         self._news.set()

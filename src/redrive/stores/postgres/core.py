@@ -87,6 +87,7 @@ class Core:
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
+        self._patient = asyncio.Semaphore(max(1, address.pool // 4))
 
     async def open(self) -> None:
         if self._lines is not None:
@@ -119,6 +120,10 @@ class Core:
     async def close(self) -> None:
         lines, self._lines = self._lines, None
         if lines is None:
+            return
+        if lines.is_orphaned:  # all that ran on its event loop has ended with it
+            lines.hang_up()
+            self._bell.forget()
             return
         await self._bell.stop()
         for task in tuple(self._together):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -51,6 +52,19 @@ class Lines:
         self._rest: asyncio.TimerHandle | None = None
         self._returned = asyncio.Event()
         self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the event loop has ended on which they were opened, so that none can be used."""
+        return self._loop.is_closed()
+
+    def hang_up(self) -> None:
+        """Let the server know at once, without the event loop; nobody can close them any more."""
+        self._is_closed = True
+        for line in self._trusted:
+            with suppress(OSError):
+                line._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # noqa: SLF001
 
     async def lend(self) -> Line:
         """Lend a connection until `take_back`."""

@@ -17,7 +17,7 @@ from redrive.model.delivery import Kind, Lease, Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
 from redrive.stores.postgres.at_once.glance import GLANCED, Glance
-from redrive.stores.postgres.at_once.idle import heard
+from redrive.stores.postgres.at_once.idle import heard, is_on_record
 from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.floors import Floors
@@ -127,8 +127,8 @@ ORDER BY id NULLS FIRST
 """
 CLAIM = _CLAIM.format(glanced="", not_glanced="", heard="")
 CLAIM_AND_LOOK = _CLAIM.format(
-    glanced=f", {GLANCED}",
-    not_glanced=", NULL" * (len(Glance._fields) - 1),
+    glanced=f", {is_on_record('$3')}, {GLANCED}",
+    not_glanced=", NULL" * len(Glance._fields),
     heard=f", {heard('$3', '$4')}",
 )
 """The same for a worker that had nothing to do, which is heard of by it and looks around."""
@@ -287,11 +287,11 @@ class PlainGates:
             floors.saw((destination, generation, ""), seen)
         if are_passed_by:  # somebody has them, and may give them back
             next_due = min(next_due or now + SOON, now + SOON)
-        is_heard = len(rows[0]) > _WIDTH
+        is_heard = len(rows[0]) > _WIDTH and rows[0][_WIDTH]
         return Claim(now=now, deliveries=tuple(deliveries), next_due=next_due, is_heard=is_heard)
 
 
 def glance(rows: Sequence[Sequence[Any]]) -> Glance | None:
     """Return what was seen besides, if that was asked for."""
     first = rows[0]
-    return Glance(first[0], *first[_WIDTH:]) if len(first) > _WIDTH else None
+    return Glance(first[0], *first[_WIDTH + 1 :]) if len(first) > _WIDTH else None

@@ -12,7 +12,7 @@ from typing import Any
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.postgres.at_once.glance import GLANCED, Glance
 
-__all__ = ["POLL", "heard", "read", "values"]
+__all__ = ["POLL", "heard", "is_on_record", "read", "values"]
 
 
 def heard(worker: str, lease: str) -> str:
@@ -21,6 +21,16 @@ def heard(worker: str, lease: str) -> str:
     UPDATE redrive.workers w SET seen_at = present.now FROM present
     WHERE w.id = {worker} AND w.seen_at < present.now - {lease}::interval / 6
 )"""
+
+
+def is_on_record(worker: str) -> str:
+    """Return the column that tells whether anybody can see that a worker lives, and what it serves.
+
+    One that was silent for long has been forgotten, and only a heartbeat brings it back.
+    """
+    return f"""EXISTS (
+           SELECT FROM redrive.workers WHERE id = {worker} AND serving IS NOT NULL
+       ) AS is_on_record"""
 
 
 # In the order of each index and with a limit, so that it is a look at the first of each.
@@ -57,7 +67,7 @@ SELECT present.now,
              AND destination = ANY ((SELECT $4::integer[])::integer[])
              AND generation = ANY ((SELECT $5::text[])::text[])
            ORDER BY due LIMIT 1
-       ) AS next_due, {GLANCED}
+       ) AS next_due, {is_on_record("$2")}, {GLANCED}
 FROM present
 """
 
@@ -69,6 +79,6 @@ def values(request: ClaimRequest, numbers: Sequence[int]) -> list[object]:
 
 def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Glance]:
     """Return the claim, unless there is something to decide about, and what was seen besides."""
-    now, is_nothing, next_due, *seen = rows[0]
-    claim = Claim(now=now, next_due=next_due, is_heard=True) if is_nothing else None
+    now, is_nothing, next_due, is_heard, *seen = rows[0]
+    claim = Claim(now=now, next_due=next_due, is_heard=is_heard) if is_nothing else None
     return claim, Glance(now, *seen)

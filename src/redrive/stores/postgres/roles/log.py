@@ -38,6 +38,9 @@ _PATIENCE_SECONDS = 5.0
 _BRIEFLY = f"{BEGIN}; SET LOCAL lock_timeout = '100ms'"
 _PATIENTLY = f"{BEGIN}; SET LOCAL lock_timeout = '500ms'"
 _WAITS = 20
+_LONGEST_WAIT_SECONDS = 10.0
+# A call of its own first looks whether it has to wait at all, as most of them have not.
+_HARDLY = f"{BEGIN}; SET LOCAL lock_timeout = '10ms'"
 
 # As a number, because drivers disagree about the time zone that an instant has.
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -125,10 +128,19 @@ class LogRole(Core):
         return await self._append_holding(job, begin=_BRIEFLY)
 
     async def _append_patiently(self, job: Job[Append]) -> Append:
-        """Append in steps; wait for keys that somebody holds, but not for ever."""
+        """Append in steps; wait for keys that somebody holds, but not for ever.
+
+        A wait keeps a connection. However many have to wait, others find one that is free.
+        """
+        with suppress(KeyHeldError):
+            return await self._append_holding(job, begin=_HARDLY)
+        end = self._clock.monotonic() + _LONGEST_WAIT_SECONDS
         for _ in range(_WAITS):
-            with suppress(KeyHeldError):
-                return await self._append_holding(job, begin=_PATIENTLY)
+            async with self._patient:
+                if self._clock.monotonic() > end:
+                    break
+                with suppress(KeyHeldError):
+                    return await self._append_holding(job, begin=_PATIENTLY)
         raise StoreUnavailableError(
             f"Somebody has published in {self.address.name} with the same key or idempotency key, "
             "and has left that transaction open; nothing was stored. Commit it or roll it back, "
