@@ -10,13 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.schedule import longest_first
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
-    items[:] = longest_first(items, lambda one: one.nodeid)
 
 
 @pytest.fixture(scope="session")
