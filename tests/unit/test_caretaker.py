@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -12,10 +12,10 @@ import pytest
 from redrive.clock import Clock
 from redrive.errors import StoreUnavailableError
 from redrive.maintenance import Caretaker, Housekeeper, Upkeep, rescue
-from redrive.model.delivery import DeliveryId, Status
+from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.retention import Retention
 from redrive.observer import Observers
-from redrive.store import Advance, Pruned
+from redrive.store import Advance, Blame, Pruned, ShedBlame
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.testing.conformance.world import World, an_event
@@ -52,6 +52,22 @@ class SilentInReplays(Silent):
     async def advance_replays(self) -> Advance:
         await self._answer()
         return await super().advance_replays()
+
+
+class Slow(MemoryStore):
+    """A store that takes its time for each call of a round, though not for long."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self._hands = clock
+
+    async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
+        self._hands.advance("6s")
+        return await super().expire(blame=blame, limit=limit)
+
+    async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        self._hands.advance("6s")
+        return await super().shed(blame=blame, limit=limit)
 
 
 @asynccontextmanager
@@ -267,6 +283,16 @@ async def test_an_outage_does_not_keep_the_dead_from_being_found() -> None:
         world.clock.advance("1h")
         running.caretaker.hold_back()
         await running.pass_time(12)
+
+        assert await running.crashes(delivery) == 1
+
+
+async def test_long_rounds_do_not_keep_the_dead_from_being_found() -> None:
+    async with World.opened(Slow, history=20) as world, a_caretaker(world) as running:
+        (delivery,) = await world.publish(an_event())
+        await world.claim(worker="dead")
+
+        await running.pass_time(10)
 
         assert await running.crashes(delivery) == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -173,20 +173,29 @@ class Caretaker:
         """Complete late events, and tell whether there may be more of them."""
         async with self._catching_up:
             caught_up = await catch_up(self._store, self._observer)
+        self._watch_the_time()
         self.sent += caught_up.added
         return caught_up.has_more
 
     async def _give_up_all(self) -> int:
         """Fail what is past its deadline or not to wait; returns how many."""
-        expired = await all_there_is(lambda: expire(self._store, self._observer))
-        return expired + await all_there_is(lambda: shed(self._store, self._observer))
+        expired = await self._all_there_is(lambda: expire(self._store, self._observer))
+        return expired + await self._all_there_is(lambda: shed(self._store, self._observer))
+
+    async def _all_there_is(self, duty: Callable[[], Awaitable[int]]) -> int:
+        async def once() -> int:
+            found = await duty()
+            self._watch_the_time()
+            return found
+
+        return await all_there_is(once)
 
     async def _make_round(self) -> None:
         """Do each duty that nobody may wait long for."""
         try:
             await self._give_up_all()
             if self._is_steady():
-                await all_there_is(self._rescue)
+                await self._all_there_is(self._rescue)
             for _ in range(_MOST_STRETCHES):
                 if not await self._catch_up():
                     break
@@ -211,13 +220,20 @@ class Caretaker:
 
     def _is_steady(self) -> bool:
         """Tell whether owners of leases had the time to be heard since anything went wrong."""
+        return self._watch_the_time() - self._steady_since >= self._hearing
+
+    def _watch_the_time(self) -> float:
+        """Look for a gap since the last look, during which nobody here could do anything.
+
+        After each call of the store: a round may be long, and nothing is wrong with that.
+        """
         now, elapsed = self._clock.now(), self._clock.monotonic()
         # A machine that sleeps may stop the one clock, and the other one may be set back meanwhile.
         gap = max((now - self._looked_at).total_seconds(), elapsed - self._looked)
         self._looked_at, self._looked = now, elapsed
         since = elapsed if gap > self._rest + self._hearing else min(self._steady_since, elapsed)
         self._steady_since = since
-        return elapsed - since >= self._hearing
+        return elapsed
 
 
 async def _to_its_end(duty: Coroutine[None, None, T]) -> T:

@@ -17,12 +17,17 @@ _SET_BACK = timedelta(seconds=10)
 
 
 def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
-    """Return the tokens there are now."""
+    """Return the tokens there are now.
+
+    Where a clock was set back there is one at least: who takes it has the bucket fill from now on.
+    """
     if bucket.at is None:
         return rate.burst
     tokens = bucket.tokens
     if now > bucket.at:
         tokens += (now - bucket.at).total_seconds() * rate.per_second
+    elif bucket.at - now > _SET_BACK:
+        tokens = max(tokens, 1.0)
     return min(rate.burst, tokens)
 
 

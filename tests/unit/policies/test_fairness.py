@@ -238,5 +238,15 @@ def test_the_wait_for_a_token_is_as_long_as_said() -> None:
     assert affordable(bucket, rate, now=again_at) == 1
 
 
+def test_a_tenant_does_not_stand_still_when_the_clock_was_set_back() -> None:
+    rate, empty = Rate(per_second=2.0, burst=5.0), Bucket(0.0, NOW)
+    back = NOW - timedelta(hours=1)
+
+    assert affordable(empty, rate, now=back) == 1
+    after = spent(empty, rate, 1, now=back)
+    assert affordable(after, rate, now=back) == 0
+    assert next_token(after, rate, now=back) == back + timedelta(seconds=0.5)
+
+
 def test_urgency_grows_with_the_rounds_and_ends_at_one() -> None:
     assert [urgency(rounds) for rounds in (0, 1, 3, 4, 5, 500)] == [5, 4, 2, 1, 1, 1]

@@ -53,7 +53,7 @@ class QueueRole(Core):
         if claimed is None:
             claimed = await self._claim_in_steps(request)
             left = _left(request, claimed)
-            if beside is not None and left is not None and await beside:
+            if beside is not None and left is not None and await asyncio.shield(beside):
                 # The turn's own settlements have freed lanes, and there is room for them.
                 claimed = _joined(claimed, await self._claim_in_steps(left))
         self._is_idle = not claimed.deliveries
