@@ -198,7 +198,8 @@ class Publisher:
             if len(batch) > 1 and not isinstance(error, StoreError):
                 # One of them cannot be stored: it must fail alone.
                 for one in batch:
-                    if not await self._store_batch([one]):
+                    is_behind = _name(one[0].event) in self._behind
+                    if is_behind or not await self._store_batch([one]):
                         self._divide([one])
                 return True
             _fail(batch, error)

@@ -50,6 +50,28 @@ class Held(MemoryStore):
         )
 
 
+class Stumbling(Held):
+    """Which cannot store two together, and whose key is free as soon as somebody has met it."""
+
+    async def append(
+        self,
+        entries: Sequence[Entry],
+        *,
+        routes_version: int,
+        all_or_nothing: bool,
+        within: object = None,
+    ) -> Append:
+        if len(entries) > 1:
+            raise ValueError("not together")
+        try:
+            return await super().append(
+                entries, routes_version=routes_version, all_or_nothing=all_or_nothing, within=within
+            )
+        except KeyHeldError:
+            self.free.set()
+            raise
+
+
 class Desk:
     """Publishes numbers, each to a key or to none."""
 
@@ -102,6 +124,15 @@ async def test_who_comes_for_a_key_that_is_waited_for_stays_behind() -> None:
 
     assert [one.version for one in receipts] == [1, 2, 3]
     assert all(len(keys) == 1 for keys in calls[1:])
+
+
+@pytest.mark.timeout(20)
+async def test_events_that_are_stored_one_by_one_do_not_pass_one_that_waits() -> None:
+    _, *of_a_key = Desk(Stumbling("held")).publish(None, "held", "held")
+
+    receipts = await asyncio.gather(*of_a_key)
+
+    assert [one.version for one in receipts] == [1, 2]
 
 
 @pytest.mark.timeout(20)
