@@ -1,7 +1,8 @@
-"""The house holds: every rule against every module, so that a failure names the module."""
+"""The house holds: every rule against every module; a failure names all that break it."""
 
 import ast
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +44,23 @@ EXEMPTIONS: tuple[Exemption, ...] = (
 )
 
 
-def of_each(files: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(
-        "path", files, ids=lambda path: path.relative_to(ROOT).as_posix()
-    )
+def of_each(files: list[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make a test of a rule: it holds every file against it, and names all that break it."""
+
+    def decorate(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            broken = []
+            for path in files:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    broken.append(f"{path.relative_to(ROOT).as_posix()}: {error}")
+            assert not broken, "\n\n".join(broken)
+
+        test.__name__, test.__doc__, test.__module__ = rule.__name__, rule.__doc__, rule.__module__
+        return test
+
+    return decorate
 
 
 @of_each(python_files(ENGINE))
