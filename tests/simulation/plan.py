@@ -94,6 +94,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     late_replies: float = 0.0
     duplicates: float = 0.0
     disk_errors: float = 0.0
+    late_commits: float = 0.0
     drift: float = 0.0
     faults: tuple[Fault, ...] = ()
 
@@ -109,6 +110,7 @@ class _Draw:
         self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
         # Apart, so that seeds which found something keep most of their meaning.
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
+        self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
@@ -149,6 +151,7 @@ class _Draw:
             late_replies=self._share(0.3, 0.03) if is_networked else 0.0,
             duplicates=self._share(0.3, 0.05) if is_networked else 0.0,
             disk_errors=0.0 if is_networked else self._share(0.5, 0.02),
+            late_commits=self._late.choice([0.0, 0.0, 0.0, 0.2, 0.6]) if is_networked else 0.0,
             drift=rng.choice([0.0, 0.0, 0.02, -0.02]),
             faults=self._faults(duration, workers, lease),
         )

@@ -14,6 +14,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.tables import Identity
 from redrive.stores.sifting import Kept
 from tests.simulation.bugs.bug import Bug
+from tests.simulation.late import LateCommits, Transaction
 
 __all__ = ["BUGS"]
 
@@ -54,9 +55,20 @@ class IdempotencyIgnored(MemoryStore):
         return [(event.id,)]
 
 
+def _number_alone(self: LateCommits, number: int) -> LogPosition:
+    return LogPosition(number=number)
+
+
+def _forgotten(self: LateCommits, transaction: Transaction) -> None:
+    self._open[transaction.number] = transaction._replace(holds=frozenset())
+
+
 BUGS: tuple[Bug, ...] = (
     Bug("gap-blind reader", GapBlindLog),
     Bug("the last event is read again", LogReadTwice),
     Bug("publish not atomic over destinations", PublishNotAtomic),
     Bug("idempotency ignored", IdempotencyIgnored),
+    Bug("open transactions are read past", patches=((LateCommits, "_horizon", lambda _: 10**9),)),
+    Bug("log read by position alone", patches=((LateCommits, "_place", _number_alone),)),
+    Bug("a rolled back transaction stays open", patches=((LateCommits, "roll_back", _forgotten),)),
 )
