@@ -82,7 +82,7 @@ class NetworkGround:
         return HostClock(self._loop, drift=self._plan.drift if number % 2 else 0.0)
 
     def begin(self, destinations: list[Destination]) -> None:
-        at_once(self._store.register(destinations))
+        self._server.perform("register", {"destinations": destinations})
 
     def make_store(self, machine: Machine) -> Store:
         return cast("Store", Link(self._server, machine.name))

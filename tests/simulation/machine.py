@@ -149,6 +149,8 @@ class Machine:
     def declare(self, app: Redrive) -> None:
         """Declare the destinations of the plan, as the code of a worker does."""
         for one in self._plan.destinations:
+            if one.joins_at > self.loop.time():
+                continue
             app.destination(
                 one.name,
                 *one.patterns,

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from redrive.errors import StoreUnavailableError
 from redrive.model.position import LogPosition
-from redrive.store import Appended, LoggedEvent, Store
+from redrive.store import Appended, Backfilled, LoggedEvent, Store
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers.records import Call, Made, Silenced
 from tests.simulation.follower import Follower
@@ -26,10 +26,14 @@ WITNESSED = (
     *("append", "claim", "settle", "release", "heartbeat", "retire", "rescue", "expire", "shed"),
     "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
+    *("register", "unregister", "move", "drop", "backfill"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )
 """The calls that change what a checker goes by."""
-_REPEATABLE = ("append", "claim", "settle", "release", "heartbeat", "rescue", "retire", "expire")
+_REPEATABLE = (
+    *("append", "claim", "settle", "release", "heartbeat", "rescue", "retire", "expire"),
+    *("move", "drop", "backfill"),
+)
 _ALL = 100_000
 _ROLLED_BACK = 0.1
 """The share of late transactions that never commit."""
@@ -221,7 +225,7 @@ class Server:
         answer = at_once(getattr(self.store, method)(**given))
         if method in WITNESSED and tells(method, answer):
             made: tuple[Made, ...] = ()
-            if isinstance(answer, Appended):
+            if isinstance(answer, Appended | Backfilled):
                 made = tuple(
                     Made(row.event.id, row.destination, row.id)
                     for number, row in self.store._rows.items()  # noqa: SLF001 - as above
@@ -255,6 +259,8 @@ def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer
             return bool(answer.changes or answer.paused)
         case "advance_replays":
             return bool(answer.steps)
+        case "move" | "backfill":
+            return bool(answer.moved if method == "move" else answer.added)
         case "settle" | "release" | "rescue" | "append" | "heartbeat" | "retire":
             return True
         case _:

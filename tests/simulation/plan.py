@@ -51,6 +51,7 @@ class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     blocking: float = 0.0
     latency: float = 0.05
     down: tuple[tuple[float, float], ...] = ()
+    joins_at: float = 0.0
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,6 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workers: int
     publishers: int
     operators: int
+    is_rerouted: bool = False
     events: int
     duration: float
     keys: int
@@ -110,10 +112,35 @@ class _Draw:
         self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
         # Apart, so that seeds which found something keep most of their meaning.
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
+        self._routes = Random(f"routes of {seed}")  # noqa: S311 - as above
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
+        """Draw the world as ever, and then what was thought of later."""
+        plan = self._first_draft()
+        is_rerouted = self._routes.random() < 0.25
+        destinations, keys = plan.destinations, plan.keys
+        if is_rerouted:
+            destinations, keys = _parted(destinations), self._routes.choice([1, keys])
+        return msgspec.structs.replace(
+            plan,
+            is_rerouted=is_rerouted,
+            keys=keys,
+            destinations=self._joining(destinations, plan.duration),
+        )
+
+    def _joining(
+        self, destinations: tuple[DestinationPlan, ...], duration: float
+    ) -> tuple[DestinationPlan, ...]:
+        """Let the last destination come later than the others, in some worlds."""
+        routes, (*first, last) = self._routes, destinations
+        joins_at = round(routes.uniform(0.1, 0.8) * duration, 3)
+        if not first or routes.random() > 0.2:
+            return destinations
+        return (*first, msgspec.structs.replace(last, joins_at=joins_at))
+
+    def _first_draft(self) -> Plan:
         rng = self._rng
         duration = rng.choice([4.0, 8.0, 8.0, 12.0, 25.0])
         workers = rng.choice([1, 2, 2, 3])
@@ -252,3 +279,18 @@ class _Draw:
                 for _ in range(number)
             ]
         return tuple(sorted(faults, key=lambda one: one.at))
+
+
+def _parted(destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
+    """Let destinations want different events, so that what one has can be moved to another.
+
+    One of them is slow and keeps order: it is often at work when something is moved to it.
+    """
+    wants = (("a.*",), ("b.*", "c.x"), ("a.x", "b.*"))
+    parted = [
+        msgspec.structs.replace(one, patterns=patterns)
+        for one, patterns in zip(destinations, wants, strict=False)
+    ]
+    order = "park" if parted[-1].order == "none" else parted[-1].order
+    parted[-1] = msgspec.structs.replace(parted[-1], order=order, slow=0.5, is_sync=False)
+    return tuple(parted)

@@ -17,7 +17,7 @@ from redrive.operations import Operations
 from redrive.testing.fakes import CountingIds
 from redrive.worker import Worker
 from tests.proof.checkers import Promise
-from tests.proof.checkers.records import Born, Healed, Left, Silenced, Stopped, Stopping
+from tests.proof.checkers.records import Backfilled, Born, Healed, Left, Silenced, Stopped, Stopping
 from tests.simulation.destinations import Behaviour
 from tests.simulation.ground import Ground
 from tests.simulation.history import History
@@ -83,13 +83,17 @@ class World:
     async def run(self) -> None:
         """Live through the plan from beginning to end."""
         promises = promises_of(self._plan)
-        self._ground.begin([one.destination for one in promises.values()])
+        late = [one.name for one in self._plan.destinations if one.joins_at]
+        early = [one.destination for name, one in promises.items() if name not in late]
+        self._ground.begin(early)
         begun = [self._loop.create_task(self._supervise(one)) for one in self._machines]
         begun += [self._loop.create_task(self._employ(*one)) for one in self._publishers]
         for operator, machine in self._operators:
             machine.boot(operator.live)
         begun.append(self._loop.create_task(self._suffer()))
         begun.append(self._loop.create_task(self._watch()))
+        if late:
+            begun.append(self._loop.create_task(self._roll_out()))
         await self._loop.pause(self._plan.duration)
         await self._heal()
         await self._drain()
@@ -160,6 +164,14 @@ class World:
             await machine.gone.wait()
             await self._loop.pause(self._chance.random())
 
+    async def _roll_out(self) -> None:
+        """Start the workers anew, one by one, with the code that knows the latest destination."""
+        joins_at = max(one.joins_at for one in self._plan.destinations)
+        await self._loop.pause(max(0.0, joins_at - self._loop.time()))
+        for machine in self._machines:
+            self._stop(machine)
+            await self._loop.pause(self._chance.random())
+
     async def _suffer(self) -> None:
         """Let the faults of the plan happen, each at its time."""
         for fault in self._plan.faults:
@@ -216,6 +228,8 @@ class World:
             machine.thaw()
         for machine in self._machines:
             machine.thaw()
+            if self._plan.is_rerouted or any(one.joins_at for one in self._plan.destinations):
+                self._stop(machine)  # what starts registers again what was removed
         for publisher, machine in self._publishers:
             publisher.is_hurried = True
             while not publisher.is_done:
@@ -270,10 +284,13 @@ class World:
         async def life(app: Redrive) -> None:
             operations = app.operations
             await self._let_go(operations)
+            late = [one.name for one in self._plan.destinations if one.joins_at]
             before, moved = list[Delivery](), 0.0
             while self._loop.time() < bound:
                 now, left = self._ground.unsettled()
-                if not left:
+                if late and await self._backfill(late[0], operations):
+                    late = []
+                if not left and not late:
                     break
                 if left != before:
                     before, moved = left, self._loop.time()
@@ -336,6 +353,15 @@ class World:
             await operations.resume_tenant(one.tenant, by="keeper")
             if one.destination is not None:
                 await operations.resume_tenant(one.tenant, destination=one.destination, by="keeper")
+
+    async def _backfill(self, destination: str, operations: Operations) -> bool:
+        """Give a destination what it has missed, as soon as some worker has registered it."""
+        try:
+            await operations.backfill(destination, by="keeper")
+        except NotFoundError:
+            return False
+        self._history.write(Backfilled(at=self._loop.time(), destination=destination))
+        return True
 
     async def _see_to(self, letters: list[Delivery], operations: Operations) -> None:
         """Resolve what will never do, and send the rest again."""

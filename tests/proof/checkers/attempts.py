@@ -37,7 +37,8 @@ class AttemptsBounded(Check):
                 "were spent before it"
             )
         most = ledger.promises[entry.destination].max_attempts
-        if leased.attempt > most:
+        # Whatever it has spent elsewhere, where it was moved to it is tried once.
+        if leased.attempt > max(most, entry.spent_elsewhere + 1):
             yield f"{entry} was claimed for try {leased.attempt} of {most}"
 
 

@@ -5,7 +5,7 @@ A simulation that does not find them proves nothing.
 
 from __future__ import annotations
 
-from tests.simulation.bugs import engine, gates, leases, letters, log, queue
+from tests.simulation.bugs import engine, gates, leases, letters, log, queue, routes
 from tests.simulation.bugs.bug import Bug, planted
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -16,5 +16,6 @@ BUGS: tuple[Bug, ...] = (
     *gates.BUGS,
     *log.BUGS,
     *letters.BUGS,
+    *routes.BUGS,
     *engine.BUGS,
 )
