@@ -258,7 +258,7 @@ class HostGround:
         self._follower = Follower(
             lambda after: log.read_events(self._eye, after=after, limit=_ALL), history, loop
         )
-        self._clock = HostClock(loop)
+        self._clock = HostClock(loop, ahead=plan.ahead)
         self._disk = _Disk(plan)
         self._chance = Random(f"host of {plan.seed}")  # noqa: S311 - a simulation
         self._folder = Path(tempfile.mkdtemp(prefix="redrive-simulation-"))

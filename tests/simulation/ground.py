@@ -73,13 +73,14 @@ class NetworkGround:
         self._plan = plan
         self._loop = loop
         self._history = history
-        self._clock = HostClock(loop)
+        self._clock = HostClock(loop, ahead=plan.ahead)
         late = with_late_commits(make) if plan.late_commits else make
         self._store = late(self._clock, 20)
         self._server = Server(plan, self._store, loop=loop, history=history, now=self._clock.now)
 
     def clock_for(self, number: int) -> HostClock:
-        return HostClock(self._loop, drift=self._plan.drift if number % 2 else 0.0)
+        drift = self._plan.drift if number % 2 else 0.0
+        return HostClock(self._loop, drift=drift, ahead=self._plan.ahead)
 
     def begin(self, destinations: list[Destination]) -> None:
         self._server.perform("register", {"destinations": destinations})

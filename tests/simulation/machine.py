@@ -196,4 +196,5 @@ def options_of(plan: DestinationPlan) -> dict[str, Any]:
         "retry_budget": plan.retry_budget,
         "fairness": plan.fairness,
         "snooze_limit": plan.snooze_limit,
+        "auto_replay": plan.auto_replay,
     }

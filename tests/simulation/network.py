@@ -26,6 +26,7 @@ WITNESSED = (
     *("append", "claim", "settle", "release", "heartbeat", "retire", "rescue", "expire", "shed"),
     "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
+    "start_scheduled",
     *("register", "unregister", "move", "drop", "backfill"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )

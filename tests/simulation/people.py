@@ -38,6 +38,7 @@ class Publisher:
         self._loop = loop
         self._source = f"p{number}"
         self._chance = Random(f"publisher {number} of {plan.seed}")  # noqa: S311 - a simulation
+        self._far = Random(f"far times of {number} of {plan.seed}")  # noqa: S311 - as above
         self._left = plan.events // plan.publishers
         self.is_hurried = False
         self._offer = number * 1_000_000
@@ -153,7 +154,7 @@ class Publisher:
             ),
             priority=chance.choice([0, 0, 0, 5, -5]),
             generation=chance.choice([None, *plan.generations]),
-            due=self._instant(now, plan.delayed, 0.1, 8.0),
+            due=self._distant(now) or self._instant(now, plan.delayed, 0.1, 8.0),
             deadline=self._instant(now, plan.deadlines, 0.5, 20.0),
         )
 
@@ -164,6 +165,11 @@ class Publisher:
         if chance.random() < plan.hog:
             return "t0"
         return chance.choice([None, *(f"t{one}" for one in range(plan.tenants))])
+
+    def _distant(self, now: datetime) -> datetime | None:
+        if self._far.random() >= self._plan.far:
+            return None
+        return now + timedelta(seconds=self._far.choice([40.0, 600.0, 7200.0]) * self._far.random())
 
     def _instant(self, now: datetime, share: float, low: float, high: float) -> datetime | None:
         drawn = now + timedelta(seconds=self._chance.uniform(low, high))

@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Breaker, Rate
+from redrive.model.replay import AutoReplay
 
 __all__ = ["DestinationPlan", "Fault", "Plan", "draw"]
 
@@ -52,6 +53,7 @@ class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     latency: float = 0.05
     down: tuple[tuple[float, float], ...] = ()
     joins_at: float = 0.0
+    auto_replay: AutoReplay | None = None
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +66,11 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is drawn before a run begins."""
+    """Everything that is drawn before a run begins.
+
+    `far` is the share of events that are due in minutes or hours, `ahead` how many seconds past the
+    minute the clocks begin.
+    """
 
     seed: int
     store: StoreKind
@@ -86,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     terminal: float = 0.0
     poison: float = 0.0
     delayed: float = 0.0
+    far: float = 0.0
+    ahead: float = 0.0
     deadlines: float = 0.0
     keyed_twice: float = 0.0
     batches: float = 0.0
@@ -113,6 +121,7 @@ class _Draw:
         # Apart, so that seeds which found something keep most of their meaning.
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
         self._routes = Random(f"routes of {seed}")  # noqa: S311 - as above
+        self._schedules = Random(f"schedules of {seed}")  # noqa: S311 - as above
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
@@ -123,11 +132,32 @@ class _Draw:
         destinations, keys = plan.destinations, plan.keys
         if is_rerouted:
             destinations, keys = _parted(destinations), self._routes.choice([1, keys])
+        schedules = self._schedules
+        far = round(schedules.uniform(0.1, 0.5), 3) if schedules.random() < 0.15 else 0.0
+        is_scheduled = schedules.random() < 0.15
+        destinations = self._joining(destinations, plan.duration)
         return msgspec.structs.replace(
             plan,
             is_rerouted=is_rerouted,
             keys=keys,
-            destinations=self._joining(destinations, plan.duration),
+            far=far,
+            # A whole minute, when schedules are due, comes in the midst of the troubles.
+            ahead=60.0 - schedules.uniform(0.2, 0.9) * plan.duration if is_scheduled else 0.0,
+            destinations=self._scheduled(destinations) if is_scheduled else destinations,
+        )
+
+    def _scheduled(self, destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
+        schedules = self._schedules
+        return tuple(
+            msgspec.structs.replace(
+                one,
+                auto_replay=AutoReplay(
+                    schedule="* * * * *",
+                    batch=schedules.choice([2, 100]),
+                    cycles=schedules.choice([1, 3]),
+                ),
+            )
+            for one in destinations
         )
 
     def _joining(

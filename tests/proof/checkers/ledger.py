@@ -108,7 +108,7 @@ class Ledger:
                     yield self._about(how, call, lease, detail)
             case "register" | "unregister" | "backfill" | "move" | "drop":
                 yield from self._rerouted(call)
-            case "report" | "open_breaker" | "reset_breaker":
+            case "report" | "open_breaker" | "reset_breaker" | "start_scheduled":
                 yield from _reported(call)
             case "pause" | "resume" | "pause_tenant" | "resume_tenant":
                 yield from _turned(call)
@@ -273,6 +273,10 @@ def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
 
 
 def _reported(call: Call) -> Iterator[Step]:
+    """Return what came due, and what became of gates."""
+    if call.method == "start_scheduled":
+        yield from (Step("scheduled", call, detail=one) for one in call.answer)
+        return
     if call.method != "report":
         yield from _changed(call, (call.answer,))
         return

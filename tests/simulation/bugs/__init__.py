@@ -5,7 +5,7 @@ A simulation that does not find them proves nothing.
 
 from __future__ import annotations
 
-from tests.simulation.bugs import engine, gates, leases, letters, log, queue, routes
+from tests.simulation.bugs import engine, gates, leases, letters, log, queue, routes, schedules
 from tests.simulation.bugs.bug import Bug, planted
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -17,5 +17,6 @@ BUGS: tuple[Bug, ...] = (
     *log.BUGS,
     *letters.BUGS,
     *routes.BUGS,
+    *schedules.BUGS,
     *engine.BUGS,
 )
