@@ -19,13 +19,20 @@ import msgspec
 
 from redrive import Operations, Query, StoreError
 from redrive.model.delivery import Delivery, Status
+from redrive.model.destination import Destination, Order
 from tests.faults.disk import Disk
 from tests.faults.machine import Child, Machine, until
+from tests.proof.checkers import Violation
+from tests.proof.judging import Books, judge
 from tests.servers.postgres import DURABLE, Cluster
 
 __all__ = ["BEDS", "Verdict", "soak"]
 
-DESTINATIONS = ("steady", "ordered")
+DESTINATIONS = (
+    Destination(name="steady", patterns=("thing.*",)),
+    Destination(name="ordered", patterns=("thing.*",), order=Order.PARK),
+)
+_MOST_ATTEMPTS = 20
 _WORKERS = 2
 _PAGE = 1_000
 _DRAINED_SECONDS = 180
@@ -38,18 +45,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: int
     faults: dict[str, int]
     lost: int
-    phantoms: int
-    doubled: int
-    unsettled: int
+    failed: int
     out_of_order: int
-    miscounted: int
     over_the_limit: int
+    broken: tuple[Violation, ...]
 
     @property
     def is_clean(self) -> bool:
         """Whether every invariant held."""
-        wrong = (self.lost, self.phantoms, self.doubled, self.unsettled)
-        return not any((*wrong, self.out_of_order, self.miscounted, self.over_the_limit))
+        wrong = (self.lost, self.failed, self.out_of_order, self.over_the_limit)
+        return not any(wrong) and not self.broken
 
 
 Fault = Callable[["Scene"], None]
@@ -210,27 +215,23 @@ def _judge(machine: Machine, faults: Counter[str]) -> Verdict:
     events = machine.app.sync.operate(Operations.events, limit=10_000_000)
     numbers = [int(msgspec.json.decode(one.event.payload)["number"]) for one in events]
     keys = {number: one.event.key for number, one in zip(numbers, events, strict=True)}
-    stored = Counter(numbers)
-    delivered = {name: _delivered(machine, name) for name in DESTINATIONS}
-    figures = {one.name: one for one in machine.figures().destinations}
-    effects = {"steady": machine.journal("done"), "ordered": machine.journal("kept")}
-    missing = [
-        number
-        for name in DESTINATIONS
-        for number in acknowledged
-        if number not in stored or not effects[name][number]
-    ]
-    undelivered = sum(len(stored) - len(delivered[name]) for name in DESTINATIONS)
+    deliveries = [one for status in Status for one in _deliveries(machine, status)]
+    effects = (machine.journal("done"), machine.journal("kept"))
+    books = Books(
+        tried=tried,
+        acknowledged=acknowledged,
+        events=events,
+        deliveries=deliveries,
+        figures=machine.figures(),
+    )
     return Verdict(
         acknowledged=len(acknowledged),
         faults=dict(faults),
-        lost=len(missing) + max(0, undelivered),
-        phantoms=len(stored.keys() - tried),
-        doubled=sum(times - 1 for times in stored.values()),
-        unsettled=sum(one.pending + one.in_flight + one.failed for one in figures.values()),
+        lost=sum(not done[number] for done in effects for number in acknowledged),
+        failed=sum(one.status is Status.FAILED for one in deliveries),
         out_of_order=_out_of_order(machine, numbers, keys),
-        miscounted=sum(figures[name].delivered != len(delivered[name]) for name in DESTINATIONS),
-        over_the_limit=sum(one.attempts > 20 for found in delivered.values() for one in found),
+        over_the_limit=sum(one.attempts > _MOST_ATTEMPTS for one in deliveries),
+        broken=tuple(judge(books, DESTINATIONS)),
     )
 
 
@@ -243,10 +244,10 @@ def _book(path: Path) -> tuple[set[int], set[int]]:
     return tried, acknowledged
 
 
-def _delivered(machine: Machine, destination: str) -> list[Delivery]:
+def _deliveries(machine: Machine, status: Status) -> list[Delivery]:
     found: list[Delivery] = []
     cursor = None
-    query = Query(status=Status.DELIVERED, destination=destination)
+    query = Query(status=status, with_resolved=True)
     while True:
         page = machine.app.sync.operate(Operations.deliveries, query, cursor=cursor, limit=_PAGE)
         found += page.deliveries

@@ -18,9 +18,9 @@ from unittest.mock import patch
 import apsw
 
 from redrive.model.delivery import Delivery, Status
-from redrive.model.destination import Destination
+from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
-from redrive.store import Appended, Query, Store
+from redrive.store import Appended, Backfilled, Query, Store
 from redrive.stores.sqlite import (
     SqliteStore,
     SqliteTransaction,
@@ -258,7 +258,7 @@ class HostGround:
         self._follower = Follower(
             lambda after: log.read_events(self._eye, after=after, limit=_ALL), history, loop
         )
-        self._clock = HostClock(loop)
+        self._clock = HostClock(loop, ahead=plan.ahead)
         self._disk = _Disk(plan)
         self._chance = Random(f"host of {plan.seed}")  # noqa: S311 - a simulation
         self._folder = Path(tempfile.mkdtemp(prefix="redrive-simulation-"))
@@ -278,6 +278,8 @@ class HostGround:
                 log.register(self._eye, destinations)
 
         self._safely(prepare)
+        given = {"destinations": destinations}
+        self.witness(_About("register", given), Routes(0, destinations))
 
     def make_store(self, machine: Machine) -> Store:
         process = _Process(self, machine)
@@ -352,21 +354,19 @@ class HostGround:
         """Take down what the store has committed."""
         if not tells(about.method, answer):
             return
-        made: tuple[Made, ...] = ()
+        queries: list[Query] = []
+        if isinstance(answer, Backfilled):
+            queries = [Query(status=Status.PENDING, destination=about.given["destination"])]
         if isinstance(answer, Appended):
             ids = [entry.event.id for entry in about.given["entries"]]
-            made = self._safely(
-                lambda: tuple(
-                    Made(one.event_id, one.destination, one.id)
-                    for event_id in ids
-                    for one in inspection.find(
-                        self._eye,
-                        Query(status=Status.PENDING, event_id=event_id),
-                        cursor=None,
-                        limit=100,
-                    ).deliveries
-                )
-            )
+            queries = [Query(status=Status.PENDING, event_id=one) for one in ids]
+        made = self._safely(
+            lambda: [
+                Made(one.event_id, one.destination, one.id)
+                for query in queries
+                for one in inspection.find(self._eye, query, cursor=None, limit=_ALL).deliveries
+            ]
+        )
         given = {name: value for name, value in about.given.items() if name != "within"}
         self._history.write(
             Call(
@@ -375,7 +375,7 @@ class HostGround:
                 method=about.method,
                 given=given,
                 answer=answer,
-                made=made,
+                made=tuple(sorted(made, key=lambda one: one.id)),
             )
         )
         if isinstance(answer, Appended):

@@ -11,6 +11,7 @@ from redrive.store import Query, Store
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers.records import Looked, Silenced
 from tests.simulation.history import History
+from tests.simulation.late import with_late_commits
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link, Server, at_once
@@ -72,15 +73,17 @@ class NetworkGround:
         self._plan = plan
         self._loop = loop
         self._history = history
-        self._clock = HostClock(loop)
-        self._store = make(self._clock, 20)
+        self._clock = HostClock(loop, ahead=plan.ahead)
+        late = with_late_commits(make) if plan.late_commits else make
+        self._store = late(self._clock, 20)
         self._server = Server(plan, self._store, loop=loop, history=history, now=self._clock.now)
 
     def clock_for(self, number: int) -> HostClock:
-        return HostClock(self._loop, drift=self._plan.drift if number % 2 else 0.0)
+        drift = self._plan.drift if number % 2 else 0.0
+        return HostClock(self._loop, drift=drift, ahead=self._plan.ahead)
 
     def begin(self, destinations: list[Destination]) -> None:
-        at_once(self._store.register(destinations))
+        self._server.perform("register", {"destinations": destinations})
 
     def make_store(self, machine: Machine) -> Store:
         return cast("Store", Link(self._server, machine.name))
@@ -101,7 +104,7 @@ class NetworkGround:
         machine.clock.step(by)
 
     def heal(self) -> None:
-        self._server.is_down = self._server.is_faulty = False
+        self._server.heal()
 
     def look(self, *, is_final: bool = False) -> Looked:
         store = self._store

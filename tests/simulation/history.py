@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from redrive.model.delivery import Leased
+from redrive.model.destination import Destination, Routes
 from redrive.store import Claim, RoutesChanged, Settled
 from tests.proof.checkers import Inspector, Promise, Violation
 from tests.proof.checkers.records import Call, Looked, Record
@@ -99,6 +100,10 @@ def _brief(value: object) -> str:
             text = f"[{', '.join(map(_brief, value))}]"
         case RoutesChanged(routes=routes):
             text = f"routes of version {routes.version}"
+        case Routes(destinations=destinations):
+            text = f"routes to {_brief(destinations)}"
+        case Destination(name=name):
+            text = name
         case msgspec.Struct():
             fields = [
                 f"{name}={_brief(one)}"

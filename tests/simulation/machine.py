@@ -149,6 +149,8 @@ class Machine:
     def declare(self, app: Redrive) -> None:
         """Declare the destinations of the plan, as the code of a worker does."""
         for one in self._plan.destinations:
+            if one.joins_at > self.loop.time():
+                continue
             app.destination(
                 one.name,
                 *one.patterns,
@@ -194,4 +196,5 @@ def options_of(plan: DestinationPlan) -> dict[str, Any]:
         "retry_budget": plan.retry_budget,
         "fairness": plan.fairness,
         "snooze_limit": plan.snooze_limit,
+        "auto_replay": plan.auto_replay,
     }

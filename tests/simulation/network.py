@@ -7,15 +7,16 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from redrive.errors import StoreUnavailableError
 from redrive.model.position import LogPosition
-from redrive.store import Appended, LoggedEvent, Store
+from redrive.store import Appended, Backfilled, LoggedEvent, Store
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers.records import Call, Made, Silenced
 from tests.simulation.follower import Follower
 from tests.simulation.history import History
+from tests.simulation.late import LateCommits, Transaction
 from tests.simulation.loop import SimulationLoop, Strand
 from tests.simulation.plan import Plan
 
@@ -25,11 +26,18 @@ WITNESSED = (
     *("append", "claim", "settle", "release", "heartbeat", "retire", "rescue", "expire", "shed"),
     "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
+    "start_scheduled",
+    *("register", "unregister", "move", "drop", "backfill"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )
 """The calls that change what a checker goes by."""
-_REPEATABLE = ("append", "claim", "settle", "release", "heartbeat", "rescue", "retire", "expire")
+_REPEATABLE = (
+    *("append", "claim", "settle", "release", "heartbeat", "rescue", "retire", "expire"),
+    *("move", "drop", "backfill"),
+)
 _ALL = 100_000
+_ROLLED_BACK = 0.1
+"""The share of late transactions that never commit."""
 _LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 3.0
 """How long a caller waits for an answer that does not come, in seconds."""
 
@@ -56,6 +64,14 @@ class Server:
         self.follower = Follower(self._read_log, history, loop)
         self._context = Strand("store").context()
         self._chance = Random(f"network of {plan.seed}")  # noqa: S311 - a simulation
+        self._lateness = Random(f"commits of {plan.seed}")  # noqa: S311 - as above
+        self._commits: dict[Transaction, Callable[[], None]] = {}
+
+    def heal(self) -> None:
+        """Let nothing go wrong any more, and what is under way come to its end."""
+        self.is_down = self.is_faulty = False
+        for transaction in list(self._commits):
+            self._commit(transaction)
 
     def request(self, machine: str, method: str, given: dict[str, Any]) -> asyncio.Future[Any]:
         """Send a request; the answer, or what went wrong, comes to the future."""
@@ -142,6 +158,59 @@ class Server:
                 patience = self._chance.uniform(0.0, _LEAST_PATIENCE)
                 self._loop.call_later(patience, _fail, reply, method, context=self._context)
             return
+        if method != "append" or not self._is_put_off(given, reply, back):
+            self._carry_out(method, given, reply, back)
+
+    def _is_put_off(
+        self, given: dict[str, Any], reply: asyncio.Future[Any] | None, back: float
+    ) -> bool:
+        """Tell whether an append ends later: it takes its time, or waits for another that does."""
+        store, chance, now = self.store, self._lateness, self._loop.time()
+        if not isinstance(store, LateCommits):
+            return False
+        held_until = store.held_until(given["entries"])
+        if held_until is not None:
+            self._send(max(0.001, held_until - now), "append", given, reply, back)
+            return True
+        if not self.is_faulty or chance.random() >= self._plan.late_commits:
+            return False
+        transaction = store.begin(
+            given["entries"],
+            ends_at=now + chance.uniform(0.0, self._plan.lease * 2),
+            is_placed=chance.random() < 0.5,
+        )
+        self._history.note(now, f"transaction {transaction.number} has begun")
+
+        def commit() -> None:
+            with store.committing(transaction):
+                self._carry_out("append", given, reply, back)
+            self.follower.go_on()
+
+        self._commits[transaction] = commit
+        wait = transaction.ends_at - now
+        self._loop.call_later(wait, self._end, transaction, reply, context=self._context)
+        return True
+
+    def _end(self, transaction: Transaction, reply: asyncio.Future[Any] | None) -> None:
+        """Commit a transaction, unless it is lost with the server or for a reason of its own."""
+        if self.is_down or self._lateness.random() < _ROLLED_BACK:
+            if self._commits.pop(transaction, None) is not None:
+                self._history.note(self._loop.time(), f"transaction {transaction.number} is lost")
+                cast("LateCommits", self.store).roll_back(transaction)
+                if reply is not None:
+                    _fail(reply, "append")
+        else:
+            self._commit(transaction)
+
+    def _commit(self, transaction: Transaction) -> None:
+        commit = self._commits.pop(transaction, None)
+        if commit is not None:
+            self._history.note(self._loop.time(), f"transaction {transaction.number} commits")
+            commit()
+
+    def _carry_out(
+        self, method: str, given: dict[str, Any], reply: asyncio.Future[Any] | None, back: float
+    ) -> None:
         error: Exception | None = None
         answer: Any = None
         try:
@@ -157,7 +226,7 @@ class Server:
         answer = at_once(getattr(self.store, method)(**given))
         if method in WITNESSED and tells(method, answer):
             made: tuple[Made, ...] = ()
-            if isinstance(answer, Appended):
+            if isinstance(answer, Appended | Backfilled):
                 made = tuple(
                     Made(row.event.id, row.destination, row.id)
                     for number, row in self.store._rows.items()  # noqa: SLF001 - as above
@@ -191,6 +260,8 @@ def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer
             return bool(answer.changes or answer.paused)
         case "advance_replays":
             return bool(answer.steps)
+        case "move" | "backfill":
+            return bool(answer.moved if method == "move" else answer.added)
         case "settle" | "release" | "rescue" | "append" | "heartbeat" | "retire":
             return True
         case _:

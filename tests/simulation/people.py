@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -38,6 +38,7 @@ class Publisher:
         self._loop = loop
         self._source = f"p{number}"
         self._chance = Random(f"publisher {number} of {plan.seed}")  # noqa: S311 - a simulation
+        self._far = Random(f"far times of {number} of {plan.seed}")  # noqa: S311 - as above
         self._left = plan.events // plan.publishers
         self.is_hurried = False
         self._offer = number * 1_000_000
@@ -153,7 +154,7 @@ class Publisher:
             ),
             priority=chance.choice([0, 0, 0, 5, -5]),
             generation=chance.choice([None, *plan.generations]),
-            due=self._instant(now, plan.delayed, 0.1, 8.0),
+            due=self._distant(now) or self._instant(now, plan.delayed, 0.1, 8.0),
             deadline=self._instant(now, plan.deadlines, 0.5, 20.0),
         )
 
@@ -164,6 +165,11 @@ class Publisher:
         if chance.random() < plan.hog:
             return "t0"
         return chance.choice([None, *(f"t{one}" for one in range(plan.tenants))])
+
+    def _distant(self, now: datetime) -> datetime | None:
+        if self._far.random() >= self._plan.far:
+            return None
+        return now + timedelta(seconds=self._far.choice([40.0, 600.0, 7200.0]) * self._far.random())
 
     def _instant(self, now: datetime, share: float, low: float, high: float) -> datetime | None:
         drawn = now + timedelta(seconds=self._chance.uniform(low, high))
@@ -188,19 +194,25 @@ class Operator:
 
     async def live(self, app: Redrive) -> None:
         """Act until off duty."""
-        acts = (
-            *(self._replay, self._replay, self._start_replay, self._turn_replay, self._edit),
-            *(self._delete, self._resolve, self._cancel, self._reschedule, self._prioritise),
-            *(self._pause, self._resume, self._breaker, self._tenant, self._look),
-        )
+        acts, rests = self._acts(), 15 if self._plan.is_rerouted else 5
         while not self.is_off:
-            await self._loop.pause(self._chance.random() * self._plan.duration / 5)
+            await self._loop.pause(self._chance.random() * self._plan.duration / rests)
             act = self._chance.choice(acts)
             self._history.note(self._loop.time(), f"{self._name}: {act.__name__}")
             try:
                 await act(app.operations)
             except (StoreError, UsageError, NotFoundError):
                 continue
+
+    def _acts(self) -> Sequence[Callable[[Operations], Awaitable[None]]]:
+        usual = (
+            *(self._replay, self._replay, self._start_replay, self._turn_replay, self._edit),
+            *(self._delete, self._resolve, self._cancel, self._reschedule, self._prioritise),
+            *(self._pause, self._resume, self._breaker, self._tenant, self._look),
+        )
+        if not self._plan.is_rerouted:
+            return usual
+        return (*usual, *[self._move] * 8, *[self._backfill, self._drop] * 3, self._remove)
 
     async def _some(self, operations: Operations, status: Status) -> list[DeliveryId]:
         page = await operations.deliveries(Query(status=status), limit=10)
@@ -287,6 +299,25 @@ class Operator:
         await operations.groups()
         for one in (await self._some(operations, Status.PENDING))[:1]:
             await operations.show(one)
+
+    async def _move(self, operations: Operations) -> None:
+        names = [one.name for one in self._plan.destinations]
+        source, target = self._chance.sample([*names, *names], 2)
+        await operations.move(source, target, by=self._name, why="it is gone")
+
+    async def _backfill(self, operations: Operations) -> None:
+        """Look what there is to give, think about it for a while, and give it."""
+        generation = self._chance.choice([None, *self._plan.generations])
+        plan = await operations.plan_backfill(self._destination())
+        await self._loop.pause(self._chance.random() * self._plan.lease)
+        await operations.carry_out(plan, by=self._name, generation=generation)
+
+    async def _drop(self, operations: Operations) -> None:
+        act = self._chance.choice([operations.fail_pending, operations.delete_pending])
+        await act(self._destination(), by=self._name, why="nobody wants them")
+
+    async def _remove(self, operations: Operations) -> None:
+        await operations.remove_destination(self._destination(), by=self._name)
 
     def _destination(self) -> str:
         return self._chance.choice(self._plan.destinations).name

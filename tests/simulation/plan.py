@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Breaker, Rate
+from redrive.model.replay import AutoReplay
 
 __all__ = ["DestinationPlan", "Fault", "Plan", "draw"]
 
@@ -51,6 +52,8 @@ class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     blocking: float = 0.0
     latency: float = 0.05
     down: tuple[tuple[float, float], ...] = ()
+    joins_at: float = 0.0
+    auto_replay: AutoReplay | None = None
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,13 +66,18 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is drawn before a run begins."""
+    """Everything that is drawn before a run begins.
+
+    `far` is the share of events that are due in minutes or hours, `ahead` how many seconds past the
+    minute the clocks begin.
+    """
 
     seed: int
     store: StoreKind
     workers: int
     publishers: int
     operators: int
+    is_rerouted: bool = False
     events: int
     duration: float
     keys: int
@@ -84,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     terminal: float = 0.0
     poison: float = 0.0
     delayed: float = 0.0
+    far: float = 0.0
+    ahead: float = 0.0
     deadlines: float = 0.0
     keyed_twice: float = 0.0
     batches: float = 0.0
@@ -94,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     late_replies: float = 0.0
     duplicates: float = 0.0
     disk_errors: float = 0.0
+    late_commits: float = 0.0
     drift: float = 0.0
     faults: tuple[Fault, ...] = ()
 
@@ -109,9 +120,57 @@ class _Draw:
         self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
         # Apart, so that seeds which found something keep most of their meaning.
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
+        self._routes = Random(f"routes of {seed}")  # noqa: S311 - as above
+        self._schedules = Random(f"schedules of {seed}")  # noqa: S311 - as above
+        self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
+        """Draw the world as ever, and then what was thought of later."""
+        plan = self._first_draft()
+        is_rerouted = self._routes.random() < 0.25
+        destinations, keys = plan.destinations, plan.keys
+        if is_rerouted:
+            destinations, keys = _parted(destinations), self._routes.choice([1, keys])
+        schedules = self._schedules
+        far = round(schedules.uniform(0.1, 0.5), 3) if schedules.random() < 0.15 else 0.0
+        is_scheduled = schedules.random() < 0.15
+        destinations = self._joining(destinations, plan.duration)
+        return msgspec.structs.replace(
+            plan,
+            is_rerouted=is_rerouted,
+            keys=keys,
+            far=far,
+            # A whole minute, when schedules are due, comes in the midst of the troubles.
+            ahead=60.0 - schedules.uniform(0.2, 0.9) * plan.duration if is_scheduled else 0.0,
+            destinations=self._scheduled(destinations) if is_scheduled else destinations,
+        )
+
+    def _scheduled(self, destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
+        schedules = self._schedules
+        return tuple(
+            msgspec.structs.replace(
+                one,
+                auto_replay=AutoReplay(
+                    schedule="* * * * *",
+                    batch=schedules.choice([2, 100]),
+                    cycles=schedules.choice([1, 3]),
+                ),
+            )
+            for one in destinations
+        )
+
+    def _joining(
+        self, destinations: tuple[DestinationPlan, ...], duration: float
+    ) -> tuple[DestinationPlan, ...]:
+        """Let the last destination come later than the others, in some worlds."""
+        routes, (*first, last) = self._routes, destinations
+        joins_at = round(routes.uniform(0.1, 0.8) * duration, 3)
+        if not first or routes.random() > 0.2:
+            return destinations
+        return (*first, msgspec.structs.replace(last, joins_at=joins_at))
+
+    def _first_draft(self) -> Plan:
         rng = self._rng
         duration = rng.choice([4.0, 8.0, 8.0, 12.0, 25.0])
         workers = rng.choice([1, 2, 2, 3])
@@ -149,6 +208,7 @@ class _Draw:
             late_replies=self._share(0.3, 0.03) if is_networked else 0.0,
             duplicates=self._share(0.3, 0.05) if is_networked else 0.0,
             disk_errors=0.0 if is_networked else self._share(0.5, 0.02),
+            late_commits=self._late.choice([0.0, 0.0, 0.0, 0.2, 0.6]) if is_networked else 0.0,
             drift=rng.choice([0.0, 0.0, 0.02, -0.02]),
             faults=self._faults(duration, workers, lease),
         )
@@ -249,3 +309,18 @@ class _Draw:
                 for _ in range(number)
             ]
         return tuple(sorted(faults, key=lambda one: one.at))
+
+
+def _parted(destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
+    """Let destinations want different events, so that what one has can be moved to another.
+
+    One of them is slow and keeps order: it is often at work when something is moved to it.
+    """
+    wants = (("a.*",), ("b.*", "c.x"), ("a.x", "b.*"))
+    parted = [
+        msgspec.structs.replace(one, patterns=patterns)
+        for one, patterns in zip(destinations, wants, strict=False)
+    ]
+    order = "park" if parted[-1].order == "none" else parted[-1].order
+    parted[-1] = msgspec.structs.replace(parted[-1], order=order, slow=0.5, is_sync=False)
+    return tuple(parted)

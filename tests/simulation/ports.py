@@ -21,10 +21,10 @@ _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 class HostClock:
     """A machine's clock: it may be set, and run too fast or too slow."""
 
-    def __init__(self, loop: SimulationLoop, *, drift: float = 0.0) -> None:
+    def __init__(self, loop: SimulationLoop, *, drift: float = 0.0, ahead: float = 0.0) -> None:
         self._loop = loop
         self._pace = 1.0 + drift
-        self._offset = timedelta(0)
+        self._offset = timedelta(seconds=ahead)
 
     def now(self) -> datetime:
         return _BEGINNING + timedelta(seconds=self.monotonic()) + self._offset

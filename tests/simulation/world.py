@@ -10,9 +10,8 @@ from typing import Any
 
 from redrive.app import Redrive
 from redrive.declaration import declare_destination
-from redrive.errors import NotFoundError, StoreError
+from redrive.errors import StoreError
 from redrive.model.delivery import Delivery, Status
-from redrive.model.gate import Open
 from redrive.operations import Operations
 from redrive.testing.fakes import CountingIds
 from redrive.worker import Worker
@@ -21,6 +20,7 @@ from tests.proof.checkers.records import Born, Healed, Left, Silenced, Stopped, 
 from tests.simulation.destinations import Behaviour
 from tests.simulation.ground import Ground
 from tests.simulation.history import History
+from tests.simulation.keeper import Keeper
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.machine import Machine, options_of
 from tests.simulation.people import Operator, Publisher
@@ -33,6 +33,8 @@ _LAST_WORDS = 15.0
 _FAR = 20.0
 _STILL = 30.0
 """After how many seconds without a change only the next lease, due time or gate can bring one."""
+_SCHEDULED_AT = 57
+"""The second of a minute before which no schedule needs a worker."""
 _LONGEST_OPEN = 64 * 1.2
 
 
@@ -83,13 +85,17 @@ class World:
     async def run(self) -> None:
         """Live through the plan from beginning to end."""
         promises = promises_of(self._plan)
-        self._ground.begin([one.destination for one in promises.values()])
+        late = [one.name for one in self._plan.destinations if one.joins_at]
+        early = [one.destination for name, one in promises.items() if name not in late]
+        self._ground.begin(early)
         begun = [self._loop.create_task(self._supervise(one)) for one in self._machines]
         begun += [self._loop.create_task(self._employ(*one)) for one in self._publishers]
         for operator, machine in self._operators:
             machine.boot(operator.live)
         begun.append(self._loop.create_task(self._suffer()))
         begun.append(self._loop.create_task(self._watch()))
+        if late:
+            begun.append(self._loop.create_task(self._roll_out()))
         await self._loop.pause(self._plan.duration)
         await self._heal()
         await self._drain()
@@ -160,6 +166,14 @@ class World:
             await machine.gone.wait()
             await self._loop.pause(self._chance.random())
 
+    async def _roll_out(self) -> None:
+        """Start the workers anew, one by one, with the code that knows the latest destination."""
+        joins_at = max(one.joins_at for one in self._plan.destinations)
+        await self._loop.pause(max(0.0, joins_at - self._loop.time()))
+        for machine in self._machines:
+            self._stop(machine)
+            await self._loop.pause(self._chance.random())
+
     async def _suffer(self) -> None:
         """Let the faults of the plan happen, each at its time."""
         for fault in self._plan.faults:
@@ -216,6 +230,8 @@ class World:
             machine.thaw()
         for machine in self._machines:
             machine.thaw()
+            if self._plan.is_rerouted or any(one.joins_at for one in self._plan.destinations):
+                self._stop(machine)  # what starts registers again what was removed
         for publisher, machine in self._publishers:
             publisher.is_hurried = True
             while not publisher.is_done:
@@ -242,6 +258,7 @@ class World:
             for one in plan.destinations
             if one.breaker is not None
         ]
+        cycles = [one.auto_replay.cycles if one.auto_replay else 0 for one in plan.destinations]
         longest_call = max(one.timeout for one in plan.destinations) + plan.grace
         each = 1.0 / min(rates, default=10.0) + plan.poll + 1.0
         asked = max(
@@ -256,6 +273,7 @@ class World:
             + 2 * longest_call
             + 10 * plan.lease
             + 2 * each * (len(left) + 5)
+            + 60.0 * max(cycles) * (len(left) + 3)
             + 60.0
         )
 
@@ -269,15 +287,19 @@ class World:
     def _keep(self, bound: float) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
         async def life(app: Redrive) -> None:
             operations = app.operations
-            await self._let_go(operations)
+            keeper = Keeper(self._plan, self._history, self._loop, self._chance)
+            await keeper.let_go(operations)
+            late = [one.name for one in self._plan.destinations if one.joins_at]
             before, moved = list[Delivery](), 0.0
             while self._loop.time() < bound:
                 now, left = self._ground.unsettled()
-                if not left:
+                if late and await keeper.backfill(late[0], operations):
+                    late = []
+                if not left and not late:
                     break
                 if left != before:
                     before, moved = left, self._loop.time()
-                await self._see_to([one for one in left if one.is_dead_letter], operations)
+                await keeper.see_to([one for one in left if one.is_dead_letter], operations)
                 is_still = self._loop.time() - moved > _STILL
                 wait = await self._rest_of(operations, now, left, is_still=is_still)
                 if self._loop.time() - moved > _STILL * 20 and not wait:
@@ -304,6 +326,8 @@ class World:
             for one in left
             if one.behind is None and not one.is_dead_letter
         ]
+        if not ready and any(one.auto_replay for one in self._plan.destinations):
+            return max(0.0, _SCHEDULED_AT - now.second)
         waits = [(one - now).total_seconds() for one in ready]
         return min((one for one in waits if one > 0.0 or not is_still), default=0.0)
 
@@ -323,32 +347,6 @@ class World:
             for machine in left:
                 self._stop(machine)
             await self._loop.pause(0.2)
-
-    async def _let_go(self, operations: Operations) -> None:
-        for gate in await operations.gates():
-            if gate.gate.pause is not None:
-                await operations.resume(gate.destination, by="keeper")
-            if isinstance(gate.gate.breaker, Open) and gate.gate.breaker.until is None:
-                await operations.reset_breaker(gate.destination, by="keeper")
-        for one in await operations.tenants(limit=1000):
-            if one.tenant is None:
-                continue
-            await operations.resume_tenant(one.tenant, by="keeper")
-            if one.destination is not None:
-                await operations.resume_tenant(one.tenant, destination=one.destination, by="keeper")
-
-    async def _see_to(self, letters: list[Delivery], operations: Operations) -> None:
-        """Resolve what will never do, and send the rest again."""
-        hopeless = [one.id for one in letters if one.reason == "terminal" or len(one.cycles) > 8]
-        rest = [one.id for one in letters if one.id not in hopeless]
-        await operations.resolve(hopeless, by="keeper", why="it will never do")
-        if rest and self._chance.random() < 0.5:
-            await operations.replay(rest, by="keeper")
-        elif rest:
-            try:
-                await operations.start_replay(rest, by="keeper", canary=5)
-            except NotFoundError:
-                return
 
     async def _end(self, begun: list[asyncio.Task[None]]) -> None:
         await self._stop_all()

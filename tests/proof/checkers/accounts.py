@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from redrive.model.delivery import Delivery, Status
+from redrive.model.destination import Order
 from redrive.model.event import EventId
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.ledger import Entry, Ledger, Step
-from tests.proof.checkers.records import Acknowledged, Looked, Offered, Record, Refused
+from tests.proof.checkers.records import Acknowledged, Backfilled, Looked, Offered, Record, Refused
 
 __all__ = ["CountersRight", "NoPhantom", "NothingLost"]
 
@@ -24,6 +25,7 @@ class NothingLost(Check):
 
     def __init__(self) -> None:
         self._acknowledged: dict[EventId, tuple[str, ...]] = {}
+        self._backfilled: dict[str, frozenset[EventId]] = {}
 
     def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
         if isinstance(record, Acknowledged):
@@ -31,6 +33,8 @@ class NothingLost(Check):
             self._acknowledged[event_id] = record.receipt.destinations
             if event_id not in ledger.events:
                 yield f"offer {record.offer} was acknowledged, and {event_id} is not stored"
+        elif isinstance(record, Backfilled):
+            self._backfilled[record.destination] = frozenset(ledger.events)
         elif isinstance(record, Looked):
             yield from self._look(ledger, record)
 
@@ -39,7 +43,7 @@ class NothingLost(Check):
         kept: Counter[tuple[EventId, str]] = Counter()
         pruned = 0
         for entry in ledger.entries.values():
-            kept[entry.event.id, entry.destination] += 1
+            kept.update((entry.event.id, name) for name in (*entry.been, entry.destination))
             delivery = found.get(entry.id)
             if delivery is None:
                 may_go = entry.status is Status.DELIVERED or entry.is_resolved
@@ -55,8 +59,25 @@ class NothingLost(Check):
             yield f"{pruned} deliveries are gone, and {told} were counted as pruned"
         for event_id, destinations in self._acknowledged.items():
             for name in destinations:
-                if kept[event_id, name] != 1:
-                    yield f"{event_id} has {kept[event_id, name]} deliveries to {name}"
+                if not kept[event_id, name]:
+                    yield f"{event_id} has no delivery to {name}"
+        if looked.is_final:
+            yield from self._look_for_gaps(ledger, looked)
+
+    def _look_for_gaps(self, ledger: Ledger, looked: Looked) -> Iterator[str]:
+        """Look for events that a backfill has left out, though neither time nor order did."""
+        for event in looked.events:
+            had = [
+                name
+                for one in ledger.of_event.get(event.id, ())
+                for name in (*one.been, one.destination)
+            ]
+            for name, events in self._backfilled.items():
+                destination = ledger.promises[name].destination
+                may_wait = event.key is not None and destination.order is not Order.NONE
+                is_meant = event.deadline is None and destination.wants(event.type)
+                if event.id in events and is_meant and not may_wait and name not in had:
+                    yield f"{event.id} was not given to {name} when that was backfilled"
 
 
 def _compare(entry: Entry, delivery: Delivery) -> Iterator[str]:
@@ -102,11 +123,7 @@ class NoPhantom(Check):
         offer = self._by_payload.get(bytes(event.payload))
         if offer is None or self._offers[offer].event_type != event.type:
             yield f"the event {event.id} was never offered"
-        wanted = sorted(
-            name
-            for name, promise in ledger.promises.items()
-            if promise.destination.wants(event.type)
-        )
+        wanted = ledger.wanting(event.type)
         got = sorted(one.destination for one in made)
         if got != wanted:
             yield f"the event {event.id} has deliveries to {got}, and is wanted by {wanted}"

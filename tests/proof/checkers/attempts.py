@@ -37,7 +37,8 @@ class AttemptsBounded(Check):
                 "were spent before it"
             )
         most = ledger.promises[entry.destination].max_attempts
-        if leased.attempt > most:
+        # Whatever it has spent elsewhere, where it was moved to it is tried once.
+        if leased.attempt > max(most, entry.spent_elsewhere + 1):
             yield f"{entry} was claimed for try {leased.attempt} of {most}"
 
 
@@ -161,7 +162,8 @@ class CrashesCounted(Check):
                 if worker not in self._dead and worker not in self._silenced:
                     yield f"{entry} was blamed for a crash, and its worker {worker} lives"
             case Requeued():
-                if worker in self._dead and worker not in self._silenced and not is_heard:
+                excused = worker in self._silenced or worker in self._retired or is_heard
+                if worker in self._dead and not excused:
                     yield f"{entry} brought down its worker {worker}, and no crash was counted"
             case Failed(reason=reason):
                 if not entry.is_alone or entry.crashes < SUSPECT_AFTER:

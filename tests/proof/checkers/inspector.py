@@ -18,6 +18,8 @@ from tests.proof.checkers.order import InOrder, OneAtATime
 from tests.proof.checkers.projections import LogReadWhole
 from tests.proof.checkers.records import Call, Record
 from tests.proof.checkers.replays import IdentityKept, OnlyDeadLetters
+from tests.proof.checkers.routes import GivenOnce
+from tests.proof.checkers.schedules import OnSchedule
 from tests.proof.checkers.times import InItsTime
 
 __all__ = ["CHECKS", "Inspector", "Violation"]
@@ -25,6 +27,7 @@ __all__ = ["CHECKS", "Inspector", "Violation"]
 CHECKS: tuple[type[Check], ...] = (
     NothingLost,
     NoPhantom,
+    GivenOnce,
     SettledOnce,
     StaleRefused,
     OneAtATime,
@@ -39,6 +42,7 @@ CHECKS: tuple[type[Check], ...] = (
     OnlyDeadLetters,
     LogReadWhole,
     InItsTime,
+    OnSchedule,
     AllSettles,
     CountersRight,
     StopsInTime,

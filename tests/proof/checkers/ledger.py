@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,8 +14,8 @@ from redrive.model.delivery import DeliveryId, Kind, Lease, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, BreakerState, Closed
-from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
 from redrive.store import Appended
+from tests.proof.checkers.entry import Entry, Step, begin, begin_cycle, end, move
 from tests.proof.checkers.records import Call
 
 __all__ = ["Entry", "Ledger", "Promise", "Step"]
@@ -35,64 +36,6 @@ class Promise(NamedTuple):
     max_attempts: int
 
 
-@dataclass(slots=True, kw_only=True)
-class Entry:
-    """One delivery. `spent` are its tries of this cycle that count."""
-
-    id: DeliveryId
-    event: Event[msgspec.Raw]
-    destination: str
-    due: datetime
-    deadline: datetime | None
-    generation: str
-    payload: bytes
-    status: Status = Status.PENDING
-    kind: Kind = Kind.FIRST
-    token: int = 0
-    worker: str = ""
-    lease_until: datetime | None = None
-    is_alone: bool = False
-    breaker_generation: int = 0
-    spent: int = 0
-    snoozes: int = 0
-    crashes: int = 0
-    cycle: int = 0
-    is_resolved: bool = False
-    removed: str = ""
-
-    @property
-    def tenant(self) -> str:
-        return self.event.tenant or ""
-
-    @property
-    def is_dead_letter(self) -> bool:
-        return self.status is Status.FAILED and not self.is_resolved and not self.removed
-
-    def is_leased(self, now: datetime) -> bool:
-        """Tell whether somebody holds it by a lease that has not run out."""
-        return (
-            self.status is Status.IN_FLIGHT
-            and self.lease_until is not None
-            and self.lease_until > now
-        )
-
-    def __str__(self) -> str:
-        return f"delivery {self.id} to {self.destination}"
-
-
-class Step(NamedTuple):
-    """One thing the store did, mostly to one delivery; `how` is what it did with it.
-
-    `detail` is what it was given for that: a `Leased`, a `Settlement`, a `Lease`, a `Recovery`.
-    """
-
-    how: str
-    call: Call
-    entry: Entry | None = None
-    lease: Lease | None = None
-    detail: Any = None
-
-
 @dataclass(slots=True)
 class Ledger:
     """Every delivery as it must be; `apply` follows what the store does, step by step."""
@@ -106,6 +49,11 @@ class Ledger:
     ended: dict[Lease, str] = field(default_factory=dict)
     lanes: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
     of_destination: dict[str, list[Entry]] = field(default_factory=dict)
+    of_event: dict[EventId, list[Entry]] = field(default_factory=dict)
+    places: dict[EventId, int] = field(default_factory=dict)
+    """Where each event comes in publish order."""
+    routed: tuple[str, ...] | None = None
+    """The destinations that events are routed to; all of them while nobody has registered."""
     reopened: dict[str, None] = field(default_factory=dict)
     """Destinations whose gate was shut once: what waited there is counted in another way."""
 
@@ -129,9 +77,18 @@ class Ledger:
         for one in lane:
             if one is entry:
                 return None
-            if one.status is Status.PENDING or (one.is_dead_letter and not skips):
+            if one.is_waiting or (one.is_dead_letter and not skips):
                 return one
         return None
+
+    def wanting(self, event_type: str) -> list[str]:
+        """Return the destinations that an event of this type is routed to now."""
+        return sorted(
+            name
+            for name, promise in self.promises.items()
+            if (self.routed is None or name in self.routed)
+            and promise.destination.wants(event_type)
+        )
 
     def breaker(self, destination: str) -> BreakerState:
         return self.breakers.get(destination, Closed())
@@ -149,10 +106,10 @@ class Ledger:
                 yield Step(call.method, call)
                 for how, lease, detail in _leases(call):
                     yield self._about(how, call, lease, detail)
-            case "report":
+            case "register" | "unregister" | "backfill" | "move" | "drop":
+                yield from self._rerouted(call)
+            case "report" | "open_breaker" | "reset_breaker" | "start_scheduled":
                 yield from _reported(call)
-            case "open_breaker" | "reset_breaker":
-                yield from _changed(call, (call.answer,))
             case "pause" | "resume" | "pause_tenant" | "resume_tenant":
                 yield from _turned(call)
             case _:
@@ -163,8 +120,10 @@ class Ledger:
         """Follow one step."""
         entry, now = step.entry, step.call.now
         match step.how:
-            case "stored":
+            case "stored" | "backfilled":
                 self._store(step)
+            case "routed":
+                self.routed = step.detail
             case "changed":
                 change: BreakerChange = step.detail
                 self.breakers[change.destination] = change.after
@@ -202,33 +161,79 @@ class Ledger:
     def _store(self, step: Step) -> None:
         event, made = step.detail
         self.events[event.id] = event
+        self.places.setdefault(event.id, len(self.places))
+        now, due = step.call.now, event.due or step.call.now
+        is_backfilled = step.how == "backfilled"
         for one in made:
             entry = Entry(
                 id=one.id,
                 event=event,
                 destination=one.destination,
-                due=event.due or step.call.now,
+                due=max(due, now) if is_backfilled else due,
                 deadline=event.deadline,
-                generation=event.generation,
+                generation=step.call.given.get("generation") or event.generation,
                 payload=bytes(event.payload),
+                kind=Kind.REPLAY if is_backfilled else Kind.FIRST,
             )
             self.entries[entry.id] = entry
-            self.of_destination.setdefault(entry.destination, []).append(entry)
-            if event.key is not None:
-                self.lanes.setdefault((entry.destination, event.key), []).append(entry)
+            self.of_event.setdefault(event.id, []).append(entry)
+            self._line_up(entry)
+
+    def _line_up(self, entry: Entry) -> None:
+        """Have an entry among those of its destination, in the lane where its id says."""
+        self.of_destination.setdefault(entry.destination, []).append(entry)
+        if entry.event.key is not None:
+            lane = self.lanes.setdefault((entry.destination, entry.event.key), [])
+            insort(lane, entry, key=lambda one: one.id)
+
+    def _move(self, entry: Entry, target: str) -> None:
+        self.of_destination[entry.destination].remove(entry)
+        if entry.event.key is not None:
+            self.lanes[entry.destination, entry.event.key].remove(entry)
+        move(entry, target)
+        self._line_up(entry)
+
+    def _rerouted(self, call: Call) -> Iterator[Step]:
+        """Return what changed of who is given what."""
+        given, answer = call.given, call.answer
+        match call.method:
+            case "move":
+                for one in answer.moved:
+                    yield Step("moved", call, self.entries.get(one), None, given["target"])
+            case "drop":
+                for one in answer:
+                    yield Step("removed", call, self.entries.get(one), None, "delete")
+            case "backfill":
+                yield from self._backfilled(call)
+            case _:
+                yield Step("routed", call, detail=self._routed(call))
+
+    def _routed(self, call: Call) -> tuple[str, ...]:
+        if call.method == "register":
+            return tuple(one.name for one in call.answer.destinations)
+        known = self.promises if self.routed is None else self.routed
+        return tuple(one for one in known if one != call.given["destination"])
+
+    def _backfilled(self, call: Call) -> Iterator[Step]:
+        fresh = [one for one in call.made if one.id not in self.entries]
+        for one in fresh:
+            yield Step("backfilled", call, detail=(self.events[one.event_id], [one]))
+        yield Step("backfill", call, detail=len(fresh))
 
     def _change(self, step: Step, entry: Entry, now: datetime) -> None:
         match step.how:
             case "claimed":
-                _begin(entry, step, now)
+                begin(entry, step, now)
             case "extended":
                 entry.lease_until = now + step.detail
             case "settled" | "released" | "rescued":
                 if step.lease is not None:
                     self.ended[step.lease] = step.how
-                _end(entry, step, now)
+                end(entry, step, now)
+            case "moved":
+                self._move(entry, step.detail)
             case "replayed":
-                _begin_cycle(entry, step.detail, now)
+                begin_cycle(entry, step.detail, now)
             case how if how in _SIMPLE:
                 field, value = _SIMPLE[how]
                 setattr(entry, field, step.detail if value is None else value)
@@ -268,6 +273,13 @@ def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
 
 
 def _reported(call: Call) -> Iterator[Step]:
+    """Return what came due, and what became of gates."""
+    if call.method == "start_scheduled":
+        yield from (Step("scheduled", call, detail=one) for one in call.answer)
+        return
+    if call.method != "report":
+        yield from _changed(call, (call.answer,))
+        return
     yield from _changed(call, call.answer.changes)
     for name in call.answer.paused:
         yield Step("paused", call, detail=name)
@@ -313,46 +325,3 @@ def _acts(call: Call) -> Iterator[tuple[str, DeliveryId, object]]:
 def _changed(call: Call, changes: Sequence[BreakerChange]) -> Iterator[Step]:
     for change in changes:
         yield Step("changed", call, detail=change)
-
-
-def _begin(entry: Entry, step: Step, now: datetime) -> None:
-    leased, request = step.detail, step.call.given["request"]
-    entry.status = Status.IN_FLIGHT
-    entry.token = leased.lease.token
-    entry.worker = request.worker
-    entry.lease_until = now + request.lease
-    entry.is_alone = leased.is_alone
-    entry.breaker_generation = leased.breaker_generation
-
-
-def _end(entry: Entry, step: Step, now: datetime) -> None:
-    entry.lease_until, entry.is_alone = None, False
-    match step.detail:
-        case None:
-            entry.status, entry.due = Status.PENDING, min(entry.due, now)
-        case Delivered():
-            entry.status = Status.DELIVERED
-            entry.spent += 1
-        case RetryAt(when=when):
-            entry.status, entry.due, entry.kind = Status.PENDING, when, Kind.RETRY
-            entry.spent += 1
-        case Snoozed(until=until):
-            entry.status, entry.due = Status.PENDING, until
-            entry.snoozes += 1
-        case Failed():
-            entry.status = Status.FAILED
-            entry.spent += step.how == "settled"
-            entry.crashes += step.how == "rescued"
-        case Requeued(when=when, crashes=crashes):
-            entry.status, entry.due, entry.crashes = Status.PENDING, when, crashes
-        case _:
-            raise AssertionError(f"{step.detail!r} ends no lease")
-
-
-def _begin_cycle(entry: Entry, generation: str | None, now: datetime) -> None:
-    entry.status, entry.kind, entry.due = Status.PENDING, Kind.REPLAY, now
-    entry.generation = generation or entry.generation
-    entry.cycle += 1
-    entry.spent = entry.snoozes = entry.crashes = 0
-    if entry.deadline is not None and entry.deadline <= now:
-        entry.deadline = None

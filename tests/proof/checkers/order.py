@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from redrive.model.delivery import Status
 from redrive.model.destination import Order
+from redrive.model.event import Event
 from tests.proof.checkers.check import Check
-from tests.proof.checkers.ledger import Ledger, Step
+from tests.proof.checkers.entry import Entry, Step
+from tests.proof.checkers.ledger import Ledger
+from tests.proof.checkers.records import Made
 
 __all__ = ["InOrder", "OneAtATime"]
 
@@ -36,6 +41,10 @@ class InOrder(Check):
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         entry = step.entry
+        if step.how == "moved" and entry is not None:
+            yield from self._moved(ledger, entry, step.detail)
+        elif step.how == "backfilled":
+            yield from self._backfilled(ledger, *step.detail)
         if step.how != "claimed" or entry is None or ledger.order(entry) is Order.NONE:
             return
         ahead = ledger.ahead(entry)
@@ -45,3 +54,26 @@ class InOrder(Check):
             for one in ledger.of_destination[entry.destination]:
                 if one.is_dead_letter and one.event.key is not None:
                     yield f"{entry} was claimed while the dead letter {one.id} blocks all"
+
+    def _moved(self, ledger: Ledger, entry: Entry, target: str) -> Iterator[str]:
+        """Look whether a delivery was moved before one of its key that has begun already."""
+        if ledger.promises[target].destination.order is Order.NONE or entry.event.key is None:
+            return
+        for one in ledger.lanes.get((target, entry.event.key), ()):
+            if one.status is Status.IN_FLIGHT and one.id > entry.id:
+                yield f"{entry} was moved to {target} before {one.id} of its key, in flight"
+
+    def _backfilled(
+        self, ledger: Ledger, event: Event[msgspec.Raw], made: Sequence[Made]
+    ) -> Iterator[str]:
+        """Look whether an event was added behind a later one of its key that is not over."""
+        for name in [one.destination for one in made]:
+            order = ledger.promises[name].destination.order
+            if order is Order.NONE or event.key is None:
+                continue
+            for one in ledger.lanes.get((name, event.key), ()):
+                is_over = one.removed or not (
+                    one.status in (Status.PENDING, Status.IN_FLIGHT) or one.is_dead_letter
+                )
+                if not is_over and ledger.places[one.event.id] > ledger.places[event.id]:
+                    yield f"{event.id} was backfilled to {name} behind {one.event.id} of its key"

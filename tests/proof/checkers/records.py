@@ -20,6 +20,7 @@ from redrive.store import Figures, Replay
 
 __all__ = [
     "Acknowledged",
+    "Backfilled",
     "Begun",
     "Born",
     "Call",
@@ -95,6 +96,12 @@ class Call(Record, frozen=True, kw_only=True):
     given: dict[str, Any]
     answer: Any
     made: tuple[Made, ...] = ()
+
+
+class Backfilled(Record, frozen=True, kw_only=True):
+    """A destination was given every event of the log that it wants and never had."""
+
+    destination: str
 
 
 class Begun(Record, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
-from redrive.model.destination import Destination, Order
+from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, BreakerState
 from redrive.model.limits import Limits
@@ -19,12 +19,14 @@ from redrive.model.position import LogPosition
 from redrive.model.settlement import Delivered, Recovery, RetryAt, Settlement
 from redrive.store import (
     Appended,
+    Backfilled,
     Claim,
     ClaimRequest,
     DestinationFigures,
     Entry,
     Figures,
     LetterFigures,
+    Moved,
     Report,
     Reported,
     Rescue,
@@ -70,7 +72,8 @@ class Scene:
         self.destination = Destination(
             name="d", patterns=("*",), order=order, limits=limits or Limits(), **options
         )
-        self.inspector = Inspector({"d": Promise(self.destination, max_attempts)})
+        self._promises = {"d": Promise(self.destination, max_attempts)}
+        self.inspector = Inspector(self._promises)
         self._published = 0
         self._follows = follows
         self._tokens: dict[int, int] = {}
@@ -139,6 +142,27 @@ class Scene:
                 idempotency_key=event.idempotency_key,
                 batch=batch,
             )
+        )
+
+    def join(self, name: str, *, order: Order = Order.NONE, max_attempts: int = 3) -> None:
+        """Let there be one more destination that wants everything; only d is routed to."""
+        destination = Destination(name=name, patterns=("*",), order=order)
+        self._promises[name] = Promise(destination, max_attempts)
+        self.call("register", Routes(1, [self.destination]), destinations=[self.destination])
+
+    def move(self, number: int, target: str) -> None:
+        """Have a delivery moved to another destination."""
+        self.call("move", Moved(moved=(DeliveryId(number),)), ids=[number], target=target)
+
+    def backfill(self, destination: str, *events: int, first: int, told: int | None = None) -> None:
+        """Have a destination given these events, by deliveries from a number on."""
+        made = tuple(
+            Made(EventId(f"e{one}"), destination, DeliveryId(first + place))
+            for place, one in enumerate(events)
+        )
+        answer = Backfilled(added=len(made) if told is None else told)
+        self.call(
+            "backfill", answer, made=made, destination=destination, positions=[], generation=None
         )
 
     def claim(
@@ -236,7 +260,7 @@ class Scene:
                 id=one.id,
                 event_id=one.event.id,
                 event_type=one.event.type,
-                destination="d",
+                destination=one.destination,
                 status=one.status,
                 due=one.due,
                 enqueued_at=NOW,

@@ -378,6 +378,13 @@ class TestCrashes:
 
         assert scene.wrong == ([] if is_well else ["I6 crashes counted"])
 
+    def test_a_worker_that_ends_after_it_retired_has_not_crashed(self) -> None:
+        scene, lease = self.lost(dies=True)
+        scene.call("retire", None, worker="w")
+        scene.rescue(lease, Requeued(when=scene.time, crashes=0))
+
+        assert scene.wrong == []
+
     def test_a_crash_of_a_worker_that_had_retired(self) -> None:
         scene, lease = self.lost(dies=True)
         scene.call("retire", None, worker="w")

@@ -1,0 +1,22 @@
+"""Planted bugs: each breaks the engine or its store in one way that has bitten real systems.
+
+A simulation that does not find them proves nothing.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.bugs import engine, gates, leases, letters, log, queue, routes, schedules
+from tests.simulation.bugs.bug import Bug, planted
+
+__all__ = ["BUGS", "Bug", "planted"]
+
+BUGS: tuple[Bug, ...] = (
+    *leases.BUGS,
+    *queue.BUGS,
+    *gates.BUGS,
+    *log.BUGS,
+    *letters.BUGS,
+    *routes.BUGS,
+    *schedules.BUGS,
+    *engine.BUGS,
+)
