@@ -34,6 +34,9 @@ from redrive.errors import ConfigurationError
 
 FAST = 10.0
 
+# In one process, so that the story is told once for all who ask about it.
+pytestmark = pytest.mark.xdist_group("the story")
+
 
 class Saboteur(Lines):
     """Deletes one delivery behind the demo's back when an act begins."""
