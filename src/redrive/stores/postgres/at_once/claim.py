@@ -17,7 +17,7 @@ from redrive.model.delivery import Kind, Lease, Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
 from redrive.stores.postgres.at_once.glance import GLANCED, Glance
-from redrive.stores.postgres.at_once.idle import heard, is_on_record
+from redrive.stores.postgres.at_once.idle import NOTHING_TO_SORT_OUT, heard, is_on_record
 from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.floors import Floors
@@ -68,16 +68,7 @@ WITH present AS MATERIALIZED (
     ORDER BY t.id FOR SHARE OF g  -- in the order in which everybody locks them
 ), outlook AS MATERIALIZED (
     SELECT (SELECT count(*) FROM asked) = cardinality($5::integer[])
-               AND NOT coalesce((
-                   SELECT due <= present.now FROM redrive.deliveries
-                   WHERE status = 0 AND NOT is_ready ORDER BY due LIMIT 1
-               ), false)
-               AND NOT coalesce((
-                   SELECT true FROM redrive.deliveries
-                   WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
-                   ORDER BY destination, generation, priority DESC, id LIMIT 1
-               ), false)
-               AND NOT EXISTS (SELECT FROM redrive.late_lanes)
+               AND {NOTHING_TO_SORT_OUT}
                AND NOT EXISTS (
                    SELECT FROM asked q
                    WHERE {_IS_OTHER} OR coalesce((SELECT d.due <= q.reopened_at {_FIRST}), false)

@@ -12,7 +12,7 @@ from typing import Any
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.postgres.at_once.glance import GLANCED, Glance
 
-__all__ = ["POLL", "heard", "is_on_record", "read", "values"]
+__all__ = ["NOTHING_TO_SORT_OUT", "POLL", "heard", "is_on_record", "read", "values"]
 
 
 def heard(worker: str, lease: str) -> str:
@@ -34,12 +34,7 @@ def is_on_record(worker: str) -> str:
 
 
 # In the order of each index and with a limit, so that it is a look at the first of each.
-POLL = f"""
-WITH present AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), {heard("$2", "$3")}
-SELECT present.now,
-       NOT coalesce((
+NOTHING_TO_SORT_OUT = """NOT coalesce((
            SELECT due <= present.now FROM redrive.deliveries
            WHERE status = 0 AND NOT is_ready ORDER BY due LIMIT 1
        ), false)
@@ -48,7 +43,14 @@ SELECT present.now,
            WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
            ORDER BY destination, generation, priority DESC, id LIMIT 1
        ), false)
-       AND NOT EXISTS (SELECT FROM redrive.late_lanes)
+       AND NOT EXISTS (SELECT FROM redrive.late_lanes)"""
+"""Whether nothing has come due that is not in its line yet, nobody is suspect and no lane late."""
+POLL = f"""
+WITH present AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), {heard("$2", "$3")}
+SELECT present.now,
+       {NOTHING_TO_SORT_OUT}
        AND NOT EXISTS (
            SELECT FROM unnest((SELECT $4::integer[])) AS q (destination)
            CROSS JOIN unnest((SELECT $5::text[])) AS g (generation)
