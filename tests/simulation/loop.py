@@ -90,10 +90,16 @@ def current_strand() -> Strand | None:
 
 
 class _Task(asyncio.Task[T]):
-    """A task whose place in a set does not depend on where it lies in memory."""
+    """A task whose place in a set does not depend on where it lies in memory.
 
-    number = 0
+    Its number comes first: asyncio puts it in a set while it is made.
+    """
+
     strand: Strand | None = None
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], *, number: int, **options: Any) -> None:  # noqa: ANN401 - as asyncio has it
+        self.number = number
+        super().__init__(coroutine, **options)
 
     def __hash__(self) -> int:
         return self.number
@@ -177,9 +183,8 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         coroutine: Coroutine[Any, Any, T],
         **options: Any,  # noqa: ANN401 - as asyncio has it
     ) -> asyncio.Task[T]:
-        task = _Task(coroutine, loop=loop, **options)
         self._numbered += 1
-        task.number = self._numbered
+        task = _Task(coroutine, number=self._numbered, loop=loop, **options)
         context: Context | None = options.get("context")
         task.strand = _strand.get() if context is None else context.get(_strand)
         self._tasks.append(task)
