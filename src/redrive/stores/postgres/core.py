@@ -18,6 +18,7 @@ from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.at_once.glance import GLANCE, Glance
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import LOST, Address, Line, Link, translated
+from redrive.stores.postgres.errands import Errands
 from redrive.stores.postgres.floors import Floors
 from redrive.stores.postgres.lines import CONNECT_SECONDS, Lines, drop, session_settings
 from redrive.stores.postgres.plans import Plans
@@ -84,6 +85,7 @@ class Core:
         self._plain = PlainGates()
         self._glance: Glance | None = None
         self._glance_ends = self._changed_at = -math.inf
+        self._errands = Errands(clock)
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
@@ -131,7 +133,8 @@ class Core:
         await lines.close()
 
     async def wait(self, *, at_most: timedelta) -> None:
-        await self._bell.wait(at_most)
+        with self._errands.rest(at_most):
+            await self._bell.wait(at_most)
 
     async def _read(self, job: Job[T], *, within: float = _ANSWER_SECONDS) -> T:
         """Run a job that only looks, on one consistent view."""
@@ -245,14 +248,23 @@ class Core:
             except _PASSING:
                 return None
 
-    async def _insist_at_once(self, statement: str, *values: object, within: float) -> list[Any]:
+    async def _insist_at_once(
+        self, statement: str, *values: object, within: float, changes: bool = True
+    ) -> list[Any]:
         """Run one statement, again if others stood in its way."""
         for _ in range(_MOST_TRIES - 1):
-            rows = await self._try_at_once(statement, *values, within=within)
+            rows = await self._try_at_once(statement, *values, within=within, changes=changes)
             if rows is not None:
                 return rows
         with translated(self.address):
-            return await self._at_once(statement, *values, within=within)
+            return await self._at_once(statement, *values, within=within, changes=changes)
+
+    async def _glimpse(self, statement: str, *values: object) -> list[Any]:
+        """Run one statement that takes the present first, and changes nothing that others watch."""
+        if (rows := self._errands.brought(statement, values)) is not None:
+            return rows
+        given = (self._given_now, *values)
+        return await self._insist_at_once(statement, *given, within=_ANSWER_SECONDS, changes=False)
 
     async def _at_once(
         self,
@@ -282,6 +294,7 @@ class Core:
 
     def _forget_glance(self) -> None:
         self._glance, self._changed_at = None, self._clock.monotonic()
+        self._errands.forget()
 
     async def _look_around(self) -> Glance:
         """Tell which duties may have something to do.

@@ -23,7 +23,7 @@ from redrive.store import (
 from redrive.stores.codec import destination_from
 from redrive.stores.postgres.connection import Link
 
-__all__ = ["figures", "workload"]
+__all__ = ["WORK", "WORKLOAD", "figures", "workload"]
 
 _MOST_TENANTS = 10
 _NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)
@@ -70,6 +70,21 @@ SELECT t.name, due.generation, sum(due.number)::bigint FROM (
 ) AS due JOIN redrive.destinations t ON t.id = due.destination
 GROUP BY t.name, due.generation ORDER BY t.name COLLATE "C", due.generation COLLATE "C"
 """
+WORK = f"""
+       (
+           SELECT json_agg(json_build_array(name, generation, number))::text
+           FROM ({_DUE.replace("$1", "present.now")}) AS due (name, generation, number)
+       ) AS due, (
+           SELECT json_agg(json_build_array(id, seen_at, in_flight, serving))::text
+           FROM ({_WORKERS}) AS workers (id, seen_at, in_flight, serving)
+       ) AS workers
+"""
+"""What is due and who there is, as columns of whatever has a `present`."""
+
+WORKLOAD = f"""
+SELECT present.now, {WORK}
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
+"""
 _LETTERS = """
 SELECT reason, tenant, count(*), min(settled_at) FROM redrive.deliveries
 WHERE status = 3 AND resolution IS NULL GROUP BY reason, tenant
@@ -80,6 +95,8 @@ WHERE status = 3 AND settled_at > $1 AND resolution IS NULL
 """
 
 _servings = msgspec.json.Decoder(Serving)
+_due_lines = msgspec.json.Decoder(list[tuple[str, str, int]])
+_worker_lines = msgspec.json.Decoder(list[tuple[str, datetime, int, str | None]])
 
 
 async def figures(link: Link, *, now: datetime) -> Figures:
@@ -105,19 +122,24 @@ async def figures(link: Link, *, now: datetime) -> Figures:
             for number, document, pruned, is_removed in known
             if number in counts or not is_removed
         ),
-        workers=await _workers(link),
+        workers=_workers(await link.fetch(_WORKERS)),
         pruned=sum(pruned for _, _, pruned, _ in known),
         pruned_resolved=counters["pruned_resolved"],
         pruned_events=counters["pruned_events"],
         exported=counters["exported"],
-        due=await _due(link, now=now),
+        due=_due(await link.fetch(_DUE, now)),
         letters=await _letters(link, now=now),
     )
 
 
-async def workload(link: Link, *, now: datetime) -> Workload:
-    """Carry out `Inspection.workload`."""
-    return Workload(now=now, due=await _due(link, now=now), workers=await _workers(link))
+def workload(rows: Sequence[Sequence[Any]]) -> Workload:
+    """Read what `WORKLOAD` has found."""
+    ((now, due, workers),) = rows
+    return Workload(
+        now=now,
+        due=_due(_due_lines.decode(due or "[]")),
+        workers=_workers(_worker_lines.decode(workers or "[]")),
+    )
 
 
 def _figures_of(
@@ -145,7 +167,7 @@ def _figures_of(
     )
 
 
-async def _workers(link: Link) -> tuple[WorkerFigures, ...]:
+def _workers(rows: Sequence[Sequence[Any]]) -> tuple[WorkerFigures, ...]:
     return tuple(
         WorkerFigures(
             id=worker,
@@ -153,14 +175,14 @@ async def _workers(link: Link) -> tuple[WorkerFigures, ...]:
             in_flight=in_flight,
             serving=None if serving is None else _servings.decode(serving),
         )
-        for worker, seen_at, in_flight, serving in await link.fetch(_WORKERS)
+        for worker, seen_at, in_flight, serving in rows
     )
 
 
-async def _due(link: Link, *, now: datetime) -> tuple[DueWork, ...]:
+def _due(rows: Sequence[Sequence[Any]]) -> tuple[DueWork, ...]:
     return tuple(
         DueWork(destination=destination, generation=generation, count=number)
-        for destination, generation, number in await link.fetch(_DUE, now)
+        for destination, generation, number in rows
     )
 
 

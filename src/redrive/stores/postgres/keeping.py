@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.event import EventId
@@ -27,40 +29,83 @@ from redrive.stores.sifting import Kept
 
 __all__ = [
     "HAS_PRUNABLE",
-    "HAS_WATCH",
+    "HOARDED",
     "HOARDS",
+    "TAKE_WATCH",
     "discard",
+    "has_watch",
     "hoards",
+    "is_prunable",
     "oldest_letters",
     "prunable",
     "prune",
     "spans",
-    "take_watch",
+    "watch",
 ]
 
-HAS_PRUNABLE = """
-SELECT EXISTS (
-           SELECT FROM redrive.deliveries
-           WHERE status = 2 AND settled_at <= present.now - $2::interval
-       )
-       OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= present.now - $3::interval)
-       OR EXISTS (SELECT FROM redrive.idle WHERE since <= present.now - $3::interval)
-       OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= present.now - $4::interval)
-       OR EXISTS (SELECT FROM redrive.inbox WHERE since <= present.now - $5::interval)
-       OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= present.now - $3::interval)
+
+def is_prunable(delivered: str, events: str, keys: str, inbox: str) -> str:
+    """Return the column that tells whether anything has been kept for longer than these spans."""
+    return f"""(
+           EXISTS (
+               SELECT FROM redrive.deliveries
+               WHERE status = 2 AND settled_at <= present.now - {delivered}::interval
+           )
+           OR EXISTS (
+               SELECT FROM redrive.deliveries WHERE resolved_at <= present.now - {events}::interval
+           )
+           OR EXISTS (SELECT FROM redrive.idle WHERE since <= present.now - {events}::interval)
+           OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= present.now - {keys}::interval)
+           OR EXISTS (SELECT FROM redrive.inbox WHERE since <= present.now - {inbox}::interval)
+           OR EXISTS (
+               SELECT FROM redrive.tenants WHERE served_at <= present.now - {events}::interval
+           )
+       )"""
+
+
+HAS_PRUNABLE = f"""
+SELECT {is_prunable("$2", "$3", "$4", "$5")}
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 """
 """Tells whether anything has been kept long enough; takes an instant, and `spans`."""
 
-HAS_WATCH = """
-SELECT CASE WHEN until <= present.now THEN NULL
-            WHEN worker <> $3 THEN false
-            WHEN until > present.now + $4::interval / 2 THEN true
-       END
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
-CROSS JOIN redrive.watches WHERE duty = $2
+
+def watch(duty: str, worker: str, span: str) -> str:
+    """Return the part of a statement by which a worker takes its turn.
+
+    Nothing is written while somebody else has it, nor while its own lasts for half of the span.
+    """
+    return f"""watch AS (
+    INSERT INTO redrive.watches AS known (duty, worker, until)
+    SELECT {duty}, {worker}, present.now + {span}::interval FROM present
+    WHERE NOT EXISTS (
+        SELECT FROM redrive.watches
+        WHERE duty = {duty} AND until > present.now
+          AND (worker <> {worker} OR until > present.now + {span}::interval / 2)
+    )
+    ON CONFLICT (duty) DO UPDATE SET worker = excluded.worker, until = excluded.until
+    WHERE known.worker = excluded.worker OR known.until <= excluded.until - {span}::interval
+    RETURNING true
+)"""
+
+
+def has_watch(duty: str, worker: str) -> str:
+    """Return the column that tells whether a worker has its turn."""
+    return f"""(
+           EXISTS (SELECT FROM watch)
+           OR EXISTS (
+               SELECT FROM redrive.watches
+               WHERE duty = {duty} AND worker = {worker} AND until > present.now
+           )
+       )"""
+
+
+TAKE_WATCH = f"""
+WITH present AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), {watch("$2", "$3", "$4")}
+SELECT {has_watch("$2", "$3")} FROM present
 """
-"""Tells whose turn it is, if nothing has to be written for that; nothing if it has to."""
 
 # Who has work is found out only if somebody may go: it reads all that waits.
 _FORGET_TENANTS = """
@@ -146,29 +191,28 @@ SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at 
        (SELECT count(*) FROM redrive.idempotency WHERE since <= $3),
        (SELECT count(*) FROM redrive.inbox WHERE since <= $4)
 """
-HOARDS = """
-SELECT t.name, t.document, (
-    SELECT count(*) FROM redrive.deliveries d
-    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
-), (
-    SELECT min(d.settled_at) FROM redrive.deliveries d
-    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
-), coalesce($1::timestamptz, clock_timestamp())
-FROM redrive.destinations t
-WHERE t.document::json ->> 'dead_letters' IS NOT NULL ORDER BY t.name COLLATE "C"
-"""
+HOARDED = """(
+    SELECT json_agg(json_build_array(
+        t.name, t.document, (
+            SELECT count(*) FROM redrive.deliveries d
+            WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+        ), (
+            SELECT min(d.settled_at) FROM redrive.deliveries d
+            WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+        )
+    ) ORDER BY t.name COLLATE "C")::text
+    FROM redrive.destinations t WHERE t.document::json ->> 'dead_letters' IS NOT NULL
+) AS hoarded"""
+"""What each destination with a limit keeps, as a column."""
+
+HOARDS = f"SELECT coalesce($1::timestamptz, clock_timestamp()), {HOARDED}"
+_hoarded = msgspec.json.Decoder(list[tuple[str, str, int, datetime | None]])
 _UNCHANGED = """
 SELECT d.id FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS given (id, at, edits)
 JOIN redrive.deliveries d ON d.id = given.id
 WHERE d.status = 3 AND d.resolution IS NULL AND d.settled_at = given.at
   AND d.edits IS NOT DISTINCT FROM given.edits::jsonb
 ORDER BY d.id FOR UPDATE OF d
-"""
-_TAKE_TURN = """
-INSERT INTO redrive.watches AS known (duty, worker, until) VALUES ($1, $2, $3)
-ON CONFLICT (duty) DO UPDATE SET worker = excluded.worker, until = excluded.until
-WHERE known.worker = excluded.worker OR known.until <= $4
-RETURNING true
 """
 
 
@@ -236,9 +280,10 @@ async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned
 
 def hoards(rows: Sequence[Sequence[Any]]) -> Sequence[Hoard]:
     """Read what `HOARDS` has found."""
+    ((now, hoarded),) = rows
     return [
         Hoard(destination=name, keep=keep, count=count, oldest=oldest, now=now)
-        for name, document, count, oldest, now in rows
+        for name, document, count, oldest in _hoarded.decode(hoarded or "[]")
         if (keep := destination_from(document).dead_letters) is not None
     ]
 
@@ -269,11 +314,6 @@ async def discard(
         await grow(link, "exported", len(ids))
         await record(link, "export", ids, actor, now=now, detail=detail)
     return ids
-
-
-async def take_watch(link: Link, duty: str, worker: str, *, span: timedelta, now: datetime) -> bool:
-    """Carry out `Keeping.take_watch`."""
-    return await link.value(_TAKE_TURN, duty, worker, now + span, now) is not None
 
 
 def spans(retention: Retention) -> tuple[timedelta, timedelta, timedelta, timedelta]:

@@ -15,7 +15,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from redrive.stores.postgres.connection import LOST, Address, Line
 
-__all__ = ["CONNECT_SECONDS", "Lines", "drop", "session_settings", "stand_in"]
+__all__ = ["CONNECT_SECONDS", "PLANS", "Lines", "drop", "session_settings", "stand_in"]
 
 CONNECT_SECONDS = 10.0
 _FAREWELL_SECONDS = 5.0
@@ -25,7 +25,7 @@ _NAME = "application_name"
 # Our statements are few, and written for one plan each: planning them anew takes longer than to
 # carry them out, and so does compiling them. A table that was empty a moment ago looks small to the
 # planner, who would then read all of it.
-_PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
+PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
 
 
 def session_settings(address: Address) -> dict[str, str]:
@@ -43,7 +43,7 @@ class Lines:
     def __init__(self, address: Address, *, is_proxied: bool) -> None:
         self._address = address
         self._statements = 0 if is_proxied else 100
-        self._settings = session_settings(address) | ({} if is_proxied else _PLANS)
+        self._settings = session_settings(address) | ({} if is_proxied else PLANS)
         self._idle: list[Line] = []
         self._trusted: dict[Line, bool] = {}
         self._opening = 0

@@ -10,9 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from redrive.store import Claim, ClaimRequest
+from redrive.stores.codec import json_text
 from redrive.stores.postgres.at_once.glance import GLANCED, Glance
+from redrive.stores.postgres.codec import numbers
+from redrive.stores.postgres.counting import WORK
+from redrive.stores.postgres.keeping import HOARDED, has_watch, is_prunable, watch
 
-__all__ = ["NOTHING_TO_SORT_OUT", "POLL", "heard", "is_on_record", "read", "values"]
+__all__ = [
+    "NOTHING_TO_SORT_OUT",
+    "POLL",
+    "POLL_AND_KEEP",
+    "heard",
+    "is_on_record",
+    "read",
+    "values",
+]
 
 
 def heard(worker: str, lease: str) -> str:
@@ -45,15 +57,21 @@ NOTHING_TO_SORT_OUT = """NOT coalesce((
        ), false)
        AND NOT EXISTS (SELECT FROM redrive.late_lanes)"""
 """Whether nothing has come due that is not in its line yet, nobody is suspect and no lane late."""
-POLL = f"""
+
+
+def _poll(*, steps: str = "", rest: str = "FROM present") -> str:
+    # As texts: for an array, the driver asks the server on each new connection what that is.
+    destinations = "(SELECT $4::text::integer[])"
+    generations = "(SELECT ARRAY(SELECT json_array_elements_text($5::text::json)))"
+    return f"""
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), {heard("$2", "$3")}
+), {heard("$2", "$3")}{steps}
 SELECT present.now,
        {NOTHING_TO_SORT_OUT}
        AND NOT EXISTS (
-           SELECT FROM unnest((SELECT $4::integer[])) AS q (destination)
-           CROSS JOIN unnest((SELECT $5::text[])) AS g (generation)
+           SELECT FROM unnest({destinations}) AS q (destination)
+           CROSS JOIN unnest({generations}) AS g (generation)
            CROSS JOIN generate_series(0, 3) AS k (kind)
            CROSS JOIN LATERAL (
                SELECT FROM redrive.deliveries d
@@ -66,21 +84,38 @@ SELECT present.now,
        (
            SELECT due FROM redrive.deliveries
            WHERE status = 0 AND NOT is_ready AND NOT is_behind
-             AND destination = ANY ((SELECT $4::integer[])::integer[])
-             AND generation = ANY ((SELECT $5::text[])::text[])
+             AND destination = ANY ({destinations}::integer[])
+             AND generation = ANY ({generations}::text[])
            ORDER BY due LIMIT 1
-       ) AS next_due, {is_on_record("$2")}, {GLANCED}
-FROM present
+       ) AS next_due, {is_on_record("$2")}, {GLANCED}{rest}
 """
 
 
-def values(request: ClaimRequest, numbers: Sequence[int]) -> list[object]:
-    """Return what `POLL` takes behind the present; `numbers` are those of the destinations."""
-    return [request.worker, request.lease, list(numbers), list(request.generations)]
+POLL = _poll()
+POLL_AND_KEEP = _poll(
+    steps=f""", {watch("$6", "$2", "$7")}, turn AS MATERIALIZED (
+    SELECT {has_watch("$6", "$2")} AS is_ours FROM present
+)""",
+    rest=f""", turn.*, house.*
+FROM present CROSS JOIN turn LEFT JOIN LATERAL (
+    SELECT {is_prunable("$8", "$9", "$10", "$11")}, {HOARDED}, {WORK}
+    WHERE turn.is_ours
+) AS house ON true""",
+)
+"""The same for a worker that looks after the house, and will ask all of this if it is its turn."""
 
 
-def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Glance]:
-    """Return the claim, unless there is something to decide about, and what was seen besides."""
+def values(request: ClaimRequest, places: Sequence[int]) -> list[object]:
+    """Return what `POLL` takes behind the present; `places` are the numbers of the destinations."""
+    return [request.worker, request.lease, numbers(places), json_text(request.generations)]
+
+
+def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Glance, Sequence[Any]]:
+    """Return the claim, unless there is something to decide about, and what was seen besides.
+
+    The last is the present, and what `POLL_AND_KEEP` has found for the house.
+    """
     now, is_nothing, next_due, is_heard, *seen = rows[0]
     claim = Claim(now=now, next_due=next_due, is_heard=is_heard) if is_nothing else None
-    return claim, Glance(now, *seen)
+    width = len(Glance._fields) - 1
+    return claim, Glance(now, *seen[:width]), (now, *seen[width:])

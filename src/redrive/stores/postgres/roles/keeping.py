@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
@@ -12,18 +12,24 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import Backfilled, Hoard, LetterPage, LogSlice, Moved, Pruned, Query, Restored
 from redrive.stores.postgres import keeping, rerouting
-from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
+from redrive.stores.postgres.errands import Errand
 from redrive.stores.postgres.letters import letters as find_letters
 from redrive.stores.postgres.letters import restore
 
 __all__ = ["KeepingRole"]
 
+_AT_EASE_SECONDS = 5.0
+
 
 class KeepingRole(Core):
     """`Keeping`, `Letters` and `Rerouting`."""
 
+    _retention: Retention | None = None
+    _watched_at = -math.inf
+
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        self._retention = retention
         [(has_prunable,)] = await self._glimpse(keeping.HAS_PRUNABLE, *keeping.spans(retention))
         if not has_prunable:
             return Pruned()
@@ -51,17 +57,21 @@ class KeepingRole(Core):
         )
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
-        for (has_turn,) in await self._glimpse(keeping.HAS_WATCH, duty, worker, span):
-            if has_turn is not None:
-                return bool(has_turn)
-        return await self._write(
-            lambda link, now: keeping.take_watch(link, duty, worker, span=span, now=now)
-        )
+        if (has_turn := await self._take_watch_along(duty, worker, span)) is None:
+            [(has_turn,)] = await self._glimpse(keeping.TAKE_WATCH, duty, worker, span)
+        self._watched_at = self._clock.monotonic()
+        return has_turn
 
-    async def _glimpse(self, statement: str, *values: object) -> list[Any]:
-        """Run one statement that only looks, and takes the present first."""
-        with translated(self.address):
-            return await self._at_once(statement, self._given_now, *values, changes=False)
+    async def _take_watch_along(self, duty: str, worker: str, span: timedelta) -> bool | None:
+        """Take it with the next poll, which brings what housekeeping will ask; `None` if not.
+
+        Whoever has much to do in the house is not to wait for polls.
+        """
+        is_at_ease = self._clock.monotonic() - self._watched_at >= _AT_EASE_SECONDS
+        if not (is_at_ease and self._uses_server_clock) or self._retention is None:
+            return None
+        errand = Errand(worker, duty, span, self._retention)
+        return errand.has_turn if await self._errands.send(errand) else None
 
     async def letters(
         self, query: Query, *, cursor: str | None = None, limit: int = 500

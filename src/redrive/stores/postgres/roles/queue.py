@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -29,12 +30,16 @@ from redrive.stores.postgres.at_once import idle as idle_at_once
 from redrive.stores.postgres.at_once import settle as settle_at_once
 from redrive.stores.postgres.at_once.heartbeat import BEAT
 from redrive.stores.postgres.codec import numbers
+from redrive.stores.postgres.connection import named
 from redrive.stores.postgres.core import Core
 
 __all__ = ["QueueRole"]
 
-_BETWEEN_POLLS_SECONDS = 1.1
-"""An idle worker polls every second: what one poll has seen serves the duties until the next."""
+_BETWEEN_POLLS_SECONDS = 1.25
+"""An idle worker polls every second: what one poll has seen serves the duties until the next.
+
+With room for a poll that is a little late, or duties would ask the same beside it.
+"""
 
 
 class QueueRole(Core):
@@ -45,11 +50,14 @@ class QueueRole(Core):
     _settling: asyncio.Future[bool] | None = None
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        self._bell.heard()
+        was_rung = self._bell.heard()
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         beside = self._settling
-        claimed = await self._claim_at_once(request) or await self._poll(request)
+        ways = (self._claim_at_once, self._poll)
+        if not was_rung and (self._errands.is_waiting(request.worker) or self._bell.wants_a_pulse):
+            ways = (self._poll, self._claim_at_once)
+        claimed = await ways[0](request) or await ways[1](request)
         if claimed is None:
             claimed = await self._claim_in_steps(request)
             left = _left(request, claimed)
@@ -68,15 +76,24 @@ class QueueRole(Core):
         if asked is None or not self._plain.has_heard_of(request.worker):
             return None
         began = self._clock.monotonic()
-        given = idle_at_once.values(request, asked)
-        rows = await self._try_at_once(
-            idle_at_once.POLL, self._given_now, *given, within=self._patience, changes=False
-        )
-        if rows is None:
-            return None
-        claimed, glance = idle_at_once.read(rows)
+        statement, given = idle_at_once.POLL, idle_at_once.values(request, asked)
+        with self._errands.take(request.worker) as errand:
+            if errand is not None:
+                statement, given = idle_at_once.POLL_AND_KEEP, [*given, *errand.values]
+            rows = await self._ask(statement, self._given_now, *given)
+            if rows is None:
+                return None
+            claimed, glance, found = idle_at_once.read(rows)
+            if errand is not None:
+                self._errands.bring(errand, found, since=began)
         self._keep_glance(glance, since=began, lasts=_BETWEEN_POLLS_SECONDS)
         return claimed
+
+    async def _ask(self, statement: str, *values: object) -> list[Any] | None:
+        """Ask on the line that listens, if that wants to be used, or else on any."""
+        if (rows := await self._bell.ask(named(statement, self.address.schema), *values)) is None:
+            rows = await self._try_at_once(statement, *values, within=self._patience, changes=False)
+        return rows
 
     async def _claim_in_steps(self, request: ClaimRequest) -> Claim:
         claimed = await self._share(
