@@ -80,7 +80,7 @@ class Core:
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
-        self.floors = Floors()
+        self.floors = Floors(clock)
         self._plain = PlainGates()
         self._glance: Glance | None = None
         self._glance_ends = self._changed_at = -math.inf
@@ -245,14 +245,16 @@ class Core:
             except _PASSING:
                 return None
 
-    async def _insist_at_once(self, statement: str, *values: object, within: float) -> list[Any]:
+    async def _insist_at_once(
+        self, statement: str, *values: object, within: float, changes: bool = True
+    ) -> list[Any]:
         """Run one statement, again if others stood in its way."""
         for _ in range(_MOST_TRIES - 1):
-            rows = await self._try_at_once(statement, *values, within=within)
+            rows = await self._try_at_once(statement, *values, within=within, changes=changes)
             if rows is not None:
                 return rows
         with translated(self.address):
-            return await self._at_once(statement, *values, within=within)
+            return await self._at_once(statement, *values, within=within, changes=changes)
 
     async def _at_once(
         self,
