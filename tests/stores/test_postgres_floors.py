@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 
 import asyncpg
@@ -34,7 +34,7 @@ BILLING = (1, "default", "")
 async def world(postgres_url: str) -> AsyncIterator[World]:
     def make_store(clock: FakeClock) -> PostgresStore:
         store = PostgresStore(postgres_url, clock=clock, history=20)
-        store.floors = Floors(far=5, between_checks=timedelta(0))
+        store.floors = Floors(clock, far=5, between_checks=timedelta(0))
         return store
 
     async with World.opened(make_store, history=20) as world:
@@ -175,6 +175,55 @@ async def test_the_bounds_are_forgotten_after_a_while(world: World) -> None:
     await deliver(world)
 
     assert floor(world) == 0
+
+
+class Writers:
+    """Who is writing, as the server tells; something may happen while it is asked."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def ask(self, _statement: str) -> Sequence[Sequence[str]]:
+        answer = [(name,) for name in self.names]
+        self.meanwhile()
+        return answer
+
+
+async def some_floors() -> tuple[Floors, Writers]:
+    floors, writers = Floors(FakeClock(), far=5, between_checks=timedelta(0)), Writers()
+    await floors.follow(writers.ask)
+    floors.reading().saw(BILLING, [1, 100])
+    return floors, writers
+
+
+async def test_a_claim_that_began_to_read_before_the_proof_proves_nothing() -> None:
+    """It may have missed what committed in between."""
+    floors, writers = await some_floors()
+    writers.names = ["late"]
+    await floors.follow(writers.ask)
+    early = floors.reading()
+
+    writers.names = []
+    await floors.follow(writers.ask)
+    early.saw(BILLING, [])
+    before = floors.below(BILLING)
+    floors.reading().saw(BILLING, [7, 200])
+
+    assert before == 0
+    assert floors.below(BILLING) == 6
+
+
+async def test_what_another_claim_sees_meanwhile_is_not_proven_with_the_rest() -> None:
+    """A writer that is not among those may hold a number before it."""
+    floors, writers = await some_floors()
+    writers.meanwhile = lambda: floors.reading().saw(BILLING, [300])
+    await floors.follow(writers.ask)
+    await floors.follow(writers.ask)
+
+    floors.reading().saw(BILLING, [])
+
+    assert floors.below(BILLING) == 100
 
 
 async def test_a_transaction_left_open_does_not_slow_claims_down(

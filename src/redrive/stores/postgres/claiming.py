@@ -22,7 +22,7 @@ from redrive.stores.codec import event_from, maybe_from_micros, micros
 from redrive.stores.postgres.at_once.claim import SOON, PlainGates
 from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.floors import Floors
+from redrive.stores.postgres.floors import Floors, Reading
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
@@ -111,7 +111,7 @@ async def claim(
     asked = {one.destination for one in request.allowances}
     keeper = await Gatekeeper.read(link, now=now, only=asked)
     is_known = plain.has_heard_of(request.worker)
-    turn = _Turn(link, keeper, request, floors=floors, is_known=is_known, now=now)
+    turn = _Turn(link, keeper, request, floors=floors.reading(), is_known=is_known, now=now)
     outlook = await turn.look()
     suspects = await turn.suspects() if outlook.is_suspected else []
     if request.alone:
@@ -119,7 +119,7 @@ async def claim(
     else:
         await turn.choose(outlook)
     deliveries = await turn.lease()
-    await floors.follow(link, now=now)
+    await floors.follow(link.fetch)
     turn.tell(plain, outlook)
     return Claim(
         now=now,
@@ -139,7 +139,7 @@ class _Turn:
         keeper: Gatekeeper,
         request: ClaimRequest,
         *,
-        floors: Floors,
+        floors: Reading,
         is_known: bool,
         now: datetime,
     ) -> None:

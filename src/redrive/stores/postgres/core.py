@@ -81,7 +81,7 @@ class Core:
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
-        self.floors = Floors()
+        self.floors = Floors(clock)
         self._plain = PlainGates()
         self._glance: Glance | None = None
         self._glance_ends = self._changed_at = -math.inf

@@ -10,12 +10,16 @@ that was writing deliveries when the bound was chosen has ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
-from redrive.stores.postgres.connection import Link
+from redrive.clock import Clock
 
-__all__ = ["Floors", "FreshLine"]
+__all__ = ["Floors", "FreshLine", "Reading"]
+
+Ask = Callable[[str], Awaitable[Sequence[Sequence[Any]]]]
 
 FreshLine = tuple[int, str, str]
 """A destination's number, a generation and a tenant: their fresh deliveries stand in one line."""
@@ -28,65 +32,97 @@ WHERE relation = 'redrive.deliveries'::regclass AND mode = 'RowExclusiveLock'
 _FAR = 2_000
 _BETWEEN_CHECKS = timedelta(milliseconds=100)
 # A server that came back from an older copy gives numbers out again.
-_KEPT = timedelta(seconds=60)
+_KEPT_SECONDS = 60.0
 
 
 class Floors:
     """What this process knows about where the fresh deliveries of each line begin."""
 
-    def __init__(self, *, far: int = _FAR, between_checks: timedelta = _BETWEEN_CHECKS) -> None:
+    def __init__(
+        self, clock: Clock, *, far: int = _FAR, between_checks: timedelta = _BETWEEN_CHECKS
+    ) -> None:
+        self._clock = clock
         self._far = far
-        self._between_checks = between_checks
+        self._between_checks = between_checks.total_seconds()
         self._floors: dict[FreshLine, int] = {}
         self._reached: dict[FreshLine, int] = {}
         self._marks: dict[FreshLine, int] = {}
-        self._are_proven = False
         self._writers: frozenset[str] = frozenset()
-        self._checked_at: datetime | None = None
-        self._began_at: datetime | None = None
+        self._proven: dict[FreshLine, int] = {}
+        self._checked = -math.inf
+        self._began = -math.inf
 
     def below(self, line: FreshLine) -> int:
         """Return a number up to which the line has no deliveries, now and ever."""
         return self._floors.get(line, 0)
 
-    def saw(self, line: FreshLine, ids: Sequence[int]) -> None:
-        """Take note of the first deliveries of a line, read from its bound on, if there are any."""
-        if self._are_proven and line in self._marks:
-            mark = self._marks.pop(line)
-            self._floors[line] = min(mark, ids[0] - 1) if ids else mark
-        if ids:
-            self._reached[line] = max(ids[-1], self._reached.get(line, 0))
+    def reading(self) -> Reading:
+        """Return what a claim that begins to read now may go by."""
+        return Reading(self, dict(self._proven))
+
+    def rise(self, line: FreshLine, to: int) -> None:
+        """Begin there from now on."""
+        self._proven.pop(line, None)
+        self._floors[line] = max(to, self.below(line))
+
+    def reach(self, line: FreshLine, last: int) -> None:
+        """Take note of how far a line was read."""
+        self._reached[line] = max(last, self._reached.get(line, 0))
 
     def forget(self) -> None:
         """Begin at the front again."""
-        for known in (self._floors, self._reached, self._marks):
+        for known in (self._floors, self._reached, self._marks, self._proven):
             known.clear()
-        self._are_proven = False
 
-    def are_stale(self, now: datetime) -> bool:
-        """Tell whether it is time to forget them, or to let them follow."""
-        if self._began_at is None or not timedelta(0) <= now - self._began_at < _KEPT:
-            return True
-        if self._checked_at is not None and now - self._checked_at < self._between_checks:
-            return False
-        return bool(self._marks) or bool(self._far_ahead())
+    async def follow(self, ask: Ask) -> None:
+        """Let the bounds follow what was claimed, as far as no late commit can be before it.
 
-    async def follow(self, link: Link, *, now: datetime) -> None:
-        """Let the bounds follow what was claimed, as far as no late commit can be before it."""
-        if not self.are_stale(now):
-            return
-        if self._began_at is None or not timedelta(0) <= now - self._began_at < _KEPT:
+        `ask` runs a statement, in whatever transaction; mostly there is nothing to ask.
+        """
+        now = self._clock.monotonic()
+        if now - self._began >= _KEPT_SECONDS:
             self.forget()
-            self._began_at = self._checked_at = now
+            self._began = self._checked = now
             return
         far = self._far_ahead()
-        self._checked_at = now
-        writers = frozenset(row[0] for row in await link.fetch(_WRITERS))
-        if self._marks and not self._are_proven:
-            self._are_proven = not self._writers & writers
-        else:
-            self._marks = {line: self._reached[line] for line in far}
-            self._writers, self._are_proven = writers, False
+        if now - self._checked < self._between_checks or not (self._marks or far):
+            return
+        self._checked = now
+        # Others may claim and follow meanwhile: what they find belongs to other writers.
+        marks, then = self._marks, self._writers
+        writers = frozenset(row[0] for row in await ask(_WRITERS))
+        if not marks:
+            self._marks, self._writers = far, writers
+        elif not then & writers:
+            self._proven |= marks
+            if self._marks is marks:
+                self._marks = {}
 
-    def _far_ahead(self) -> Sequence[FreshLine]:
-        return [line for line, last in self._reached.items() if last - self.below(line) > self._far]
+    def _far_ahead(self) -> dict[FreshLine, int]:
+        return {
+            line: last
+            for line, last in self._reached.items()
+            if last - self.below(line) > self._far
+        }
+
+
+class Reading:
+    """The bounds of one claim, which knows what was proven before it began to read."""
+
+    __slots__ = ("_floors", "_proven")
+
+    def __init__(self, floors: Floors, proven: Mapping[FreshLine, int]) -> None:
+        self._floors = floors
+        self._proven = proven
+
+    def below(self, line: FreshLine) -> int:
+        """Return a number up to which the line has no deliveries, now and ever."""
+        return self._floors.below(line)
+
+    def saw(self, line: FreshLine, ids: Sequence[int]) -> None:
+        """Take note of the first deliveries of a line, read from its bound on, if there are any."""
+        mark = self._proven.get(line)
+        if mark is not None:
+            self._floors.rise(line, min(mark, ids[0] - 1) if ids else mark)
+        if ids:
+            self._floors.reach(line, ids[-1])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from redrive.stores.codec import maybe_micros, micros
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.floors import Floors
+from redrive.stores.postgres.floors import Reading
 from redrive.stores.ready import NOBODY, Candidate, Sort, TenantState
 
 __all__ = ["FRESH", "Look", "Outlook", "PostgresReady", "look", "states_of"]
@@ -238,7 +238,7 @@ async def look(
     *,
     asked: Sequence[int],
     generations: Sequence[str],
-    floors: Floors,
+    floors: Reading,
     now: datetime,
 ) -> Outlook:
     """Look at all destinations of a claim at once."""
@@ -280,7 +280,7 @@ class PostgresReady:
         seen: _Seen | None,
         *,
         turn: int,
-        floors: Floors,
+        floors: Reading,
         now: datetime,
     ) -> None:
         self._link = link
@@ -373,14 +373,14 @@ def _state(row: Sequence[Any]) -> TenantState:
     return TenantState(tenant, tokens, maybe_micros(refilled_at), int(is_paused))
 
 
-def _bound(floors: Floors, destination: int, sort: Sort, tenant: str) -> tuple[int, int]:
+def _bound(floors: Reading, destination: int, sort: Sort, tenant: str) -> tuple[int, int]:
     """Return behind which precedence and number the deliveries of a tenant and sort begin."""
     generation, kind = sort
     return (0, floors.below((destination, generation, tenant))) if kind == FRESH else _NO_BOUND
 
 
 def _candidates(
-    floors: Floors, destination: int, sort: Sort, tenant: str, line: Sequence[Any]
+    floors: Reading, destination: int, sort: Sort, tenant: str, line: Sequence[Any]
 ) -> list[Candidate]:
     precedences, ids, dues = line
     generation, kind = sort

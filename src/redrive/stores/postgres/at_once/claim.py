@@ -20,7 +20,7 @@ from redrive.stores.postgres.at_once.glance import GLANCED, Glance
 from redrive.stores.postgres.at_once.idle import NOTHING_TO_SORT_OUT, heard, is_on_record
 from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.floors import Floors
+from redrive.stores.postgres.floors import Reading
 
 __all__ = ["CLAIM", "CLAIM_AND_LOOK", "SOON", "Plain", "PlainGates", "glance"]
 
@@ -192,7 +192,7 @@ class PlainGates:
         )
 
     def values(
-        self, request: ClaimRequest, *, floors: Floors, now: datetime | None
+        self, request: ClaimRequest, *, floors: Reading, now: datetime | None
     ) -> list[object]:
         """Return what `CLAIM` takes; without an instant, it is the server's present."""
         (generation,) = request.generations
@@ -238,7 +238,7 @@ class PlainGates:
         return self._asked
 
     def read(
-        self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, floors: Floors
+        self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, floors: Reading
     ) -> Claim | None:
         """Return what was claimed, or `None` when it has to be decided about after all."""
         now, is_plain, next_due, are_passed_by, numbers, firsts = rows[0][:6]

@@ -106,11 +106,11 @@ class QueueRole(Core):
 
     async def _claim_at_once(self, request: ClaimRequest) -> Claim | None:
         """Claim in one trip to the server; `None` if there is more to decide."""
-        if self._plain.looked_at is None or self.floors.are_stale(self._plain.looked_at):
+        if self._plain.looked_at is None or self._is_shared or not self._plain.may_serve(request):
             return None
-        if self._is_shared or not self._plain.may_serve(request):
-            return None
-        values = self._plain.values(request, floors=self.floors, now=self._given_now)
+        await self.floors.follow(self._look)
+        floors = self.floors.reading()
+        values = self._plain.values(request, floors=floors, now=self._given_now)
         statement = claim_at_once.CLAIM_AND_LOOK if self._is_idle else claim_at_once.CLAIM
         began = self._clock.monotonic()
         rows = await self._try_at_once(
@@ -119,12 +119,15 @@ class QueueRole(Core):
         if rows is None:
             return None
         self._plain.looked_at = rows[0][0]
-        claimed = self._plain.read(request, rows, floors=self.floors)
+        claimed = self._plain.read(request, rows, floors=floors)
         if claimed is not None and claimed.deliveries:
             self._forget_glance()
         elif (glance := claim_at_once.glance(rows)) is not None:
             self._keep_glance(glance, since=began, lasts=_BETWEEN_POLLS_SECONDS)
         return claimed
+
+    async def _look(self, statement: str) -> list[Any]:
+        return await self._insist_at_once(statement, within=self._patience, changes=False)
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
         if self._goes_apart(batch):
