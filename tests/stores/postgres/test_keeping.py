@@ -16,9 +16,8 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import PostgresStore, counting, keeping, log, receipts, rerouting
+from redrive.stores.postgres import counting, keeping, log, receipts, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
-from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, only
 
@@ -33,15 +32,6 @@ SELECT EXISTS (
 @pytest.fixture
 def address(postgres_url: str) -> Address:
     return read_address(postgres_url)
-
-
-@pytest.fixture
-async def world(postgres_url: str) -> AsyncIterator[World]:
-    def make_store(clock: FakeClock) -> PostgresStore:
-        return PostgresStore(postgres_url, clock=clock, history=20)
-
-    async with World.opened(make_store, history=20) as world:
-        yield world
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """Replays on PostgreSQL: from psql as from Python, and by many at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 
 import asyncpg
@@ -29,15 +28,6 @@ from redrive.testing.conformance.letters import (
 from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, only
 
 SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-
-
-@pytest.fixture
-async def world(postgres_url: str) -> AsyncIterator[World]:
-    def make_store(clock: FakeClock) -> PostgresStore:
-        return PostgresStore(postgres_url, clock=clock, history=20)
-
-    async with World.opened(make_store, history=20) as world:
-        yield world
 
 
 async def in_psql(url: str, statement: str, *values: object) -> object:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from redrive.clock import SystemClock
 from redrive.model.destination import Destination
@@ -19,43 +15,7 @@ from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
-
-_IS_WAITED_FOR = """
-SELECT EXISTS (
-    SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))
-)
-"""
-
-
-@pytest_asyncio.fixture
-async def person(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    address = read_address(postgres_url)
-    connection = await asyncpg.connect(address.dsn)
-    await connection.execute(f"SET search_path = {address.schema}")
-    yield connection
-    await connection.close()
-
-
-@pytest_asyncio.fixture
-async def world(postgres_url: str) -> AsyncIterator[World]:
-    async with World.opened(
-        lambda clock: PostgresStore(postgres_url, clock=clock), history=20
-    ) as world:
-        yield world
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collect the statements that are sent to the server."""
-    sent: list[str] = []
-    fetch = Link.fetch
-
-    async def noted(self: Link, statement: str, *values: object) -> list[Any]:
-        sent.append(statement)
-        return await fetch(self, statement, *values)
-
-    monkeypatch.setattr(Link, "fetch", noted)
-    return sent
+from tests.stores.postgres.waiting import until_somebody_waits
 
 
 async def publish(world: World, *tenants: str | None, to: tuple[str, ...] = ("shop",)) -> None:
@@ -63,13 +23,6 @@ async def publish(world: World, *tenants: str | None, to: tuple[str, ...] = ("sh
     batch = entries(*(an_event(tenant=tenant) for tenant in tenants), to=list(to))
     version = (await world.store.routes()).version
     await world.store.append(batch, routes_version=version, all_or_nothing=True)
-
-
-async def until_somebody_waits(person: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Return when another connection waits for what this one holds."""
-    async with asyncio.timeout(20):
-        while not await person.fetchval(_IS_WAITED_FOR):
-            await asyncio.to_thread(threading.Event().wait, 0.01)
 
 
 async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(

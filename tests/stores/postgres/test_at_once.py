@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -20,53 +18,9 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.settlement import Delivered
 from redrive.store import Query, Settled
 from redrive.stores.postgres import PostgresStore, core
-from redrive.stores.postgres.connection import Link, read_address
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
-
-_IS_WAITED_FOR = """
-SELECT EXISTS (
-    SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))
-)
-"""
-
-
-@pytest.fixture
-async def world(postgres_url: str) -> AsyncIterator[World]:
-    async with World.opened(
-        lambda clock: PostgresStore(postgres_url, clock=clock), history=20
-    ) as world:
-        yield world
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collect the statements that are sent to the server."""
-    sent: list[str] = []
-    fetch = Link.fetch
-
-    async def noted(self: Link, statement: str, *values: object) -> list[Any]:
-        sent.append(statement)
-        return await fetch(self, statement, *values)
-
-    monkeypatch.setattr(Link, "fetch", noted)
-    return sent
-
-
-@pytest.fixture
-async def person(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    address = read_address(postgres_url)
-    connection = await asyncpg.connect(address.dsn)
-    await connection.execute(f"SET search_path = {address.schema}")
-    yield connection
-    await connection.close()
-
-
-async def until_somebody_waits(person: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Return when another connection waits for what this one holds."""
-    async with asyncio.timeout(20):
-        while not await person.fetchval(_IS_WAITED_FOR):
-            await asyncio.to_thread(threading.Event().wait, 0.01)
+from tests.stores.postgres.waiting import until_somebody_waits
 
 
 async def publish(world: World, count: int, **fields: Any) -> None:  # noqa: ANN401 - of events

@@ -232,15 +232,6 @@ async def asyncpg_rows(address: Address, statement: str) -> list[Any]:
         await connection.close()
 
 
-@pytest.fixture
-async def world(postgres_url: str) -> AsyncIterator[World]:
-    def make_store(clock: FakeClock) -> PostgresStore:
-        return PostgresStore(postgres_url, clock=clock, history=20)
-
-    async with World.opened(make_store, history=20) as world:
-        yield world
-
-
 async def publish_by_old_routes(world: World, address: Address, count: int) -> None:
     """Publish events in a transaction that is open while two destinations are registered."""
     version = (await world.store.register([BILLING])).version

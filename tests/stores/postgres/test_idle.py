@@ -19,7 +19,7 @@ from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.store import Allowance, Claim, ClaimRequest, Pruned, Serving
 from redrive.stores.postgres import PostgresStore, bell, roles
-from redrive.stores.postgres.connection import Line, Link
+from redrive.stores.postgres.connection import Line
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, blame
 
@@ -43,20 +43,6 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
     await store.register([BILLING])
     yield store
     await store.close()
-
-
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collect the statements that are sent to the server."""
-    sent: list[str] = []
-    fetch = Link.fetch
-
-    async def noted(self: Link, statement: str, *values: object) -> list[Any]:
-        sent.append(statement)
-        return await fetch(self, statement, *values)
-
-    monkeypatch.setattr(Link, "fetch", noted)
-    return sent
 
 
 async def poll(store: PostgresStore) -> Claim:

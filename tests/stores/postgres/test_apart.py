@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,21 +14,12 @@ from redrive.model.gate import Closed, Open
 from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.store import Report, Settled
-from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import Link
 from redrive.testing.conformance import World, an_event, entries
 
 LEDGER = Destination(name="ledger", patterns=("*",), order=Order.PARK)
 API = Destination(name="api", patterns=("*",), limits=Limits(breaker=Breaker(failures=3)))
-
-
-@pytest.fixture
-async def world(postgres_url: str) -> AsyncIterator[World]:
-    async with World.opened(
-        lambda clock: PostgresStore(postgres_url, clock=clock), history=20
-    ) as world:
-        yield world
 
 
 @pytest.fixture

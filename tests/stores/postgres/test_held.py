@@ -14,14 +14,9 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreUnavailableError
 from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.roles import log
+from tests.stores.postgres.waiting import until_somebody_waits
 
 clock = SystemClock()
-
-_IS_WAITED_FOR = """
-SELECT EXISTS (
-    SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))
-)
-"""
 
 
 class Fields(TypedDict, total=False):
@@ -50,11 +45,6 @@ async def shop(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.execute(f"SET search_path = {address.schema}")
     yield connection
     await connection.close()
-
-
-async def until_waited_for(shop: asyncpg.Connection) -> None:
-    while not await shop.fetchval(_IS_WAITED_FOR):
-        await clock.sleep(0.01)
 
 
 def together(app: Redrive, held: Fields) -> list[asyncio.Task[Receipt]]:
@@ -108,7 +98,7 @@ async def test_who_waited_for_what_was_rolled_back_is_stored(
     await transaction.start()
     theirs = await app.publish("order.paid", 60, idempotency_key="K", within=shop)
     waiting = asyncio.ensure_future(app.publish("order.paid", 60, idempotency_key="K"))
-    await until_waited_for(shop)
+    await until_somebody_waits(shop)
 
     await transaction.rollback()
     receipt = await waiting
@@ -123,7 +113,7 @@ async def test_many_who_need_one_key_wait_together_and_in_order(
     async with shop.transaction():
         await app.publish("order.paid", -1, key="K", within=shop)
         waiting = [asyncio.ensure_future(app.publish("order.paid", n, key="K")) for n in range(3)]
-        await until_waited_for(shop)
+        await until_somebody_waits(shop)
         waiting += [
             asyncio.ensure_future(app.publish("order.paid", n, key="K")) for n in range(3, 6)
         ]
@@ -174,7 +164,7 @@ async def test_the_application_is_never_the_victim_of_a_deadlock(
         many = asyncio.ensure_future(
             app.publish_many([NewEvent(type="order.paid", payload=3, key="K", idempotency_key="J")])
         )
-        await until_waited_for(shop)
+        await until_somebody_waits(shop)
 
         await app.publish("order.paid", 2, key="K", idempotency_key="I", within=shop)
         await app.publish("order.paid", 3, key="K", idempotency_key="J", within=shop)
@@ -207,7 +197,7 @@ async def test_who_gives_up_waiting_for_a_key_takes_nobody_with_it(
             asyncio.ensure_future(app.publish("order.paid", 1, idempotency_key="K"))
             for _ in range(2)
         )
-        await until_waited_for(shop)
+        await until_somebody_waits(shop)
         impatient.cancel()
     receipt = await patient
 
