@@ -21,6 +21,7 @@ from redrive import Redrive, TransactionError
 from redrive.stores.postgres.connection import Link, read_address
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity
 from redrive.testing import ScriptedDestination
+from tests.servers.waiting import until_somebody_waits
 
 
 def server_of(url: str) -> str:
@@ -231,16 +232,6 @@ async def test_a_connection_that_is_lost_on_the_way_says_that_the_transaction_is
 
     assert "cannot go on; roll it back" in lost.value.__notes__[0]
     assert await events(app) == 1
-
-
-async def until_somebody_waits(connection: asyncpg.Connection[Any]) -> None:
-    """Wait until the lock that this connection holds is asked for."""
-    async with asyncio.timeout(10):
-        while not await connection.fetchval(
-            "SELECT count(*) FROM pg_stat_activity "
-            "WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-        ):
-            await connection.execute("SELECT pg_stat_clear_snapshot()")
 
 
 async def test_no_notification_is_sent(app: Redrive, postgres_url: str) -> None:

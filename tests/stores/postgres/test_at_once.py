@@ -20,7 +20,7 @@ from redrive.store import Query, Settled
 from redrive.stores.postgres import PostgresStore, core
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
-from tests.stores.postgres.waiting import until_somebody_waits
+from tests.servers.waiting import until_somebody_waits
 
 
 async def publish(world: World, count: int, **fields: Any) -> None:  # noqa: ANN401 - of events

@@ -15,7 +15,7 @@ from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
-from tests.stores.postgres.waiting import until_somebody_waits
+from tests.servers.waiting import until_somebody_waits
 
 
 async def publish(world: World, *tenants: str | None, to: tuple[str, ...] = ("shop",)) -> None:

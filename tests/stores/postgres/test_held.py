@@ -14,7 +14,7 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreUnavailableError
 from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.roles import log
-from tests.stores.postgres.waiting import until_somebody_waits
+from tests.servers.waiting import until_somebody_waits
 
 clock = SystemClock()
 
