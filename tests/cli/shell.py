@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pytest
+import typer
 
 from redrive import Event, Redrive, Retry, Terminal
-from redrive.cli.main import main
+from redrive.cli.main import app, main
 from redrive.model.event import EventAttributes
 
 T = TypeVar("T")
+_COMMANDS = typer.main.get_command(app)
+"""Made once, as in a process of its own: that takes longer than most commands."""
 
 
 class Answer(NamedTuple):
@@ -32,6 +35,7 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self._capsys = capsys
         self._patch = patch
+        patch.setattr("redrive.cli.main.app", _COMMANDS)
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Answer:
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))

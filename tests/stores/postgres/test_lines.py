@@ -308,3 +308,35 @@ async def test_a_handler_cannot_use_its_connection_afterwards(postgres_url: str)
             await kept[0].fetchval("SELECT 1")
         page = await app.operations.deliveries(Query(status=Status.DELIVERED))
         assert len(page.deliveries) == 1
+
+
+async def asked(pool: Lines, statement: str, value: object) -> list[str]:
+    """Return all that a new connection asks the server in order to run one statement."""
+    line = await pool.lend()
+    questions: list[str] = []
+    with line.query_logger(lambda record: questions.append(record.query)):
+        assert await line.fetchval(statement, value) == value
+    await line.close()
+    pool.take_back(line)
+    return questions
+
+
+async def test_what_an_array_is_is_not_asked_on_every_connection(pool: Lines) -> None:
+    """The driver's question takes a server longer than what it is asked for."""
+    statement = "SELECT $1::bigint[]"
+    await asked(pool, statement, [1, 2])
+
+    assert await asked(pool, statement, [3]) == [statement]
+
+
+async def test_a_type_that_another_server_does_not_know_is_always_asked_for(
+    pool: Lines, person: asyncpg.Connection, address: Address
+) -> None:
+    await person.execute(f"CREATE TYPE {address.schema}.size AS ENUM ('small', 'large')")
+    statement = f"SELECT $1::{address.schema}.size[]"
+    try:
+        first = await asked(pool, statement, ["small"])
+
+        assert await asked(pool, statement, ["large"]) == first != [statement]
+    finally:
+        await person.execute(f"DROP TYPE {address.schema}.size")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -65,6 +66,11 @@ _THEIRS = (
 )
 """What the driver knows, and the settings of a session that are asked for most."""
 _SECRET = ("password", "sslpassword")
+_FIRST_FOREIGN_TYPE = 10_000
+"""Types with a lower number are PostgreSQL's own, and the same on every server."""
+_described: dict[frozenset[int], Any] = {}
+_NOT_ASKED = SimpleNamespace(name="none")
+"""In place of the driver's question; one with a name, as it has displaced no other statement."""
 
 
 class Line(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
@@ -81,6 +87,24 @@ class Line(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
         """Close it without a word to the server."""
         self.was_closed = True
         super().terminate()
+
+    async def _introspect_types(
+        self,
+        typeoids: Iterable[int],
+        timeout: float,  # noqa: ASYNC109 - the driver's
+    ) -> tuple[Any, Any]:
+        """Tell the driver what the types of arrays are, which takes a server longer than our work.
+
+        It asks on every connection anew. Should it come without this method, which is not public,
+        it asks again.
+        """
+        types = frozenset(typeoids)
+        if types in _described:
+            return _described[types], _NOT_ASKED
+        found, question = await super()._introspect_types(typeoids, timeout)
+        if max(types) < _FIRST_FOREIGN_TYPE:
+            _described[types] = found
+        return found, question
 
 
 class Link:
