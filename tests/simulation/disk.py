@@ -48,7 +48,7 @@ __all__ = ["HostGround"]
 T = TypeVar("T")
 P = ParamSpec("P")
 _ALL = 100_000
-_TICK_SECONDS = 0.5
+_TICKS = (0.5, 0.5)
 """How often a waiting worker looks for what others have written; 0.05 s would be most of a run."""
 _numbers = count(1)
 
@@ -264,7 +264,7 @@ class HostGround:
         self._folder = Path(tempfile.mkdtemp(prefix="redrive-simulation-"))
         self._path = self._folder / "store.db"
         self._processes: dict[str, list[_Process]] = {}
-        self._tick = patch.object(core, "_TICK_SECONDS", _TICK_SECONDS)
+        self._tick = patch.object(core, "_TICKS", _TICKS)
         self._tick.start()
         self._eye = self._safely(lambda: connect(self._path))
 

@@ -18,7 +18,8 @@ from redrive.stores.sqlite.threads import Threads
 __all__ = ["Core"]
 
 T = TypeVar("T")
-_TICK_SECONDS = 0.05
+_TICKS = (0.002, 0.05)
+"""How many seconds who waits lets pass between two looks: at first, and at most."""
 
 
 class Core:
@@ -36,6 +37,7 @@ class Core:
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._rings = 0
         self._seen = (0, 0)
+        self._tick = _TICKS[1]
 
     async def open(self) -> None:
         if self._bell is not None:
@@ -69,7 +71,8 @@ class Core:
         rest = at_most.total_seconds()
         try:
             while rest > 0 and self._changes() == self._seen:
-                step = min(rest, _TICK_SECONDS)
+                step = min(rest, self._tick)
+                self._tick = min(2 * self._tick, _TICKS[1])
                 tick = asyncio.ensure_future(self._clock.sleep(step))
                 try:
                     await asyncio.wait([ringing, tick], return_when=asyncio.FIRST_COMPLETED)
@@ -93,6 +96,10 @@ class Core:
         self._rings += 1
         for loop, event in self._waiters:
             loop.call_soon_threadsafe(event.set)
+
+    def _look_soon(self) -> None:
+        """Look more often for a while: where there was work, more is likely to come."""
+        self._tick = _TICKS[0]
 
     def _changes(self) -> tuple[int, int]:
         """Return what differs once anybody, in this process or another, may have added work."""

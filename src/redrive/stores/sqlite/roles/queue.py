@@ -27,7 +27,10 @@ class QueueRole(Core):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._seen = self._changes()
-        return await self._write(lambda c, now: claiming.claim(c, request, now=now))
+        claimed = await self._write(lambda c, now: claiming.claim(c, request, now=now))
+        if claimed.deliveries:
+            self._look_soon()
+        return claimed
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
         return await self._write(
