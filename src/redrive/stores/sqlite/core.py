@@ -68,20 +68,26 @@ class Core:
         waiter = (asyncio.get_running_loop(), event)
         self._waiters.append(waiter)
         ringing = asyncio.ensure_future(event.wait())
-        rest = at_most.total_seconds()
+        watching = asyncio.ensure_future(self._watch(at_most.total_seconds()))
         try:
-            while rest > 0 and self._changes() == self._seen:
-                step = min(rest, self._tick)
-                self._tick = min(2 * self._tick, _TICKS[1])
-                tick = asyncio.ensure_future(self._clock.sleep(step))
-                try:
-                    await asyncio.wait([ringing, tick], return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    tick.cancel()
-                rest -= step
+            await asyncio.wait([ringing, watching], return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
         finally:
             ringing.cancel()
+            watching.cancel()
             self._waiters.remove(waiter)
+
+    async def _watch(self, seconds: float) -> None:
+        """Return when something has changed, or at the end.
+
+        One task for all looks: a task for each would be most of what an idle worker costs.
+        """
+        while seconds > 0 and self._changes() == self._seen:
+            step = min(seconds, self._tick)
+            self._tick = min(2 * self._tick, _TICKS[1])
+            await self._clock.sleep(step)
+            seconds -= step
 
     async def _write(
         self, job: Callable[[apsw.Connection, datetime], T], *, rings: bool = False
