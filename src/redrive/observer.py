@@ -258,7 +258,7 @@ class ExportFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkStranded(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries are due of a generation that no live worker claims."""
+    """Deliveries are due of a generation that no live worker claims; counted up to a thousand."""
 
     destination: str
     generation: str
@@ -266,7 +266,7 @@ class WorkStranded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DestinationOrphaned(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries are due to a destination that no live worker serves."""
+    """Deliveries are due to a destination that no live worker serves; counted up to a thousand."""
 
     destination: str
     count: int

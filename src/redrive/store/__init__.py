@@ -29,6 +29,7 @@ from redrive.store.log import (
     VersionConflict,
 )
 from redrive.store.people import (
+    MOST_COUNTED,
     Audit,
     DestinationFigures,
     DueWork,
@@ -77,6 +78,7 @@ __all__ = [
     "ALREADY_APPLIED",
     "FORGOTTEN_AFTER",
     "LOWEST_PRIORITY",
+    "MOST_COUNTED",
     "SCHEDULER",
     "Advance",
     "Allowance",

@@ -16,6 +16,7 @@ from redrive.model.settlement import FailureReason
 from redrive.store.queue import Blame, Serving
 
 __all__ = [
+    "MOST_COUNTED",
     "Audit",
     "DestinationFigures",
     "DueWork",
@@ -33,6 +34,7 @@ __all__ = [
 
 _SOUGHT = ("destination", "event_type", "event_id", "key", "tenant", "error_class", "group", "text")
 _LONGEST_SOUGHT = 10_000
+MOST_COUNTED = 1_000
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +220,10 @@ class Inspection(Protocol):
         """Count everything."""
 
     async def workload(self) -> Workload:
-        """Count what is due, and name the workers; cheap however long the history."""
+        """Count what is due, and name the workers; cheap however long history and backlog.
+
+        Of each destination and generation, `MOST_COUNTED` are counted at most.
+        """
 
 
 class Intervention(Protocol):

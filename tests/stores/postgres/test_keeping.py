@@ -291,6 +291,7 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         rerouting._HEADS: (["k"], 1),
         rerouting._LATEST: (["k"], 1),
         counting._DUE: (now,),
+        counting.WORKLOAD: (now,),
     }
     tables = ("deliveries", "events", "idle", "idempotency", "keys")
 

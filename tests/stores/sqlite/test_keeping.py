@@ -117,7 +117,8 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
             keeping._FORGET_REMAINS: (1, 1),
             keeping._HOARDS: (),
             keeping._UNCHANGED: ("[]",),
-            counting._DUE: (1,),
+            counting._DUE: {"now": 1},
+            counting._DUE_AT_LEAST: {"now": 1},
         }
 
         def plans(connection: apsw.Connection) -> list[str]:

@@ -12,6 +12,7 @@ from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
 from redrive.store import (
+    MOST_COUNTED,
     DestinationFigures,
     DueWork,
     Figures,
@@ -109,7 +110,10 @@ class MemoryInspection(Tables):
     async def workload(self) -> Workload:
         with self._lock:
             now = self._clock.now()
-            due = self._due_work(self._heads(), now=now)
+            due = tuple(
+                msgspec.structs.replace(one, count=min(one.count, MOST_COUNTED))
+                for one in self._due_work(self._heads(), now=now)
+            )
             return Workload(now=now, due=due, workers=self._worker_figures())
 
     def _worker_figures(self) -> tuple[WorkerFigures, ...]:

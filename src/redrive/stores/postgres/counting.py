@@ -12,6 +12,7 @@ import msgspec
 from redrive.model.destination import Destination
 from redrive.model.settlement import FailureReason
 from redrive.store import (
+    MOST_COUNTED,
     DestinationFigures,
     DueWork,
     Figures,
@@ -53,27 +54,63 @@ SELECT w.id, w.seen_at, (
 ), w.serving
 FROM redrive.workers w ORDER BY w.id COLLATE "C"
 """
+_READY = "status = 0 AND is_ready AND NOT is_behind AND crashes < 2"
 # Each part reads a small index, so that it costs little however long the history.
-_DUE = """
-SELECT t.name, due.generation, sum(due.number)::bigint FROM (
-    SELECT destination, generation, count(*) AS number FROM redrive.deliveries
-    WHERE status = 0 AND is_ready AND NOT is_behind AND crashes < 2
-    GROUP BY destination, generation
+_ADDED_UP = """
+SELECT t.name, due.generation, {number} FROM (
+    {ready}
     UNION ALL
     SELECT destination, generation, count(*) FROM redrive.deliveries
     WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
     GROUP BY destination, generation
     UNION ALL
-    SELECT destination, generation, count(*) FROM redrive.deliveries
-    WHERE status = 0 AND NOT is_ready AND due <= $1 AND NOT is_behind
-    GROUP BY destination, generation
+    SELECT destination, generation, count(*) FROM (
+        SELECT destination, generation FROM redrive.deliveries
+        WHERE status = 0 AND NOT is_ready AND due <= {now} AND NOT is_behind
+        ORDER BY due {most}
+    ) AS waiting GROUP BY destination, generation
 ) AS due JOIN redrive.destinations t ON t.id = due.destination
 GROUP BY t.name, due.generation ORDER BY t.name COLLATE "C", due.generation COLLATE "C"
 """
+_DUE = _ADDED_UP.format(
+    number="sum(due.number)::bigint",
+    ready=f"""
+    SELECT destination, generation, count(*) AS number FROM redrive.deliveries
+    WHERE {_READY} GROUP BY destination, generation""",
+    now="$1",
+    most="",
+)
+_NEXT_GENERATION = f"""
+    SELECT d.generation FROM redrive.deliveries d
+    WHERE d.destination = {{line}} AND {_READY} {{after}} ORDER BY d.generation LIMIT 1
+"""
+# From one generation to the next, and of each only so many: a backlog may be of any length.
+_DUE_AT_LEAST = f"""
+WITH RECURSIVE lines (destination, generation) AS (
+    SELECT t.id, ({_NEXT_GENERATION.format(line="t.id", after="")}) FROM redrive.destinations t
+    UNION ALL
+    SELECT l.destination, ({
+    _NEXT_GENERATION.format(line="l.destination", after="AND d.generation > l.generation")
+}) FROM lines l WHERE l.generation IS NOT NULL
+)
+""" + _ADDED_UP.format(
+    number=f"least(sum(due.number), {MOST_COUNTED})::bigint",
+    ready=f"""
+    SELECT l.destination, l.generation, (
+        SELECT count(*) FROM (
+            SELECT FROM redrive.deliveries d
+            WHERE d.destination = l.destination AND d.generation = l.generation AND {_READY}
+            LIMIT {MOST_COUNTED}
+        ) AS first
+    ) AS number
+    FROM lines l WHERE l.generation IS NOT NULL""",
+    now="present.now",
+    most=f"LIMIT {MOST_COUNTED}",
+)
 WORK = f"""
        (
            SELECT json_agg(json_build_array(name, generation, number))::text
-           FROM ({_DUE.replace("$1", "present.now")}) AS due (name, generation, number)
+           FROM ({_DUE_AT_LEAST}) AS due (name, generation, number)
        ) AS due, (
            SELECT json_agg(json_build_array(id, seen_at, in_flight, serving))::text
            FROM ({_WORKERS}) AS workers (id, seen_at, in_flight, serving)

@@ -11,6 +11,7 @@ import msgspec
 from redrive.model.destination import Destination
 from redrive.model.settlement import FailureReason
 from redrive.store import (
+    MOST_COUNTED,
     DestinationFigures,
     DueWork,
     Figures,
@@ -49,23 +50,57 @@ SELECT w.id, w.seen_at, (
 ), w.destinations, w.generations
 FROM redrive_workers w ORDER BY w.id
 """
-_DUE = """
-SELECT t.name, due.generation, sum(due.number) FROM (
-    SELECT destination, generation, count(*) AS number FROM redrive_deliveries
-    WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
-    GROUP BY destination, generation
+_READY = "status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2"
+# Each part reads a small index, so that it costs little however long the history.
+_ADDED_UP = """
+SELECT t.name, due.generation, {number} FROM (
+    {ready}
     UNION ALL
     SELECT destination, generation, count(*) FROM redrive_deliveries
     WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes >= 2
     GROUP BY destination, generation
     UNION ALL
-    SELECT destination, generation, count(*) FROM redrive_deliveries
-    WHERE status = 0 AND is_ready = 0 AND due <= ? AND is_behind = 0
-    GROUP BY destination, generation
+    SELECT destination, generation, count(*) FROM (
+        SELECT destination, generation FROM redrive_deliveries
+        WHERE status = 0 AND is_ready = 0 AND due <= :now AND is_behind = 0
+        ORDER BY due LIMIT {most}
+    ) AS waiting GROUP BY destination, generation
 ) AS due JOIN redrive_destinations t ON t.id = due.destination
 GROUP BY t.name, due.generation ORDER BY t.name, due.generation
 """
-"""Each part reads a small index, so that it costs little however long the history."""
+_DUE = _ADDED_UP.format(
+    number="sum(due.number)",
+    ready=f"""
+    SELECT destination, generation, count(*) AS number FROM redrive_deliveries
+    WHERE {_READY} GROUP BY destination, generation""",
+    most=-1,
+)
+_NEXT_GENERATION = f"""
+    SELECT d.generation FROM redrive_deliveries d
+    WHERE d.destination = {{line}} AND {_READY} {{after}} ORDER BY d.generation LIMIT 1
+"""
+# From one generation to the next, and of each only so many: a backlog may be of any length.
+_DUE_AT_LEAST = f"""
+WITH RECURSIVE lines (destination, generation) AS (
+    SELECT t.id, ({_NEXT_GENERATION.format(line="t.id", after="")}) FROM redrive_destinations t
+    UNION ALL
+    SELECT l.destination, ({
+    _NEXT_GENERATION.format(line="l.destination", after="AND d.generation > l.generation")
+}) FROM lines l WHERE l.generation IS NOT NULL
+)
+""" + _ADDED_UP.format(
+    number=f"min(sum(due.number), {MOST_COUNTED})",
+    ready=f"""
+    SELECT l.destination, l.generation, (
+        SELECT count(*) FROM (
+            SELECT 1 FROM redrive_deliveries d
+            WHERE d.destination = l.destination AND d.generation = l.generation AND {_READY}
+            LIMIT {MOST_COUNTED}
+        )
+    ) AS number
+    FROM lines l WHERE l.generation IS NOT NULL""",
+    most=MOST_COUNTED,
+)
 _LETTERS = """
 SELECT reason, tenant, count(*), min(settled_at) FROM redrive_deliveries
 WHERE status = 3 AND resolution IS NULL GROUP BY reason, tenant
@@ -100,14 +135,15 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
         pruned_resolved=count(connection, "pruned_resolved"),
         pruned_events=count(connection, "pruned_events"),
         exported=count(connection, "exported"),
-        due=_due(connection, now=now),
+        due=_due(connection, _DUE, now=now),
         letters=_letters(connection, now=now),
     )
 
 
 def workload(connection: apsw.Connection, *, now: datetime) -> Workload:
     """Carry out `Inspection.workload`."""
-    return Workload(now=now, due=_due(connection, now=now), workers=_workers(connection))
+    due = _due(connection, _DUE_AT_LEAST, now=now)
+    return Workload(now=now, due=due, workers=_workers(connection))
 
 
 def _figures_of(
@@ -155,10 +191,10 @@ def _workers(connection: apsw.Connection) -> tuple[WorkerFigures, ...]:
     )
 
 
-def _due(connection: apsw.Connection, *, now: datetime) -> tuple[DueWork, ...]:
+def _due(connection: apsw.Connection, counted: str, *, now: datetime) -> tuple[DueWork, ...]:
     return tuple(
         DueWork(destination=destination, generation=generation, count=number)
-        for destination, generation, number in rows(connection, _DUE, (micros(now),))
+        for destination, generation, number in rows(connection, counted, {"now": micros(now)})
     )
 
 

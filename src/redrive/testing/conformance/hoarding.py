@@ -8,7 +8,7 @@ from redrive.model.audit import Actor
 from redrive.model.destination import Destination
 from redrive.model.retention import Keep, Retention
 from redrive.model.settlement import FailureReason
-from redrive.store import Pruned
+from redrive.store import MOST_COUNTED, Pruned
 from redrive.testing.conformance.letters import edit
 from redrive.testing.conformance.world import (
     OPERATOR,
@@ -177,6 +177,16 @@ class WorkloadConformance:
         ]
         assert workload.now == world.now
         assert (await world.store.figures()).due == workload.due
+
+    async def test_of_a_long_backlog_only_so_many_are_counted(self, world: World) -> None:
+        await world.publish(*[an_event() for _ in range(MOST_COUNTED + 5)])
+        await world.publish(an_event(generation="green"))
+
+        workload = await world.store.workload()
+
+        counted = [(one.generation, one.count) for one in workload.due]
+        assert counted == [("default", MOST_COUNTED), ("green", 1)]
+        assert [one.count for one in (await world.store.figures()).due] == [MOST_COUNTED + 5, 1]
 
     async def test_a_suspect_is_due_work_like_any_other(self, world: World) -> None:
         await world.suspect()
