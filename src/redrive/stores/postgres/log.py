@@ -14,7 +14,7 @@ from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
-from redrive.stores.codec import event_from, json_text
+from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.postgres.at_once.append import Numbers
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.completing import advance_routes, note_change
@@ -43,7 +43,6 @@ __all__ = [
     "take_turns",
 ]
 
-_destinations = msgspec.json.Decoder(Destination)
 
 _KNOWN = """
 SELECT c.value, e.destinations, e.version, e.document
@@ -240,7 +239,7 @@ async def destination_ids(
 ) -> dict[str, tuple[int, bool]]:
     """Return each destination's id and whether it keeps order."""
     found = {
-        name: (number, _destinations.decode(document).order is not Order.NONE)
+        name: (number, destination_from(document).order is not Order.NONE)
         for number, name, document in await link.fetch(
             "SELECT id, name, document FROM redrive.destinations "
             "WHERE name = ANY ($1::text[]) AND (removed_at IS NULL OR $2)",
@@ -284,7 +283,7 @@ async def register(link: Link, destinations: Sequence[Destination], *, history: 
         return Routes(await count(link, "routes_version"), known.values())
     version = await advance_routes(link)
     earlier = {
-        name: (number, _destinations.decode(document).order)
+        name: (number, destination_from(document).order)
         for number, name, document in await link.fetch(
             "SELECT id, name, document FROM redrive.destinations WHERE name = ANY ($1::text[])",
             [one.name for one in changed],
@@ -331,7 +330,7 @@ async def read_routes(link: Link) -> Routes:
     )
     return Routes(
         rows[0][0],
-        [_destinations.decode(document) for _, document in rows if document is not None],
+        [destination_from(document) for _, document in rows if document is not None],
     )
 
 

@@ -20,14 +20,13 @@ from redrive.store import (
     WorkerFigures,
     Workload,
 )
-from redrive.stores.codec import from_micros, maybe_from_micros, micros
+from redrive.stores.codec import destination_from, from_micros, maybe_from_micros, micros
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count
 
 __all__ = ["figures", "workload"]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
-_destinations = msgspec.json.Decoder(Destination)
 _MOST_TENANTS = 10
 _NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)
 
@@ -122,7 +121,7 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
         deleted=count(connection, "deleted"),
         destinations=tuple(
             _figures_of(
-                _destinations.decode(document),
+                destination_from(document),
                 counts.get(number, _NOTHING),
                 pruned=pruned,
                 is_removed=bool(is_removed),

@@ -11,11 +11,11 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
-from redrive.model.destination import Destination
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import Hoard, Pruned
 from redrive.stores.codec import (
+    destination_from,
     event_from,
     from_micros,
     json_text,
@@ -43,7 +43,6 @@ __all__ = [
     "take_watch",
 ]
 
-_destinations = msgspec.json.Decoder(Destination)
 _names = msgspec.json.Decoder(tuple[str, ...])
 
 _HAS_PRUNABLE = """
@@ -245,7 +244,7 @@ def hoards(connection: apsw.Connection, *, now: datetime) -> Sequence[Hoard]:
     return [
         Hoard(destination=name, keep=keep, count=count, oldest=maybe_from_micros(oldest), now=now)
         for name, document, count, oldest in rows(connection, _HOARDS)
-        if (keep := _destinations.decode(document).dead_letters) is not None
+        if (keep := destination_from(document).dead_letters) is not None
     ]
 
 

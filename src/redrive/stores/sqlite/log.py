@@ -15,7 +15,7 @@ from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
-from redrive.stores.codec import event_from, json_text, maybe_micros, micros
+from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.sifting import (
     Kept,
     Remains,
@@ -43,7 +43,6 @@ __all__ = [
 ]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
-_destinations = msgspec.json.Decoder(Destination)
 
 _INSERT_EVENTS = """
 INSERT INTO redrive_events (id, type, key, version, destinations, document)
@@ -292,7 +291,7 @@ def destination_ids(
 ) -> dict[str, tuple[int, bool]]:
     """Return each destination's id and whether it keeps order."""
     found = {
-        name: (number, _destinations.decode(document).order is not Order.NONE)
+        name: (number, destination_from(document).order is not Order.NONE)
         for number, name, document in rows(
             connection,
             "SELECT id, name, document FROM redrive_destinations WHERE removed_at IS NULL OR ?",
@@ -336,7 +335,7 @@ def register(connection: apsw.Connection, destinations: Sequence[Destination]) -
     known = {one.name: one for one in read_routes(connection).destinations}
     changed = [one for one in destinations if known.get(one.name) != one]
     earlier = {
-        name: (number, _destinations.decode(document).order)
+        name: (number, destination_from(document).order)
         for number, name, document in rows(connection, _ALL_DESTINATIONS)
     }
     for one in changed:
@@ -358,7 +357,7 @@ def read_routes(connection: apsw.Connection) -> Routes:
     return Routes(
         count(connection, "routes_version"),
         [
-            _destinations.decode(document)
+            destination_from(document)
             for (document,) in rows(
                 connection, "SELECT document FROM redrive_destinations WHERE removed_at IS NULL"
             )

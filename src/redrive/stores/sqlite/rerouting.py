@@ -15,7 +15,7 @@ from redrive.model.delivery import DeliveryId, Kind
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
-from redrive.stores.codec import event_from, json_text, maybe_micros, micros
+from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
@@ -26,7 +26,6 @@ from redrive.stores.sqlite.removing import remove
 __all__ = ["backfill", "drop", "move", "read_log", "unregister", "waiting_for"]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
-_destinations = msgspec.json.Decoder(Destination)
 
 _WAITING = """
 SELECT id FROM redrive_deliveries
@@ -262,7 +261,7 @@ def _find(connection: apsw.Connection, name: str) -> tuple[int, Destination]:
     if found is None:
         names = [one for (one,) in rows(connection, "SELECT name FROM redrive_destinations")]
         raise not_found(name, sorted(names), what="destination")
-    return found[0], _destinations.decode(found[1])
+    return found[0], destination_from(found[1])
 
 
 def _dead(connection: apsw.Connection, ids: Sequence[DeliveryId]) -> list[int]:
