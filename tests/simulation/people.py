@@ -21,8 +21,10 @@ from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.plan import Plan
 
-__all__ = ["Operator", "Publisher"]
+__all__ = ["FAR_TIMES", "Operator", "Publisher"]
 
+FAR_TIMES = (40.0, 600.0, 7200.0)
+"""Up to how many seconds ahead an event may be due."""
 _TYPES = ("a.x", "a.y", "b.x", "c.x")
 _TRIES = 3
 _CONTENT = 0.6
@@ -169,7 +171,7 @@ class Publisher:
     def _distant(self, now: datetime) -> datetime | None:
         if self._far.random() >= self._plan.far:
             return None
-        return now + timedelta(seconds=self._far.choice([40.0, 600.0, 7200.0]) * self._far.random())
+        return now + timedelta(seconds=self._far.choice(FAR_TIMES) * self._far.random())
 
     def _instant(self, now: datetime, share: float, low: float, high: float) -> datetime | None:
         drawn = now + timedelta(seconds=self._chance.uniform(low, high))

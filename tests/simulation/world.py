@@ -23,7 +23,7 @@ from tests.simulation.history import History
 from tests.simulation.keeper import Keeper
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.machine import Machine, options_of
-from tests.simulation.people import Operator, Publisher
+from tests.simulation.people import FAR_TIMES, Operator, Publisher
 from tests.simulation.plan import Fault, Plan
 
 __all__ = ["World", "promises_of"]
@@ -247,6 +247,11 @@ class World:
         plan = self._plan
         now, left = self._ground.unsettled()
         waits = [(one.due - now).total_seconds() for one in left if one.status is Status.PENDING]
+        number = len(left)
+        if any(one.joins_at for one in plan.destinations):
+            # Who comes late is given what it has missed, and some of that may be due much later.
+            waits.append(max(FAR_TIMES) if plan.far else 0.0)
+            number += plan.events
         rates = [
             rate.per_second
             for one in plan.destinations
@@ -272,8 +277,8 @@ class World:
             + asked
             + 2 * longest_call
             + 10 * plan.lease
-            + 2 * each * (len(left) + 5)
-            + 60.0 * max(cycles) * (len(left) + 3)
+            + 2 * each * (number + 5)
+            + 60.0 * max(cycles) * (number + 3)
             + 60.0
         )
 

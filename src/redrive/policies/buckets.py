@@ -36,8 +36,10 @@ def taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> 
     if rate is None or not count:
         return bucket
     tokens = min(rate.burst, refilled(bucket, rate, now=now) - count)
+    if bucket.at is None or bucket.at - now > _SET_BACK:
+        return Bucket(tokens, now)
     # Who is a moment behind others must not have the time refilled again that they have refilled.
-    return Bucket(tokens, now if bucket.at is None else max(now, bucket.at))
+    return Bucket(tokens, max(now, bucket.at))
 
 
 def rewound(gate: Gate, *, now: datetime) -> Gate:

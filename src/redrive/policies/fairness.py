@@ -16,7 +16,7 @@ import msgspec
 
 from redrive.model.gate import Bucket, Rotation
 from redrive.model.limits import Rate
-from redrive.policies.buckets import refilled
+from redrive.policies.buckets import refilled, taken
 
 __all__ = [
     "PLENTY",
@@ -261,9 +261,7 @@ def next_token(bucket: Bucket, rate: Rate, *, now: datetime) -> datetime:
 
 def spent(bucket: Bucket, rate: Rate | None, count: int, *, now: datetime) -> Bucket:
     """Return the bucket after so many attempts."""
-    if rate is None or not count:
-        return bucket
-    return Bucket(refilled(bucket, rate, now=now) - count, now)
+    return taken(bucket, rate, count, now=now)
 
 
 def rounds_waited(rotation: Rotation, last_round: int | None, *, pending: int) -> int:

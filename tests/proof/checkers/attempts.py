@@ -14,6 +14,7 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
+from redrive.store import FORGOTTEN_AFTER
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.ledger import Entry, Ledger, Step
 from tests.proof.checkers.records import Begun, Born, Died, Ended, Record, Silenced
@@ -112,6 +113,7 @@ class CrashesCounted(Check):
         self._seen: dict[str, datetime] = {}
         self._leases: dict[str, timedelta] = {}
         self._retired: dict[str, datetime] = {}
+        self._forgotten: dict[str, None] = {}
 
     def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
         match record:
@@ -141,6 +143,9 @@ class CrashesCounted(Check):
                     yield f"{entry} was claimed in company after {entry.crashes} crashes"
             case "heartbeat":
                 self._hear(given["worker"], given["lease"], step)
+                for worker, seen_at in self._seen.items():
+                    if seen_at < step.call.now - FORGOTTEN_AFTER:
+                        self._forgotten[worker] = None
             case "retire":
                 self._retired[given["worker"]] = step.call.now
             case "rescued" if entry is not None:
@@ -152,6 +157,7 @@ class CrashesCounted(Check):
         self._seen[worker] = step.call.now
         self._leases[worker] = lease
         self._retired.pop(worker, None)
+        self._forgotten.pop(worker, None)
 
     def _judge(self, entry: Entry, step: Step) -> Iterator[str]:
         worker = entry.worker
@@ -162,7 +168,8 @@ class CrashesCounted(Check):
                 if worker not in self._dead and worker not in self._silenced:
                     yield f"{entry} was blamed for a crash, and its worker {worker} lives"
             case Requeued():
-                excused = worker in self._silenced or worker in self._retired or is_heard
+                is_unknown = worker in self._retired or worker in self._forgotten
+                excused = worker in self._silenced or is_unknown or is_heard
                 if worker in self._dead and not excused:
                     yield f"{entry} brought down its worker {worker}, and no crash was counted"
             case Failed(reason=reason):

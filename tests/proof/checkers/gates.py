@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.model.delivery import Kind
 from redrive.model.gate import BreakerChange, HalfOpen, Open
@@ -12,6 +12,9 @@ from tests.proof.checkers.check import Check
 from tests.proof.checkers.ledger import Ledger, Step
 
 __all__ = ["BreakerKept", "LimitsKept"]
+
+_SET_BACK = timedelta(seconds=10)
+"""A tenant gets a token when the clock was set back by more, or it would stand still."""
 
 
 class BreakerKept(Check):
@@ -69,7 +72,7 @@ class LimitsKept(Check):
     def __init__(self) -> None:
         self._elapsed = 0.0
         self._last: tuple[float, datetime] | None = None
-        self._levels: dict[tuple[str, str], tuple[float, float]] = {}
+        self._levels: dict[tuple[str, str], tuple[float, float, datetime]] = {}
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         if step.how != "claimed" or step.entry is None:
@@ -91,24 +94,31 @@ class LimitsKept(Check):
             name,
             f"attempts of {entry.tenant!r}",
             ledger.promises[name].destination.fairness.rate_of(entry.tenant),
+            now=now,
+            grants=1.0,
         )
         match step.detail.kind:
             case Kind.FIRST:
                 rate = limits.rate
                 if rate is not None and name in ledger.reopened:
                     rate = _sum(rate, limits.retry_rate)
-                yield from self._pour(name, "first attempts", rate)
+                yield from self._pour(name, "first attempts", rate, now=now)
             case Kind.RETRY:
-                yield from self._pour(name, "retries", limits.retry_rate)
+                yield from self._pour(name, "retries", limits.retry_rate, now=now)
             case Kind.REPLAY:
-                yield from self._pour(name, "replays", limits.replay_rate)
+                yield from self._pour(name, "replays", limits.replay_rate, now=now)
 
-    def _pour(self, name: str, what: str, rate: Rate | None) -> Iterator[str]:
+    def _pour(
+        self, name: str, what: str, rate: Rate | None, *, now: datetime, grants: float = 0.0
+    ) -> Iterator[str]:
         if rate is None:
             return
-        level, at = self._levels.get((name, what), (0.0, self._elapsed))
-        level = max(0.0, level - (self._elapsed - at) * rate.per_second) + 1.0
-        self._levels[name, what] = level, self._elapsed
+        level, at, then = self._levels.get((name, what), (0.0, self._elapsed, now))
+        level -= (self._elapsed - at) * rate.per_second
+        if then - now > _SET_BACK:
+            level, then = level - grants, now
+        level = max(0.0, level) + 1.0
+        self._levels[name, what] = level, self._elapsed, max(now, then)
         if level > rate.burst + 1e-3:
             yield f"{what} at {name}: {level:.3f} are over the rate, and the burst is {rate.burst}"
 

@@ -13,7 +13,7 @@ from redrive.model.fairness import Fairness
 from redrive.model.gate import Closed, HalfOpen, Open
 from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Snoozed
-from redrive.store import Appended, Conflict, Entry, Settled
+from redrive.store import FORGOTTEN_AFTER, Appended, Conflict, Entry, Settled
 from tests.proof.checkers import CHECKS
 from tests.proof.checkers.records import (
     Acknowledged,
@@ -385,6 +385,14 @@ class TestCrashes:
 
         assert scene.wrong == []
 
+    def test_a_worker_that_was_forgotten_after_a_day_is_not_known_to_have_crashed(self) -> None:
+        scene, lease = self.lost(dies=True)
+        scene.wait(FORGOTTEN_AFTER.total_seconds())
+        scene.heartbeat(Lease(DeliveryId(9), 9), worker="another", refused=True)
+        scene.rescue(lease, Requeued(when=scene.time, crashes=0))
+
+        assert scene.wrong == []
+
     def test_a_crash_of_a_worker_that_had_retired(self) -> None:
         scene, lease = self.lost(dies=True)
         scene.call("retire", None, worker="w")
@@ -464,6 +472,20 @@ class TestGates:
             scene.publish()
             scene.claim(number)
             scene.wait(gap)
+
+        assert scene.wrong == ([] if is_well else ["I8 limits"])
+
+    @pytest.mark.parametrize(("claims", "is_well"), [(2, True), (3, False)])
+    def test_a_tenant_has_one_more_when_the_clock_was_set_back(
+        self, claims: int, *, is_well: bool
+    ) -> None:
+        scene = Scene(fairness=Fairness(rate=Rate(per_second=1e-6, burst=1.0)))
+        scene.publish(tenant="acme")
+        scene.claim(1)
+        scene.wait(-60)
+        for number in range(2, claims + 1):
+            scene.publish(tenant="acme")
+            scene.claim(number)
 
         assert scene.wrong == ([] if is_well else ["I8 limits"])
 

@@ -248,5 +248,13 @@ def test_a_tenant_does_not_stand_still_when_the_clock_was_set_back() -> None:
     assert next_token(after, rate, now=back) == back + timedelta(seconds=0.5)
 
 
+def test_a_tenant_gets_nothing_twice_for_who_is_a_moment_behind() -> None:
+    rate, bucket = Rate(per_second=1.0, burst=9.0), Bucket(2.0, NOW)
+
+    after = spent(bucket, rate, 1, now=NOW - timedelta(seconds=5))
+
+    assert affordable(after, rate, now=NOW) == 1
+
+
 def test_urgency_grows_with_the_rounds_and_ends_at_one() -> None:
     assert [urgency(rounds) for rounds in (0, 1, 3, 4, 5, 500)] == [5, 4, 2, 1, 1, 1]
