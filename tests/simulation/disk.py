@@ -34,7 +34,7 @@ from redrive.stores.sqlite import (
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
-from tests.proof.checkers.records import Call, Looked, Made
+from tests.proof.checkers.records import Call, ClockSet, Looked, Made
 from tests.simulation.follower import Follower
 from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop
@@ -294,9 +294,13 @@ class HostGround:
         self._disk.is_full = is_down
 
     def step(self, by: timedelta, machines: list[Machine]) -> None:
-        self._clock.step(by)
+        self._set_clock(by)
 
     def step_machine(self, machine: Machine, by: timedelta) -> None:
+        self._set_clock(by)
+
+    def _set_clock(self, by: timedelta) -> None:
+        self._history.write(ClockSet(at=self._loop.time(), was=self._clock.now()))
         self._clock.step(by)
 
     def heal(self) -> None:

@@ -9,7 +9,7 @@ from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination
 from redrive.store import Query, Store
 from redrive.stores.memory import MemoryStore
-from tests.proof.checkers.records import Looked, Silenced
+from tests.proof.checkers.records import ClockSet, Looked, Silenced
 from tests.simulation.history import History
 from tests.simulation.late import with_late_commits
 from tests.simulation.loop import SimulationLoop
@@ -95,6 +95,7 @@ class NetworkGround:
         self._server.is_down = is_down
 
     def step(self, by: timedelta, machines: list[Machine]) -> None:
+        self._history.write(ClockSet(at=self._loop.time(), was=self._clock.now()))
         self._clock.step(by)
         for machine in machines:
             why = "the clock of the store was set"

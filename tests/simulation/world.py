@@ -309,13 +309,18 @@ class World:
                 wait = await self._rest_of(operations, now, left, is_still=is_still)
                 if self._loop.time() - moved > _STILL * 20 and not wait:
                     # Nothing is ahead that could bring a change: a last chance before the bound.
-                    wait = bound - self._loop.time() - 2 * _STILL
+                    wait = bound - self._loop.time() - 2 * _STILL - self._longest_schedule()
                 if wait > _FAR:
                     await self._skip(wait)
                 await self._loop.pause(1.0)
             await app.close()
 
         return life
+
+    def _longest_schedule(self) -> float:
+        """Return how many seconds all cycles of a schedule may take, a minute each."""
+        schedules = [one.auto_replay for one in self._plan.destinations if one.auto_replay]
+        return 60.0 * max((one.cycles + 1 for one in schedules), default=0)
 
     async def _rest_of(
         self, operations: Operations, now: datetime, left: list[Delivery], *, is_still: bool

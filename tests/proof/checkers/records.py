@@ -24,6 +24,7 @@ __all__ = [
     "Begun",
     "Born",
     "Call",
+    "ClockSet",
     "Died",
     "Ended",
     "Healed",
@@ -136,6 +137,12 @@ class Silenced(Record, frozen=True, kw_only=True):
 
     machine: str
     why: str
+
+
+class ClockSet(Record, frozen=True, kw_only=True):
+    """The clock of the store was set; until then it came as far as `was`."""
+
+    was: datetime
 
 
 class Stopping(Record, frozen=True, kw_only=True):

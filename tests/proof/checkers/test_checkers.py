@@ -17,6 +17,7 @@ from redrive.store import FORGOTTEN_AFTER, Appended, Conflict, Entry, Settled
 from tests.proof.checkers import CHECKS
 from tests.proof.checkers.records import (
     Acknowledged,
+    ClockSet,
     Died,
     Healed,
     Left,
@@ -574,6 +575,15 @@ class TestTimes:
         scene.claim(1)
 
         assert scene.wrong == []
+
+    @pytest.mark.parametrize(("came_to", "is_well"), [(4, False), (5, True)])
+    def test_due_before_the_clock_was_set_back(self, came_to: int, *, is_well: bool) -> None:
+        scene = Scene()
+        scene.publish(due=NOW + timedelta(seconds=5))
+        scene.hear(ClockSet(at=scene.at, was=NOW + timedelta(seconds=came_to)))
+        scene.claim(1)
+
+        assert scene.wrong == ([] if is_well else ["I12 due time"])
 
     def test_past_its_deadline(self) -> None:
         scene = Scene()

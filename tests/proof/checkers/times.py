@@ -9,6 +9,7 @@ from redrive.model.delivery import Status
 from redrive.store import ClaimRequest
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.ledger import Ledger, Step
+from tests.proof.checkers.records import ClockSet, Record
 
 __all__ = ["InItsTime"]
 
@@ -23,6 +24,11 @@ class InItsTime(Check):
 
     def __init__(self) -> None:
         self._latest = datetime.min.replace(tzinfo=UTC)
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        if isinstance(record, ClockSet):  # a claim that took nothing may have seen it
+            self._latest = max(self._latest, record.was)
+        yield from ()
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         entry, now = step.entry, step.call.now
