@@ -38,7 +38,7 @@ def is_caught(act: Sabotage) -> bool:
         spoil(source, act)
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", f"tests/stores/test_{act.store}.py"),
+                *(sys.executable, "-m", "pytest", f"tests/stores/{act.store}/test_store.py"),
                 *("-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", act.words),
             ],
             cwd=ROOT,
