@@ -14,6 +14,7 @@ from redrive.model.letter import Letter
 from redrive.observer import HistoryPruned, LettersExported
 from redrive.operations.desk import Desk
 from redrive.policies.attention import expiring, overflow
+from redrive.policies.payload import check_payload
 from redrive.store import LetterPage, Pruned, Query, Restored
 
 __all__ = ["Keeper", "PrunePlan"]
@@ -129,6 +130,9 @@ class Keeper(Desk):
         """
         for one in letters:
             one.check()
+            check_payload(one.event.payload)
+            if one.delivery.payload is not None:
+                check_payload(one.delivery.payload)
         actor = Actor(by, why)
         in_order = sorted(letters, key=lambda one: one.delivery.id)
         restored = await (await self._to_change()).restore(in_order, actor=actor)

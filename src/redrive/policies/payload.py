@@ -1,4 +1,4 @@
-"""Payload: what can be carried as JSON, and how much of it."""
+"""Payload: what can be carried as JSON, how much of it, and how deep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import msgspec
 
 from redrive.errors import PayloadError
 
-__all__ = ["check_size", "encode_payload"]
+__all__ = ["DEEPEST", "check_payload", "check_size", "encode_payload"]
+
+DEEPEST = 200
+"""How many lists and objects a payload may have within each other, whoever reads it."""
 
 _NOT_FINITE = b"null"
 
@@ -24,17 +27,29 @@ def check_size(payload: bytes, limit: int, *, what: str) -> None:
         )
 
 
-def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """Return a payload as JSON, or say why it cannot be one."""
+def check_payload(payload: bytes | msgspec.Raw) -> None:
+    """Refuse what a worker, or any other reader, could not decode again."""
     try:
-        if isinstance(payload, msgspec.Raw):
-            msgspec.json.decode(payload)
+        value = msgspec.json.decode(payload)
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:  # what msgspec raises, and bytes that are no UTF-8
+        raise _not_json(error) from error
+    # Most payloads have fewer brackets than that, whatever they are about.
+    encoded = bytes(payload)
+    if encoded.count(b"[") + encoded.count(b"{") > DEEPEST and _is_too_deep(value):
+        raise _too_deep()
+
+
+def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """Return a payload as JSON that can be read back, or say why it cannot be one."""
+    try:
         encoded = msgspec.json.encode(payload, enc_hook=_encode_model)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise PayloadError(
-            f"The payload is not JSON: {error}. Publish dicts, lists, text, numbers, booleans and "
-            "null, or a dataclass, msgspec Struct or pydantic model made of them."
-        ) from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _not_json(error) from error
+    check_payload(encoded)  # a `msgspec.Raw` within it was taken over as it is
     # Not-a-number and infinity become null: look closer only when there is a null at all.
     if _NOT_FINITE in encoded and _has_infinite(
         msgspec.to_builtins(payload, enc_hook=_encode_model)
@@ -48,11 +63,26 @@ def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
 
 def _encode_model(value: object) -> object:
     if isinstance(value, msgspec.Raw):
-        return msgspec.json.decode(value)
+        return None  # JSON as it is, which has no number that JSON does not have
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def _is_too_deep(value: object) -> bool:
+    """Tell by going down level by level: a recursion would have a limit of its own."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEEPEST):
+        if not level:
+            return False
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+    return bool(level)
 
 
 def _has_infinite(value: object) -> bool:
@@ -65,3 +95,17 @@ def _has_infinite(value: object) -> bool:
             return any(_has_infinite(one) for one in value)
         case _:
             return False
+
+
+def _too_deep() -> PayloadError:
+    return PayloadError(
+        f"The payload has lists or objects within each other, more than {DEEPEST} levels deep, "
+        "or it holds itself. Make it flatter, or send the deep part as text."
+    )
+
+
+def _not_json(error: Exception) -> PayloadError:
+    return PayloadError(
+        f"The payload is not JSON: {error}. Publish dicts, lists, text, numbers, booleans and "
+        "null, or a dataclass, msgspec Struct or pydantic model made of them."
+    )
