@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -19,9 +22,14 @@ from redrive.model.retention import Retention
 
 __all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_store"]
 
+_log = logging.getLogger("redrive")
 _FILE = "redrive.toml"
 _PREFIX = "REDRIVE_"
+_INJECTED = re.compile(r"(|.*_)(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP|SCTP)\w*)")
+"""What Kubernetes tells each container about a service named redrive, or redrive-something."""
 _HARMLESS = re.compile(r"[\w.+/-]*")
+_POSTGRES = ("postgresql", "postgres")
+_KINDS = ("sqlite", *_POSTGRES)
 _KEPT = ("keep_delivered", "keep_events", "keep_idempotency", "keep_inbox")
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -164,7 +172,7 @@ def parse_store(url: object) -> StoreAddress:
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "memory":
         return StoreAddress("memory")
-    if separator and scheme in {"postgresql", "postgres"}:
+    if separator and scheme in _POSTGRES:
         return StoreAddress("postgresql")
     if separator and scheme == "sqlite":
         path = rest.removeprefix("/")
@@ -173,6 +181,12 @@ def parse_store(url: object) -> StoreAddress:
         raise ConfigurationError(
             f"The store URL {url!r} names no file; write sqlite:///shop.db (three slashes) for a "
             "file in this folder, sqlite:////var/lib/shop.db (four) for an absolute path."
+        )
+    kind, plus, driver = scheme.partition("+")
+    if separator and plus and kind in _KINDS and _HARMLESS.fullmatch(driver):
+        raise ConfigurationError(
+            f"The store URL begins with {scheme + separator!r}, which names a driver as SQLAlchemy "
+            f"does; Redrive brings its own, so leave out +{driver}: {kind}://…"
         )
     # Only as much of it as cannot be a password.
     shown = f" {scheme + separator!r}" if _HARMLESS.fullmatch(scheme) else ""
@@ -194,14 +208,33 @@ def _from_file(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str], known: tuple[str, ...]) -> dict[str, Any]:
+    """Read our variables; of those we do not know, refuse what looks like a slip of the pen."""
     found: dict[str, Any] = {}
+    strange = []
     for variable, value in environment.items():
         if not variable.startswith(_PREFIX) or variable.startswith(f"{_PREFIX}TEST_"):
             continue
-        name = variable.removeprefix(_PREFIX).lower()
-        refuse_unknown([name], known, what=f"setting for the environment variable {variable}:")
-        found[name] = value
+        name = variable.removeprefix(_PREFIX)
+        if name.lower() in known:
+            found[name.lower()] = value
+        elif _INJECTED.fullmatch(name) or not difflib.get_close_matches(name.lower(), known):
+            strange.append(variable)
+        else:
+            what = f"setting for the environment variable {variable}:"
+            refuse_unknown([name.lower()], known, what=what)
+    _warn_once(tuple(sorted(strange)))
     return found
+
+
+@cache
+def _warn_once(strange: tuple[str, ...]) -> None:
+    if strange:
+        _log.warning(
+            "These environment variables name no setting of Redrive and are ignored: %s. "
+            "(Kubernetes sets some beside a service named redrive; `enableServiceLinks: false` in "
+            "the pod keeps them out.)",
+            ", ".join(strange),
+        )
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -180,7 +180,7 @@ def check_handler_options(patterns: tuple[str, ...], options: Mapping[str, Any])
     for pattern in patterns:
         check_pattern(pattern)
     batch = options.get("batch")
-    if batch is not None and (not isinstance(batch, int) or batch is True or batch < 1):
+    if batch is not None and not _is_count(batch):
         raise ConfigurationError(
             f"batch is {batch!r}; it is how many events the handler takes at once, from 1."
         )
@@ -233,6 +233,7 @@ def declare_destination(
 ) -> Declaration:
     """Return the declaration of a destination that is reached by a transport."""
     refuse_unknown(options, DestinationOptions.__annotations__, what="destination option")
+    _check_transport(name, transport)
     given = dict(options)
     if isinstance(transport, Blueprint) and "profile" not in given:
         given.setdefault("breaker", Breaker())
@@ -249,6 +250,34 @@ def declare_destination(
         terms,
         make_transport,
     )
+
+
+def _check_transport(name: str, transport: object) -> None:
+    """Refuse what is no way to a destination; the first delivery would be too late to learn it."""
+    if isinstance(transport, str | bytes):  # it is not shown: an address may hold a secret
+        wrong = 'is text; write transport=http("https://…") for an HTTP service'
+    elif isinstance(transport, type):
+        wrong = f"is the class {transport.__name__}; call it, so that there is one to send by"
+    elif isinstance(transport, Blueprint):
+        return
+    elif not callable(getattr(transport, "send", None)):
+        what = f"is a {type(transport).__name__}, which has no method `send`"
+        if callable(transport):
+            wrong = f"{what}; declare a function with @app.handler(...)"
+        else:
+            wrong = f"{what}; pass http(...) or a transport of your own"
+    elif not _is_count(batch := getattr(transport, "batch", None)):
+        wrong = (
+            f"has the batch {batch!r}; set `batch` to how many deliveries `send` takes at once, "
+            "from 1"
+        )
+    else:
+        return
+    raise ConfigurationError(f"The transport of the destination {name!r} {wrong}.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 class _Known(TypedDict):

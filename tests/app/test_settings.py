@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from redrive import ConfigurationError, Redrive, Retry
 from redrive.config import Settings, load_settings
+from redrive.model.delivery import Leased
+from redrive.model.outcome import Outcome, Succeeded
 
 EVERYTHING: dict[str, tuple[str, object, object]] = {
     "store": ("sqlite:///shop.db", "sqlite:///shop.db", "sqlite:///shop.db"),
@@ -115,6 +118,44 @@ def test_an_unknown_key_in_the_environment_is_refused_with_a_suggestion(tmp_path
         load_settings({}, environment={"REDRIVE_CONCURENCY": "7"}, folder=tmp_path)
 
 
+KUBERNETES = {
+    "REDRIVE_SERVICE_HOST": "10.0.171.239",
+    "REDRIVE_SERVICE_PORT": "80",
+    "REDRIVE_SERVICE_PORT_HTTP": "80",
+    "REDRIVE_PORT": "tcp://10.0.171.239:80",
+    "REDRIVE_PORT_80_TCP": "tcp://10.0.171.239:80",
+    "REDRIVE_PORT_80_TCP_PROTO": "tcp",
+    "REDRIVE_PORT_80_TCP_PORT": "80",
+    "REDRIVE_PORT_80_TCP_ADDR": "10.0.171.239",
+    "REDRIVE_STORE_SERVICE_HOST": "10.0.171.240",
+    "REDRIVE_STORE_PORT": "tcp://10.0.171.240:5432",
+    "REDRIVE_STORE_PORT_5432_TCP": "tcp://10.0.171.240:5432",
+}
+"""What a container finds beside services named redrive and redrive-store."""
+
+
+def test_variables_of_others_are_told_of_once_and_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment = {**KUBERNETES, "REDRIVE_COLOUR": "blue", "REDRIVE_LEASE": "20s"}
+
+    settings = [load_settings({}, environment=environment, folder=tmp_path) for _ in range(2)]
+
+    assert settings == [Settings(lease=timedelta(seconds=20))] * 2
+    (told,) = caplog.records
+    assert (told.name, told.levelname) == ("redrive", "WARNING")
+    assert all(one in told.getMessage() for one in (*KUBERNETES, "REDRIVE_COLOUR"))
+    assert "REDRIVE_LEASE" not in told.getMessage()
+
+
+def test_our_own_variables_alone_are_nothing_to_tell_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_settings({}, environment={"REDRIVE_LEASE": "20s"}, folder=tmp_path)
+
+    assert caplog.records == []
+
+
 def test_an_unknown_key_in_the_file_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     write_toml(tmp_path, pol="1s")
 
@@ -137,6 +178,44 @@ def test_an_unknown_option_of_a_handler_is_refused_with_a_suggestion() -> None:
 def test_an_unknown_option_of_a_destination_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ConfigurationError, match="option 'batch'; there are profile, retry"):
         Redrive("memory://").destination("billing", "order.*", transport=None, batch=3)  # type: ignore[arg-type, call-arg]
+
+
+class _Mute:
+    batch = 1
+
+
+class _Uncounted:
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        return [Succeeded() for _ in deliveries]
+
+
+class _Boundless(_Uncounted):
+    batch = 0
+
+
+@pytest.mark.parametrize(
+    ("transport", "sentence"),
+    [
+        ("https://example.com/hooks?token=hidden", r'is text; write transport=http\("https://…"\)'),
+        (None, r"is a NoneType, which has no method `send`; pass http\(...\)"),
+        (_Mute(), "is a _Mute, which has no method `send`"),
+        (print, r".*which has no method `send`; declare a function with @app.handler\(...\)"),
+        (_Uncounted, "is the class _Uncounted; call it"),
+        (_Uncounted(), "has the batch None; set `batch` to how many deliveries `send` takes"),
+        (_Boundless(), "has the batch 0; set `batch`"),
+    ],
+    ids=["text", "nothing", "mute", "function", "class", "uncounted", "boundless"],
+)
+def test_what_is_no_transport_is_refused_where_it_is_declared(
+    transport: Any,  # noqa: ANN401 - anything but a transport
+    sentence: str,
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"The transport of the destination 'crm' {sentence}"
+    ) as refusal:
+        Redrive("memory://").destination("crm", "order.*", transport=transport)
+
+    assert "hidden" not in str(refusal.value)
 
 
 def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -178,6 +257,10 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
         ({"store": "shop.db"}, "The store URL 'shop.db' is of no kind Redrive knows"),
         ({"store": "sqlite://shop.db"}, "names no file; write sqlite:///shop.db .three slashes"),
         ({"store": "oracle://localhost/shop"}, "is of no kind Redrive knows"),
+        ({"store": "postgresql+asyncpg://shop"}, r"leave out \+asyncpg: postgresql://"),
+        ({"store": "postgres+psycopg2://shop"}, r"leave out \+psycopg2: postgres://"),
+        ({"store": "sqlite+aiosqlite:///shop.db"}, r"leave out \+aiosqlite: sqlite://"),
+        ({"store": "mysql+asyncmy://shop"}, "'mysql.asyncmy://' is of no kind Redrive knows"),
         ({"store": 5}, "The store is of type int; write a URL"),
     ],
     ids=str,

@@ -97,7 +97,7 @@ def store(sqlite: str) -> str:
         ),
         (
             ["status", "--store", "postgresql+asyncpg://shop:p@ss:word@db/shop"],
-            "The store URL 'postgresql+asyncpg://' is of no kind",
+            "so leave out +asyncpg: postgresql://…",
         ),
         (
             ["publish", "order.paid", "1", "--key", "k", "--expected-version", "4"],

@@ -14,6 +14,7 @@ from redrive.model.event import Event, EventId
 from redrive.model.outcome import Faulted, Outcome
 from redrive.policies.terms import Terms
 from redrive.transports.http import HttpOptions, http
+from redrive.transports.http.options import read_networks
 from redrive.transports.http.transport import HttpTransport
 
 
@@ -71,11 +72,16 @@ async def transport_to(
     resolver: AbstractResolver | None = None,
     **options: Unpack[HttpOptions],
 ) -> AsyncIterator[HttpTransport]:
-    """Make a transport that may reach loopback, unless the options say what it may reach."""
+    """Make a transport that may reach loopback, unless the options say what it may reach.
+
+    An address that they do not allow is declared all the same: it is the transport that is tried.
+    """
     if "allow_private" not in options and "allow_networks" not in options:
         options["allow_networks"] = ("127.0.0.1",)
+    allowed = read_networks(options.get("allow_private", False), options.get("allow_networks", ()))
+    options["allow_private"] = True
     transport = HttpTransport(
-        http(url, **options),
+        msgspec.structs.replace(http(url, **options), allowed=allowed),
         terms=terms or Terms(),
         clock=clock or SystemClock(),
         resolver=resolver,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import rich.pretty
 
-from redrive import ConfigurationError, Redrive
+from redrive import ConfigurationError, HealthCheck, Redrive
 from redrive.model.duration import spell_duration
 from redrive.transports.http import ApiKey, Basic, Bearer, HttpOptions, http
 from redrive.transports.signing import SigningKey
@@ -152,13 +152,47 @@ def test_a_declaration_shows_its_host_and_no_secret(show: Any) -> None:  # noqa:
 @pytest.mark.parametrize(
     "url",
     [
-        *("http://localhost:8080", "https://api.example.com:8443/a/b?c=d", "https://[::1]:8080/"),
+        *("https://api.example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://[2a00:1450::1]:80/"),
         *("https://bücher.example/", "https://my_service.internal/", "https://example.com./"),
-        "https://10.0.0.1/",
     ],
 )
 def test_an_ordinary_url_is_taken(url: str) -> None:
     assert http(url).url == url
+
+
+@pytest.mark.parametrize(
+    ("host", "kind", "network"),
+    [
+        ("10.0.0.1", "private", "10.0.0.1"),
+        ("169.254.169.254", "a metadata service", "169.254.169.254"),
+        ("[::1]:8080", "loopback", "::1"),
+        ("[::ffff:10.0.0.1]", "private", "::ffff:10.0.0.1"),
+        ("localhost:8080", "loopback", "127.0.0.1"),
+        ("LOCALHOST.", "loopback", "127.0.0.1"),
+    ],
+)
+def test_an_address_that_no_delivery_would_reach_is_refused_with_the_option_that_allows_it(
+    host: str, kind: str, network: str
+) -> None:
+    url = f"http://{host}/hooks"
+
+    with pytest.raises(ConfigurationError, match=f"an address that is {kind}") as refusal:
+        http(url)
+
+    assert f'allow_networks=["{network}"]' in str(refusal.value)
+    assert http(url, allow_networks=[network]).url == url
+    assert http(url, allow_private=True).url == url
+
+
+def test_a_host_called_localhost_is_taken_if_one_of_its_addresses_is_allowed() -> None:
+    assert http("http://localhost/", allow_networks=["::1"]).host == "localhost"
+
+
+def test_a_health_check_at_an_address_that_is_not_allowed_is_refused() -> None:
+    health = HealthCheck("http://10.0.0.1/health")
+
+    with pytest.raises(ConfigurationError, match=r"'10\.0\.0\.1', an address that is private"):
+        Redrive("memory://").destination("crm", "*", transport=http(URL), health=health)
 
 
 def test_a_key_may_come_without_its_padding() -> None:

@@ -26,8 +26,6 @@ def run_demo(*, plain: bool = False, speed: float = 1.0, store: str | None = Non
     """
     from importlib.util import find_spec
 
-    from redrive.demo.narrators.lines import Lines
-    from redrive.demo.narrators.picture import Picture, can_show_picture
     from redrive.errors import ConfigurationError
 
     if not speed > 0:
@@ -39,6 +37,9 @@ def run_demo(*, plain: bool = False, speed: float = 1.0, store: str | None = Non
             "The demo delivers to HTTP services of its own, which needs aiohttp; "
             "install it with: pip install 'redrive[http]'"
         )
+    from redrive.demo.narrators.lines import Lines
+    from redrive.demo.narrators.picture import Picture, can_show_picture
+
     narrator = Lines(sys.stdout) if plain or not can_show_picture() else Picture()
     return perform(narrator, speed=speed, store=store)
 

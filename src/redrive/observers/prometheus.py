@@ -5,8 +5,17 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from itertools import accumulate
 from typing import assert_never
+
+from redrive.errors import ConfigurationError
+
+if find_spec("prometheus_client") is None:
+    raise ConfigurationError(
+        "Metrics need prometheus-client, which is not installed; "
+        "install it with: pip install 'redrive[metrics]'"
+    )
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (

@@ -18,13 +18,22 @@ from ipaddress import (
 )
 from typing import Any
 
-__all__ = ["EVERYWHERE", "Address", "AddressRefused", "Network", "check_address", "guarded"]
+__all__ = [
+    "EVERYWHERE",
+    "NO_ADDRESS",
+    "Address",
+    "AddressRefused",
+    "Network",
+    "check_address",
+    "guarded",
+]
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 """Family, kind, protocol, name and socket address, as `getaddrinfo` has them."""
 
+NO_ADDRESS = "not an address"
 EVERYWHERE: tuple[Network, ...] = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
 # The special-purpose registries of IANA, and what clouds have added; the first that fits names it.
@@ -77,7 +86,7 @@ def check_address(address: str, allowed: Sequence[Network] = ()) -> str | None:
     try:
         written = ip_address(address)
     except ValueError:
-        return "not an address"
+        return NO_ADDRESS
     reached = _embedded(written) or written
     if any(one in network for network in allowed for one in (written, reached)):
         return None

@@ -20,6 +20,7 @@ from redrive.transports.http.options import (
     Body,
     HttpOptions,
     Method,
+    check_host,
     find_secrets,
     read_auth,
     read_choice,
@@ -70,7 +71,9 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
 
     def health_url(self, target: str) -> str:
         """Return the URL that a health check asks: a path at this host, or a URL of its own."""
-        return read_url(urljoin(self.url, target)).geturl()
+        address = read_url(urljoin(self.url, target))
+        check_host(address, self.allowed)
+        return address.geturl()
 
     def redact(self, text: str) -> str:
         """Return the text without the secrets of this destination."""
@@ -113,6 +116,8 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
             "install it with: pip install 'redrive[http]'"
         )
     address, batch = read_url(url), options.get("batch")
+    allowed = read_networks(options.get("allow_private", False), options.get("allow_networks", ()))
+    check_host(address, allowed)
     declared = check_headers(options.get("headers", {}))
     auth = read_auth(options.get("auth"), declared)
     keys = read_keys(options.get("signing_keys", ()))
@@ -135,9 +140,7 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
         retry_on_status=read_statuses(options.get("retry_on_status")),
         body=read_choice("body", options.get("body", usual_body), get_args(Body)),
         batch=None if batch is None else read_count("batch", batch),
-        allowed=read_networks(
-            options.get("allow_private", False), options.get("allow_networks", ())
-        ),
+        allowed=allowed,
         tls=read_tls(options.get("tls")),
         connect_timeout=read_connect_timeout(options.get("connect_timeout", "10s")),
         connections=read_count("connections", options.get("connections", 100)),

@@ -13,7 +13,7 @@ from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 from redrive.transports.http.auth import ApiKey, Auth, Basic, Bearer
 from redrive.transports.http.headers import check_header_names
-from redrive.transports.ssrf import EVERYWHERE, Network
+from redrive.transports.ssrf import EVERYWHERE, NO_ADDRESS, Network, check_address
 
 __all__ = [
     "Body",
@@ -36,6 +36,7 @@ Method = Literal["POST", "PUT", "PATCH", "DELETE"]
 Body = Literal["payload", "event"]
 T = TypeVar("T", bound=str)
 
+_LOCAL = ("127.0.0.1", "::1")
 _STATUSES = range(300, 600)
 _SHORTEST_SECRET = 8
 _SHORTEST_SECRET_IN_PATH = 16
@@ -96,6 +97,20 @@ def read_url(url: object) -> SplitResult:
             'to; write one such as "https://api.example.com/hooks".'
         )
     return parts
+
+
+def check_host(url: SplitResult, allowed: Sequence[Network]) -> None:
+    """Refuse an address that every delivery would be refused for; names are looked up later."""
+    host = url.hostname or ""
+    addresses = _LOCAL if host.rstrip(".") == "localhost" else (host,)
+    kinds = {check_address(one, allowed) for one in addresses}
+    if kinds & {None, NO_ADDRESS}:
+        return
+    raise ConfigurationError(
+        f"The URL of a destination has the host {host!r}, an address that is {kinds.pop()}, and "
+        f'only public ones are connected to; pass allow_networks=["{addresses[0]}"] to allow this '
+        "one, or allow_private=True to allow all."
+    )
 
 
 def read_auth(auth: object, headers: Mapping[str, str]) -> Auth | None:

@@ -6,6 +6,7 @@ import asyncio
 import io
 import socket
 from collections.abc import Sequence
+from urllib.parse import urljoin
 
 import aiohttp
 import msgspec
@@ -113,7 +114,7 @@ class HttpTransport:
         return msgspec.structs.replace(refused(plan, answer, verdict), exchange=exchange)
 
     async def check_health(self, health: HealthCheck) -> str:
-        url = URL(self._plan.health_url(str(health.ask)))
+        url = URL(urljoin(self._plan.url, str(health.ask)))
         headers = self._plan.headers if url.origin() == self._url.origin() else {}
         try:
             async with self._open().request(
