@@ -15,9 +15,18 @@ from redrive.errors import ConfigurationError, UsageError
 from redrive.model.audit import Actor
 from redrive.model.letter import Letter
 from redrive.policies.attention import expiring, overflow
+from redrive.policies.payload import check_payload, check_size
 from redrive.store import Hoard, Keeping
 
-__all__ = ["Archive", "Relief", "open_archive", "read_line", "relieve", "write_line"]
+__all__ = [
+    "Archive",
+    "Relief",
+    "check_letter",
+    "open_archive",
+    "read_line",
+    "relieve",
+    "write_line",
+]
 
 _ACTOR = Actor("redrive", "over the limit of dead letters that the destination keeps")
 _MOST_AT_ONCE = 500
@@ -35,17 +44,28 @@ def write_line(letter: Letter) -> bytes:
     return line.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n"
 
 
-def read_line(line: bytes) -> Letter:
+def read_line(line: bytes, *, payload_limit: int | None = None) -> Letter:
     """Read a line, or say in a `UsageError` what is wrong with it."""
     try:
         letter = _read(line)
-        letter.check()
+        check_letter(letter, payload_limit=payload_limit)
     except UsageError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         # What a check of a value finds wrong comes wrapped, with the place it was found at.
         raise UsageError(f"It is no dead letter: {str(error).rstrip('.')}.") from error
     return letter
+
+
+def check_letter(letter: Letter, *, payload_limit: int | None = None) -> None:
+    """Refuse what no store of ours has written, and payloads that could not have been published."""
+    letter.check()
+    for payload in (letter.event.payload, letter.delivery.payload):
+        if payload is not None:
+            check_payload(payload)
+            if payload_limit is not None:
+                what = f"the letter of event {letter.event.id}"
+                check_size(bytes(payload), payload_limit, what=what)
 
 
 def _read(line: bytes) -> Letter:

@@ -35,12 +35,21 @@ class Supervisor:
     when it has taken up its work, and reads the end of it when the supervisor is gone, so that
     none goes on unsupervised. The first process proves the command: the others wait for that
     byte, and if the command is wrong (exit code 2 or 3) all ends with its code.
+
+    `confided` is a line that each process reads from its lifeline before anything else: what
+    everybody on the machine could read if it were part of the command.
     """
 
     def __init__(
-        self, command: Callable[[int], Sequence[str]], *, processes: int, clock: Clock
+        self,
+        command: Callable[[int], Sequence[str]],
+        *,
+        processes: int,
+        clock: Clock,
+        confided: bytes = b"",
     ) -> None:
         self._command = command
+        self._confided = confided
         self._count = processes
         self._clock = clock
         self._processes: dict[int, asyncio.subprocess.Process] = {}
@@ -116,6 +125,7 @@ class Supervisor:
                 return WEDGED
             _log.info("Worker process %d started (pid %d).", number, process.pid)
             self._processes[number] = process
+            lifeline.write(self._confided)
             if self._stopping.is_set():
                 self._tell(process, signal.SIGTERM)
             listening = asyncio.create_task(self._listen(reader))

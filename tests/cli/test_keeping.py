@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -213,6 +215,54 @@ def test_bad_lines_are_named_and_the_good_ones_imported(
     ]
     assert (as_json.code, [one["line"] for one in as_json.json["bad"]]) == (1, [3, 4, 6])
     assert as_json.json["known"] == 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda one: one["delivery"].update(attempts=10**30), "The count attempts is 1e+30"),
+        (lambda one: one["delivery"].update(auto_replays=2**31), "The count auto_replays is 2.15e"),
+        (lambda one: one["delivery"]["log"][0].update(number=2**40), "The count number is 1.1e+12"),
+        (lambda one: one["event"].update(payload="x" * 2**20), "more than the limit of 1,048,576"),
+    ],
+)
+def test_a_letter_that_no_store_could_keep_is_named_with_its_line(
+    spoil: Callable[[Any], None], complaint: str, shell: Shell, shop: Shop, folder: Path
+) -> None:
+    shop.deliver({"error": "refused"}, {"error": "refused"})
+    shell("dlq", "export", "--file", "letters.jsonl")
+    shell("dlq", "delete", "1", "2", "--why", "moving house")
+    first, second = (folder / "letters.jsonl").read_text().splitlines()[-2:]
+    spoiled = json.loads(first)
+    spoil(spoiled)
+    (folder / "mixed.jsonl").write_text(f"{json.dumps(spoiled)}\n{second}\n")
+
+    strict = shell("dlq", "import", "mixed.jsonl", "--strict")
+    answer = shell("dlq", "import", "mixed.jsonl")
+
+    assert (strict.code, answer.code) == (2, 1)
+    for one in (strict, answer):
+        assert one.err.startswith("redrive: line 1: ")
+        assert complaint in one.err
+    assert answer.out == "Imported 1 dead letter.\n"
+
+
+def test_a_letter_that_only_this_store_refuses_keeps_no_other_out(
+    shell: Shell, shop: Shop, folder: Path
+) -> None:
+    shop.deliver({"error": "refused"}, {"error": "refused"}, {"error": "refused"})
+    shell("dlq", "export", "--file", "letters.jsonl")
+    shell("dlq", "delete", "1", "2", "3", "--why", "moving house")
+    *_, first, second, third = (folder / "letters.jsonl").read_text().splitlines()
+    event_id = json.loads(second)["event"]["id"]
+    foreign = second.replace(event_id, "not-a-uuid")
+    (folder / "mixed.jsonl").write_text(f"{first}\n{foreign}\n{third}\n")
+
+    answer = shell("dlq", "import", "mixed.jsonl", "--json")
+
+    is_refused = shop.url.startswith("postgres")
+    assert (answer.code, len(answer.json["imported"])) == ((1, 2) if is_refused else (0, 3))
+    assert [one["line"] for one in answer.json["bad"]] == ([2] if is_refused else [])
 
 
 def test_a_strict_import_is_all_or_nothing(shell: Shell, shop: Shop, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Tenants: how they share destinations, and stopping one of them."""
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -133,6 +134,18 @@ def test_a_table_of_tenants_fits_eighty_columns_and_commands_no_terminal(
 
     assert "\x1b" not in said
     assert max(len(line) for line in said.splitlines()) <= 80
+
+
+def test_a_line_break_in_a_tenant_breaks_no_table(shell: Shell, shop: Shop) -> None:
+    shop.publish(1, tenant="acme\nbolt  0  0  99\u2028\x85")
+
+    said = shell("tenant", "list").out
+    as_json = shell("tenant", "list", "--json").out
+
+    assert "acme\\nbolt  0  0  99\\u2028…" in said.replace("\\x85", "…")
+    assert [line for line in said.splitlines() if line.startswith("bolt")] == []
+    assert "\x85" not in as_json
+    assert json.loads(as_json)["tenants"][0]["tenant"].startswith("acme\nbolt")
 
 
 def test_the_doctor_names_who_is_paused(shell: Shell, shop: Shop) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.cli.show.words import ago, counted, first_line, instant, safe, short
+from redrive.cli.show.words import ago, counted, first_line, instant, safe, safe_lines, short
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -48,7 +48,7 @@ def test_a_counted_word_has_its_plural() -> None:
     ("text", "expected"),
     [
         ("plain → ü", "plain → ü"),
-        ("two\nlines\tand tabs", "two\nlines    and tabs"),
+        ("two\nlines\tand tabs", "two\\nlines\\tand tabs"),
         ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
         ("back\rwards\u202e", "back\\rwards\\u202e"),
         ("c1 \x9b2J", "c1 \\x9b2J"),
@@ -56,6 +56,10 @@ def test_a_counted_word_has_its_plural() -> None:
 )
 def test_only_what_can_be_shown_is_shown(text: str, expected: str) -> None:
     assert safe(text) == expected
+
+
+def test_lines_may_stay_lines() -> None:
+    assert safe_lines("two\nlines\tand \x9b2J") == "two\nlines    and \\x9b2J"
 
 
 def test_the_first_line_is_the_first_with_something_on_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -123,17 +123,9 @@ def import_letters(
 ) -> None:
     """Put exported dead letters back; those that are there change nothing."""
     path = Path(file)
-    total = sum(1 for _ in _lines(path))
-    bad = _bad_lines(path) if strict else []
-    if bad:
-        _complain(bad)
-        from redrive.errors import UsageError
-
-        raise UsageError(
-            f"{len(bad):,} of {total:,} lines of {file} cannot be imported, so nothing was."
-        )
+    actor = {"by": by or current_user(), "why": why}
     found = in_session(
-        lambda app: _import(app, path, total, by=by or current_user(), why=why), store=store
+        lambda app: (_import_all if strict else _import)(app, path, **actor), store=store
     )
     if json:
         print_json(
@@ -164,49 +156,82 @@ class _Imported(NamedTuple):
     removed: list[str]
 
 
-async def _import(app: Redrive, path: Path, total: int, *, by: str, why: str) -> _Imported:
-    imported: list[int] = []
-    bad: list[tuple[int, str]] = []
+async def _import(app: Redrive, path: Path, *, by: str, why: str) -> _Imported:
+    """Import what can be, and remember which lines cannot."""
+    found = _Imported([], 0, [], [])
     names: set[str] = set()
-    known = 0
-    batch: list[Letter] = []
+    batch: dict[int, Letter] = {}
 
-    async def hand_over() -> int:
-        restored = await app.operations.restore(batch, by=by, why=why)
-        imported.extend(restored.deliveries)
-        batch.clear()
-        return restored.known
-
-    with progress("Importing", total) as advance:
-        for number, letter in _read(path):
+    with progress("Importing", sum(1 for _ in _lines(path))) as advance:
+        for number, letter in _read(app, path):
             advance(1)
             if isinstance(letter, str):
-                bad.append((number, letter))
+                found.bad.append((number, letter))
                 continue
-            batch.append(letter)
+            batch[number] = letter
             names.add(letter.delivery.destination)
             if len(batch) >= _BATCH:
-                known += await hand_over()
-        known += await hand_over()
+                found = await _restore(app, batch, found, by=by, why=why)
+                batch = {}
+        found = await _restore(app, batch, found, by=by, why=why)
+    return found._replace(bad=sorted(found.bad), removed=await _removed(app, names))
+
+
+async def _import_all(app: Redrive, path: Path, *, by: str, why: str) -> _Imported:
+    """Import everything in one step, or nothing."""
+    from redrive.errors import UsageError
+
+    letters: list[Letter] = []
+    bad: list[tuple[int, str]] = []
+    for number, letter in _read(app, path):
+        if isinstance(letter, str):
+            bad.append((number, letter))
+        else:
+            letters.append(letter)
+    if bad:
+        _complain(bad)
+        total = len(bad) + len(letters)
+        raise UsageError(
+            f"{len(bad):,} of {total:,} lines of {path} cannot be imported, so nothing was."
+        )
+    restored = await app.operations.restore(letters, by=by, why=why)
+    removed = await _removed(app, {one.delivery.destination for one in letters})
+    return _Imported([*restored.deliveries], restored.known, [], removed)
+
+
+async def _restore(
+    app: Redrive, batch: Mapping[int, Letter], found: _Imported, *, by: str, why: str
+) -> _Imported:
+    """Put letters back together; if the store refuses one of them, one by one, to tell which."""
+    from redrive.errors import UsageError
+
+    try:
+        restored = await app.operations.restore([*batch.values()], by=by, why=why)
+    except UsageError as error:
+        if len(batch) == 1:
+            return found._replace(bad=[*found.bad, *((number, str(error)) for number in batch)])
+        for number, letter in batch.items():
+            found = await _restore(app, {number: letter}, found, by=by, why=why)
+        return found
+    imported = [*found.imported, *restored.deliveries]
+    return found._replace(imported=imported, known=found.known + restored.known)
+
+
+async def _removed(app: Redrive, names: Collection[str]) -> list[str]:
     figures = await app.operations.status()
-    removed = [one.name for one in figures.destinations if one.is_removed and one.name in names]
-    return _Imported(imported, known, bad, removed)
+    return [one.name for one in figures.destinations if one.is_removed and one.name in names]
 
 
-def _read(path: Path) -> Iterator[tuple[int, Letter | str]]:
+def _read(app: Redrive, path: Path) -> Iterator[tuple[int, Letter | str]]:
     """Yield each line's number with its letter, or with what is wrong with it."""
     from redrive.archive import read_line
     from redrive.errors import UsageError
 
     for number, line in _lines(path):
         try:
-            yield number, read_line(line)
+            yield number, read_line(line, payload_limit=app.settings.payload_limit)
         except UsageError as error:
             yield number, str(error)
-
-
-def _bad_lines(path: Path) -> list[tuple[int, str]]:
-    return [(number, one) for number, one in _read(path) if isinstance(one, str)]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -43,24 +43,30 @@ def print_json(value: object) -> None:
     """Print for a program: one JSON document."""
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    _write(sys.stdout, f"{text.decode()}\n")
+    from redrive.policies.display import escape_controls
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    _write(sys.stdout, f"{escape_controls(text)}\n")
 
 
 def print_warning(message: str) -> None:
     """Print what a person should know although the command did what it was asked to."""
-    _write(sys.stderr, f"redrive: {message}\n")
+    from redrive.policies.display import safe_lines
+
+    _write(sys.stderr, f"redrive: {safe_lines(message)}\n")
 
 
 def print_error(kind: str, message: str, *, as_json: bool) -> None:
     """Print why a command could not do what it was asked to."""
+    from redrive.policies.display import escape_controls, safe_lines
+
     if as_json:
         import json
 
         error = {"error": {"type": kind, "message": message}}
-        _write(sys.stderr, f"{json.dumps(error, ensure_ascii=False)}\n")
+        _write(sys.stderr, f"{escape_controls(json.dumps(error, ensure_ascii=False))}\n")
     else:
-        _write(sys.stderr, f"redrive: {message}\n")
+        _write(sys.stderr, f"redrive: {safe_lines(message)}\n")
 
 
 @contextmanager

@@ -88,7 +88,11 @@ def resume_tenant(
 def _where(name: str, destination: str | None) -> str:
     from redrive.cli.show.words import safe
 
-    return f"{safe(name)} everywhere" if destination is None else f"{safe(name)} at {destination}"
+    return (
+        f"{safe(name)} everywhere"
+        if destination is None
+        else f"{safe(name)} at {safe(destination)}"
+    )
 
 
 def _tell(name: str, sentence: str, is_new: bool, *, json: bool) -> None:  # noqa: FBT001 - what to tell

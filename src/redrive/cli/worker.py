@@ -89,7 +89,6 @@ def worker(
     def command(number: int) -> list[str]:
         given = {
             "--log-level": log_level,
-            "--store": store,
             "--concurrency": concurrency,
             "--host": host,
             "--port": address.of_process(number).port,
@@ -97,11 +96,15 @@ def worker(
         options = [[name, str(value)] for name, value in given.items() if value is not None]
         return [sys.executable, "-m", "redrive.cli.worker", target, *chain(*options)]
 
-    return asyncio.run(_supervise(command, processes=processes))
+    # The address of a store may hold a password, and everybody can read a command line.
+    confided = msgspec.json.encode(store) + b"\n"
+    return asyncio.run(_supervise(command, processes=processes, confided=confided))
 
 
-async def _supervise(command: Callable[[int], list[str]], *, processes: int) -> int:
-    supervisor = Supervisor(command, processes=processes, clock=SystemClock())
+async def _supervise(
+    command: Callable[[int], list[str]], *, processes: int, confided: bytes
+) -> int:
+    supervisor = Supervisor(command, processes=processes, clock=SystemClock(), confided=confided)
     words = iter([supervisor.stop])
 
     def hear() -> None:
@@ -254,6 +257,15 @@ class _Herald:
             self._lifeline.send(b"!")
 
 
+def _read_line(lifeline: socket.socket) -> bytes:
+    """Return the line that the supervisor confides, and leave what follows; none if it is gone."""
+    line = b""
+    with suppress(OSError):
+        while not line.endswith(b"\n") and (letter := lifeline.recv(1)):
+            line += letter
+    return line if line.endswith(b"\n") else b""
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -268,7 +280,6 @@ def _main() -> int:
     parser = argparse.ArgumentParser(description="One worker process under a supervisor.")
     parser.add_argument("target")
     parser.add_argument("--log-level", default="info")
-    parser.add_argument("--store")
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int)
@@ -277,10 +288,13 @@ def _main() -> int:
     lifeline = socket.socket(fileno=given.lifeline)
     lifeline.set_inheritable(False)  # what a handler starts must not hold on to it
     configure_logging(given.log_level)
+    confided = _read_line(lifeline)
+    if not confided:  # the supervisor has gone already
+        return 0
     try:
         return _work(
             load_app(given.target),
-            store=given.store,
+            store=msgspec.json.decode(confided, type=str | None),
             concurrency=given.concurrency,
             address=_Address(given.host, given.port),
             lifeline=lifeline,

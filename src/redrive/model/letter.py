@@ -19,6 +19,9 @@ LETTER_VERSION = 1
 """The version of the format; it grows when an older Redrive could not read the result."""
 
 
+_HIGHEST_COUNT = 2**31 - 1
+
+
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter: the whole event, and its delivery with tries, cycles, fault and times.
 
@@ -54,7 +57,10 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check(self) -> None:
-        """Say what is wrong with a letter from outside; of the store's own nothing is."""
+        """Say what is wrong with a letter from outside; of the store's own nothing is.
+
+        How large a payload may be is the app's to say.
+        """
         event, delivery = self.event, self.delivery
         if not event.id.strip():
             raise ConfigurationError("The event has no id.")
@@ -71,11 +77,11 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
         )
         NewEvent(type=event.type, priority=delivery.priority, generation=delivery.generation)
         check_destination_name(delivery.destination)
-        counts = (delivery.attempts, delivery.snoozes, delivery.crashes, delivery.auto_replays)
-        if min(counts) < 0:
-            raise ConfigurationError(
-                "Attempts, snoozes, crashes and automatic replays are counted from 0."
-            )
+        for name, count in self._counts():
+            if not 0 <= count <= _HIGHEST_COUNT:
+                raise ConfigurationError(
+                    f"The count {name} is {count:.3g}; it is counted from 0 to {_HIGHEST_COUNT:,}."
+                )
         if (delivery.payload is None) is bool(delivery.edits):
             raise ConfigurationError(
                 "A payload of its own and the edits that made it belong together; it has only one "
@@ -83,6 +89,17 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
             )
         for name, instant in self._instants():
             check_instant(name, instant)
+
+    def _counts(self) -> Iterator[tuple[str, int]]:
+        delivery = self.delivery
+        for name in ("attempts", "snoozes", "crashes", "auto_replays"):
+            yield name, getattr(delivery, name)
+        for cycle in delivery.cycles:
+            yield "attempts", cycle.attempts
+        for attempt in (*delivery.log, *(one for cycle in delivery.cycles for one in cycle.log)):
+            yield "number", attempt.number
+        for edit in delivery.edits:
+            yield "more", edit.more
 
     def _instants(self) -> Iterator[tuple[str, datetime]]:
         event, delivery = self.event, self.delivery

@@ -54,6 +54,7 @@ from redrive.observer import (
     WorkerWedged,
     WorkStranded,
 )
+from redrive.policies.display import escape_controls, safe_lines
 from redrive.store import Replay
 
 __all__ = ["LoggingObserver", "configure_logging"]
@@ -68,6 +69,7 @@ _LEVELS = {
 _MOST_IDS = 20
 _LONGEST_ERROR = 300
 _EVENT_WIDTH = 16
+_LINES = ("event", "exception", "stack")
 
 
 class LoggingObserver:
@@ -278,15 +280,15 @@ def _brief(_logger: object, _method: str, line: EventDict) -> EventDict:
     if "delivery" in line:
         for name in ("event_id", "rule", "worker"):
             line.pop(name, None)
-    # What others wrote must not command the terminal.
-    for name in ("error", "error_class"):
-        if not str(line.get(name, "")).isprintable():
-            line[name] = repr(line[name])
+    # What others wrote must not command the terminal; of a traceback the lines stay lines.
+    for name, value in line.items():
+        if isinstance(value, str) and not value.isprintable():
+            line[name] = safe_lines(value) if name in _LINES else repr(value)
     return line
 
 
 def _json(line: object, **_options: object) -> str:
-    return msgspec.json.encode(line, enc_hook=repr).decode()
+    return escape_controls(msgspec.json.encode(line, enc_hook=repr).decode())
 
 
 def _hears(log: FilteringBoundLogger, level: int) -> bool:
@@ -355,18 +357,12 @@ def _replay(replay: Replay) -> dict[str, object]:
     return {"replay": replay.id, **{name: getattr(replay, name) for name in counts}}
 
 
-def _operated(fact: Operated) -> dict[str, object]:
-    if fact.replay is not None:
-        return {"replay": fact.replay}
-    return {"destination": fact.destination} if fact.destination else _ids(fact.deliveries)
-
-
 def _leases(leases: Sequence[Lease]) -> dict[str, object]:
     return _ids([lease.delivery_id for lease in leases])
 
 
 def _changed(fact: Operated) -> dict[str, object]:
-    named = {"tenant": fact.tenant, "destination": fact.destination}
+    named = {"tenant": fact.tenant, "destination": fact.destination, "replay": fact.replay}
     return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
-from redrive.archive import relieve
+from redrive.archive import check_letter, relieve
 from redrive.errors import UsageError
 from redrive.model.audit import Actor
 from redrive.model.delivery import Status
@@ -14,7 +14,6 @@ from redrive.model.letter import Letter
 from redrive.observer import HistoryPruned, LettersExported
 from redrive.operations.desk import Desk
 from redrive.policies.attention import expiring, overflow
-from redrive.policies.payload import check_payload
 from redrive.store import LetterPage, Pruned, Query, Restored
 
 __all__ = ["Keeper", "PrunePlan"]
@@ -129,10 +128,7 @@ class Keeper(Desk):
         They go in the order of their ids where they came from, so that those of a key keep theirs.
         """
         for one in letters:
-            one.check()
-            check_payload(one.event.payload)
-            if one.delivery.payload is not None:
-                check_payload(one.delivery.payload)
+            check_letter(one, payload_limit=self._payload_limit)
         actor = Actor(by, why)
         in_order = sorted(letters, key=lambda one: one.delivery.id)
         restored = await (await self._to_change()).restore(in_order, actor=actor)

@@ -324,6 +324,14 @@ def test_a_breaker_tells_until_when_and_by_whom() -> None:
     assert (forced["until"], forced["by"]) == ("reset", "ann")
 
 
+@pytest.mark.parametrize("action", ["pause_replay", "resume_replay", "cancel_replay"])
+def test_what_is_done_to_a_replay_is_told_with_its_number(action: str) -> None:
+    (line,) = observe(Operated(action=action, by="ann", why="", replay=3))
+
+    assert (line["action"], line["replay"]) == (action, 3)
+    assert "deliveries" not in line
+
+
 def test_an_act_on_a_destination_names_it() -> None:
     (line,) = observe(Operated(action="pause", by="ann", why="", destination="billing"))
 
@@ -431,6 +439,29 @@ def test_an_error_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert "x1b[2J" in said
+
+
+@pytest.mark.usefixtures("restored")
+def test_nothing_in_a_line_can_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=False)
+
+    LoggingObserver().notice(Operated(action="pause", by="\x1b[2J", why="\x9b2J", destination="a"))
+    logging.getLogger("shop").info("paper \x1b[2J\nis back")
+
+    said = capsys.readouterr().err
+    assert not {"\x1b", "\x9b"} & set(said)
+    assert "paper \\x1b[2J\nis back" in said
+
+
+@pytest.mark.usefixtures("restored")
+def test_json_lines_spell_every_control_character_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=True)
+
+    LoggingObserver().notice(Operated(action="pause", by="\x9b2J\x7f", why="", destination="a"))
+
+    said = capsys.readouterr().err
+    assert "\\u009b2J\\u007f" in said
+    assert json.loads(said)["by"] == "\x9b2J\x7f"
 
 
 @pytest.mark.usefixtures("restored")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.cli.show.replays import difference
-from redrive.cli.show.words import ago, counted, instant, safe, title, verdict
+from redrive.cli.show.words import ago, counted, instant, safe, safe_lines, title, verdict
 from redrive.model.delivery import Attempt, Cycle, Delivery, Status
 from redrive.model.duration import rough_duration
 from redrive.model.edit import Edit
@@ -42,7 +42,7 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
     if delivery.cycles:
         yield from _section("Earlier cycles", _cycles(delivery.cycles, now))
     if delivery.fault is not None and delivery.fault.stack:
-        yield from _section("Stack", Text(safe(delivery.fault.stack)))
+        yield from _section("Stack", Text(safe_lines(delivery.fault.stack)))
     if delivery.exchange is not None:
         yield from _section("Request", _request(delivery.exchange))
         if delivery.exchange.status is not None:
@@ -201,7 +201,7 @@ def _payload(told: Story) -> Text:
 def _shortened(whole: str) -> Text:
     lines = whole[:_LONGEST_PAYLOAD].split("\n")[:_MOST_PAYLOAD_LINES]
     shown = "\n".join(lines)
-    text = Text(safe(shown))
+    text = Text(safe_lines(shown))
     if len(shown) < len(whole):
         text.append(f"\n… and {len(whole) - len(shown):,} more characters; --json shows all of it.")
     return text

@@ -8,6 +8,7 @@ from redrive.model.delivery import Delivery
 from redrive.model.duration import rough_duration
 from redrive.model.limits import Rate
 from redrive.model.outcome import Fault
+from redrive.policies.display import safe, safe_lines
 
 __all__ = [
     "ago",
@@ -16,6 +17,7 @@ __all__ = [
     "instant",
     "pace",
     "safe",
+    "safe_lines",
     "short",
     "title",
     "verdict",
@@ -75,21 +77,6 @@ def pace(rate: Rate) -> str:
         if (per := rate.per_second * seconds) >= 1 or unit == "d"
     )
     return f"{per:.12g}/{unit}"
-
-
-def safe(text: str) -> str:
-    r"""Spell out what a terminal would obey instead of show; lines stay lines.
-
-    >>> safe(f"red: {chr(27)}[31m")
-    'red: \\x1b[31m'
-    """
-    if text.isprintable():
-        return text
-    letters = text.replace("\t", "    ")
-    return "".join(
-        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
-        for one in letters
-    )
 
 
 def first_line(text: str) -> str:
