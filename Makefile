@@ -2,10 +2,10 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test simulate prove check format format-check lint imports types bench clean
+.PHONY: help demo test test-fast pythons simulate prove check format format-check lint imports types bench clean
 
 # The first interpreter that actually runs: a name on the path may be an empty shim.
-PYTHON ?= $(shell for candidate in python3.11 python3; do \
+PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do \
 	"$$candidate" -c '' >/dev/null 2>&1 && echo "$$candidate" && break; done)
 # Processes that share the tests, and anything to hand on to pytest or to the benchmarks.
 JOBS ?= 4
@@ -19,8 +19,14 @@ SEEDS ?=
 # Every process of the tests would compile everything again where this is set.
 export PYTHONDONTWRITEBYTECODE :=
 
-BIN := .venv/bin
-READY := .venv/.ready
+# The environment to work in and the extras of pyproject.toml in it; `make pythons` has one of each Python.
+VENV ?= .venv
+EXTRAS ?= dev
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# What the edit loop runs: no test here needs a server or many processes.
+FAST := tests/unit tests/architecture tests/testing tests/cli \
+	tests/stores/test_memory.py tests/stores/sqlite/test_store.py
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
 
 help: ## list the targets
@@ -34,9 +40,18 @@ test: $(READY) ## run the tests (ARGS="-k breaker" narrows them, JOBS=8 spreads 
 		&& echo "test: everything passed" \
 		|| { echo "test: FAILED, the lines above name what broke"; exit 1; }
 
+test-fast: $(READY) ## run those tests that are done within 90 s: unit, conformance without servers, CLI
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup -m "not server" $(FAST) $(ARGS) \
+		&& echo "test-fast: everything passed" \
+		|| { echo "test-fast: FAILED, the lines above name what broke"; exit 1; }
+
+pythons: $(READY) ## run the fast tests on each supported Python that is found (3.11, 3.12, 3.13)
+	@$(BIN)/python -m tests.interpreters "$(MAKE)"
+
 simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, BUGS=1)
 	@$(BIN)/python -m tests.simulation $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(BUGS),--bugs) $(ARGS)
+
 prove: $(READY) ## try to lose something for half an hour (MINUTES= SOAK= KILLS= SEEDS=, ARGS=soak alone)
 	@$(BIN)/python -m tests.proof --minutes $(or $(MINUTES),30) --soak $(SOAK) --kills $(KILLS) \
 		$(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
@@ -79,9 +94,9 @@ $(READY): pyproject.toml constraints.txt
 		"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 			echo "Redrive needs Python 3.11 or newer, and the Python found here is '$$("$(PYTHON)" -V 2>/dev/null || echo none)': name another with make PYTHON=/path/to/python3.11"; \
 			exit 1; }; \
-		echo "setting up .venv with $$("$(PYTHON)" -V), which takes a minute the first time …"; \
-		"$(PYTHON)" -m venv --clear .venv; }
+		echo "setting up $(VENV) with $$("$(PYTHON)" -V), which takes a minute the first time …"; \
+		"$(PYTHON)" -m venv --clear $(VENV); }
 	@echo "installing what pyproject.toml and constraints.txt ask for …"
 	@$(PIP) install -qq -c constraints.txt hatchling editables
-	@$(PIP) install -qq -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@

@@ -13,6 +13,21 @@ import pytest
 
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
+_SERVERS = {"database", "postgres_cluster"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a server: the fast tests do without."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _needs_a_server(item):
+            item.add_marker(pytest.mark.server)
+
+
+def _needs_a_server(item: pytest.Function) -> bool:
+    """By a fixture of the test, or by the name of the store that it runs on."""
+    stores = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return bool(_SERVERS.intersection(item.fixturenames)) or "postgres" in stores
+
 
 def pytest_collection_finish() -> None:
     """Whatever has been collected stays: who looks for garbage need not look at all of it again."""
