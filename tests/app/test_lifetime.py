@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from redrive import Event, Operations, Redrive, StoreError, TransactionError
+from tests.waiting import PATIENCE_SECONDS
 
 
 async def enter_the_app(app: Redrive) -> None:
@@ -82,7 +83,7 @@ async def test_a_handler_cannot_close_the_store_of_the_worker_that_runs_it(
 
     async with app, app.worker():
         await app.publish("order.paid", 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await is_done.wait()
 
     assert seen == [1, 2]
@@ -113,7 +114,7 @@ async def test_a_drain_in_an_app_without_a_block_outlives_a_close_in_its_handler
         await app.close()
 
     await app.publish("order.paid")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         tally = await app.drain()
 
     assert tally.delivered == 1
@@ -129,7 +130,7 @@ async def test_a_worker_made_before_a_close_opens_the_store_again(
     worker = await app.make_worker()
 
     await app.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         tally = await worker.run(until_idle=True)
 
     assert tally.delivered == 1
@@ -226,7 +227,7 @@ async def test_inside_a_transaction_what_would_wait_for_it_is_refused_at_once(sq
     app.handler("order.paid", name="billing")(lambda event: None)
     operations = app.operations
 
-    async with app, app.transaction(), asyncio.timeout(20):
+    async with app, app.transaction(), asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(TransactionError, match="open another one after the block"):
             async with app.transaction():
                 pass

@@ -34,6 +34,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.testing.fakes import InlineExecutor
 from tests.app.test_limits import DOWN, EVERY_SECOND, OK, Gateway
+from tests.waiting import PATIENCE_SECONDS
 
 GONE = Faulted(
     fault=Fault(error_class="HTTP 410", message="gone", rule="410 gone", code="410"),
@@ -130,7 +131,7 @@ async def test_timeout_of_a_check_is_how_long_an_answer_may_take(store: str) -> 
     gateway.script = [DOWN]
     async with gateway.kit, gateway.app.worker():
         await gateway.publish()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not gateway.recorder.of(HealthChecked):
                 await time_passes(gateway)
 
@@ -162,7 +163,7 @@ async def test_a_plain_function_is_asked_in_a_thread(store: str) -> None:
     is_done = asyncio.Event()
     async with app, app.worker():
         await app.publish("order.paid")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await is_done.wait()
 
     assert len(asked_on) == 1
@@ -202,7 +203,7 @@ async def test_of_many_workers_one_asks_at_a_time(store: str) -> None:
         await gateway.publish()
         await gateway.kit.drain()
         async with gateway.app.worker(), gateway.app.worker(), gateway.app.worker():
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while len(health.asked) < 4:
                     await time_passes(gateway)
 

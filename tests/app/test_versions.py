@@ -19,6 +19,7 @@ from redrive import (
     VersionConflictError,
 )
 from redrive.testing import Kit, ScriptedDestination
+from tests.waiting import PATIENCE_SECONDS
 
 
 def shop(store: str) -> Redrive:
@@ -182,7 +183,7 @@ async def test_the_log_is_read_page_by_page_with_a_cursor_kept_as_text(store: st
             await app.publish("order.placed", {"number": number}, key=f"k{number % 2}")
         read: list[object] = []
         cursor = "0-0"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(read) < 5:
                 for one in await app.operations.events(after=cursor, limit=2):
                     read.append((one.payload, one.version))

@@ -14,6 +14,7 @@ from redrive.policies.waiting import Waiting, WaitReason
 from redrive.store import Allowance, ClaimRequest, Rescue
 from redrive.testing import Kit
 from tests.app.test_limits import BUSY, DOWN, FAULT, OK, Gateway
+from tests.waiting import PATIENCE_SECONDS
 
 GONE = Faulted(fault=FAULT, nature=Nature.TERMINAL, pause="410 Gone")
 
@@ -332,7 +333,7 @@ async def _crash(app: Redrive, kit: Kit, *, crashes: int) -> None:
 
 async def _heard_of(gateway: Gateway) -> None:
     """Let the worker tell what it serves, from its own thread or task."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not any(one.serving for one in (await gateway.operations.status()).workers):
             gateway.kit.clock.advance("100ms")
             await gateway.kit.clock.sleep(0)

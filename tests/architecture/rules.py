@@ -16,6 +16,13 @@ ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "src" / "redrive"
 VAGUE_NAMES = ("base", "common", "helper", "helpers", "manager", "managers", "util", "utils")
 
+FAKE_TIME = (
+    "redrive.testing.FakeClock",
+    "redrive.testing.Kit",
+    "redrive.testing.clock.FakeClock",
+    "tests.simulation.bugs.bug.Bug",
+)
+
 AMBIENT_MODULES = ("random", "secrets", "time", "uuid", "uuid_utils")
 AMBIENT_NAMES = (
     "asyncio.sleep",
@@ -151,13 +158,36 @@ def set_iterations(tree: ast.Module) -> Iterator[Finding]:
 
 
 def sleeps(tree: ast.Module) -> Iterator[Finding]:
-    """Find waiting for the clock on the wall; a port's own `clock.sleep` is not that."""
+    """Find waiting for the clock on the wall: a port's `clock.sleep` is that, too, if it is real.
+
+    Letting others run, by a sleep of 0, is not; nor is a sleep where all time is a fake's.
+    """
     names = imported_names(tree)
+    is_fake = any(name in FAKE_TIME for name in names.values())
+    has_real_time = not is_fake or "redrive.clock.SystemClock" in names.values()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = origin(node.func, names) or ast.unparse(node.func)
-            if called in {"asyncio.sleep", "sleep", "time.sleep"}:
-                yield Finding(node.lineno, called)
+        if not isinstance(node, ast.Call):
+            continue
+        called = origin(node.func, names) or ast.unparse(node.func)
+        given = [*node.args, *(one.value for one in node.keywords)]
+        is_sleep = called in {"asyncio.sleep", "sleep", "time.sleep"} or (
+            has_real_time and last_word(node.func) == "sleep" and not _is_nothing(given)
+        )
+        waits = bool(given) and _waits_in_vain(node.func, names)
+        if is_sleep or waits or any(_waits_in_vain(one, names) for one in given):
+            yield Finding(node.lineno, called)
+
+
+def _is_nothing(given: list[ast.expr]) -> bool:
+    return len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 0
+
+
+def _waits_in_vain(node: ast.AST, names: Mapping[str, str]) -> bool:
+    """Tell whether somebody waits for an event that was just made, so that nobody can set it."""
+    match node:
+        case ast.Attribute(value=ast.Call(func=made), attr="wait"):
+            return origin(made, names) == "threading.Event"
+    return False
 
 
 def blanket_ignores(source: str) -> Iterator[Finding]:

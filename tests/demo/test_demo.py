@@ -31,6 +31,7 @@ from redrive.demo.narrators.lines import Lines
 from redrive.demo.narrators.picture import Picture
 from redrive.demo.venue import Venue
 from redrive.errors import ConfigurationError
+from tests.waiting import spend_at_once
 
 FAST = 10.0
 
@@ -62,13 +63,18 @@ class Saboteur(Lines):
     def _delete(self) -> None:
         connection = apsw.Connection(str(parse_store(self._store).path))
         # SQLite's own pauses grow, and would starve beside a shop that writes all the time.
-        connection.set_busy_handler(lambda _: apsw.sleep(1) >= 0)
+        connection.set_busy_handler(_look_again)
         connection.execute(
             "DELETE FROM redrive_deliveries WHERE id = "
             "(SELECT min(id) FROM redrive_deliveries WHERE status = ?)",
             (self._status,),
         )
         connection.close()
+
+
+def _look_again(_: int) -> bool:
+    spend_at_once(0.001)
+    return True
 
 
 class Told(NamedTuple):

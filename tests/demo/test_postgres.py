@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from redrive.cli.main import main
-from redrive.clock import SystemClock
 from redrive.demo import perform
 from redrive.demo.narrator import Scene
 from redrive.demo.narrators.lines import Lines
@@ -23,6 +22,7 @@ from redrive.demo.venues.postgres import Postgres
 from redrive.errors import StoreUnavailableError
 from tests.servers.daemon import free_port
 from tests.servers.postgres import Database
+from tests.waiting import eventually
 
 FAST = 10.0
 _SCHEMAS = r"SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'redrive\_demo\_%'"
@@ -145,9 +145,8 @@ async def test_a_schema_that_cannot_be_dropped_is_named(database: Database, tmp_
         async with venue:
             database.execute("DROP SCHEMA redrive_demo_kept CASCADE")
 
-    async with asyncio.timeout(20):  # the server hears a moment later that they have gone
-        while database.value(_VISITORS):
-            await SystemClock().sleep(0.01)
+    # The server hears a moment later that they have gone.
+    await eventually(lambda: not database.value(_VISITORS), what="all visitors gone")
 
 
 def _sentence(capsys: pytest.CaptureFixture[str]) -> str:

@@ -12,7 +12,6 @@ import asyncpg
 import pytest
 
 from redrive import Event, NewEvent, Query, Redrive, Retry
-from redrive.clock import SystemClock
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
 from redrive.observer import LeasesLost, SettlementsRefused, StoreLost
@@ -20,10 +19,10 @@ from redrive.stores.postgres.connection import read_address
 from tests.app.recorder import Recorder
 from tests.effects.ledger import Connection, Ledger
 from tests.servers.proxy import Proxy, proxying
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ONCE = Retry(max_attempts=1)
 AT_ONCE = Retry(max_attempts=5, base="0s", jitter="none")
-clock = SystemClock()
 
 
 @pytest.fixture
@@ -261,7 +260,7 @@ async def test_a_handler_that_closes_its_connection_has_failed(
         if raises:
             await ledger.write(connection, event.payload)
 
-    async with asyncio.timeout(30), app:
+    async with asyncio.timeout(PATIENCE_SECONDS), app:
         await app.publish("order.paid", 7)
         tally = await app.drain()
 
@@ -301,10 +300,12 @@ async def test_a_commit_whose_answer_is_lost_is_not_applied_again(
         async with app:
             await app.publish("order.paid", 7)
             async with app.worker():
-                while not await obstacle.fetchval(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-                ):
-                    await clock.sleep(0.01)
+                await eventually(
+                    lambda: obstacle.fetchval(
+                        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                    ),
+                    what="the commit dawdles",
+                )
                 proxy.reset()
                 await obstacle.execute("SELECT pg_advisory_unlock(4711)")
                 await recorder.wait_for(SettlementsRefused)

@@ -16,6 +16,7 @@ from redrive.clock import SystemClock
 from tests.effects.ledger import Connection, Ledger
 from tests.faults import mortality
 from tests.faults.journal import record
+from tests.waiting import spend, spend_at_once
 
 App = Callable[[Path], Redrive]
 Payload = Event[dict[str, Any]]
@@ -51,7 +52,7 @@ def steady(folder: Path, *, lease: str = "1s") -> Redrive:
 
     @app.handler("thing.*", name="steady")
     async def handle(event: Payload) -> None:
-        await clock.sleep(0.005)
+        await spend(0.005)
         record(folder, event, "done")
 
     return app
@@ -69,7 +70,7 @@ def slow(folder: Path, *, grace: str = "500ms") -> Redrive:
     @app.handler("thing.*", name="slow")
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
-        await clock.sleep(event.payload["seconds"])
+        await spend(event.payload["seconds"])
         record(folder, event, "done")
 
     return app
@@ -101,10 +102,10 @@ def poisoned(folder: Path) -> Redrive:
     @app.handler("thing.*", name="poisoned")
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
-        await clock.sleep(0.05)
+        await spend(0.05)
         if event.payload.get("is_pill"):
             os._exit(1)
-        await clock.sleep(0.1)
+        await spend(0.1)
         record(folder, event, "done")
 
     return app
@@ -119,7 +120,7 @@ def blocked(folder: Path, *, timeout: str = "500ms") -> Redrive:
         record(folder, event, "begun")
         if event.payload.get("is_blocker"):
             threading.Event().wait()
-        await clock.sleep(0.1)
+        await spend(0.1)
         record(folder, event, "done")
 
     return app
@@ -132,7 +133,7 @@ def sluggish(folder: Path) -> Redrive:
     @app.handler("thing.*", name="sluggish", timeout="30s")
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
-        threading.Event().wait(event.payload["seconds"])
+        spend_at_once(event.payload["seconds"])
         record(folder, event, "done")
 
     return app
@@ -198,7 +199,7 @@ def ordered(folder: Path, *, order: str) -> Redrive:
     @app.handler("thing.*", name="ordered", order=order, retry=never_again, replay_rate=None)
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
-        await clock.sleep(0.001)
+        await spend(0.001)
         if event.payload.get("is_bad") and not (folder / "mended").exists():
             raise Terminal("it is marked")
         record(folder, event, "done")
@@ -229,7 +230,7 @@ def mending(folder: Path) -> Redrive:
     async def handle(event: Payload) -> None:
         if not (folder / "fixed").exists():
             raise Terminal("not yet")
-        await clock.sleep(0.002)
+        await spend(0.002)
         record(folder, event, "done")
 
     return app
@@ -245,7 +246,7 @@ def bookkeeping(folder: Path) -> Redrive:
     async def handle(event: Payload, connection: Connection) -> None:
         record(folder, event, "begun")
         await ledger.write(connection, event.payload["number"])
-        await clock.sleep(0.001)
+        await spend(0.001)
         mortality.die_once(folder, event, at="effect")
 
     return app
@@ -259,7 +260,7 @@ def soaked(folder: Path) -> Redrive:
 
     @app.handler("thing.*", name="steady", retry=often, retry_rate=None)
     async def handle(event: Payload) -> None:
-        await clock.sleep(0.002)
+        await spend(0.002)
         if flaky.random() < 0.05:
             raise ConnectionError("one in twenty")
         record(folder, event, "done")

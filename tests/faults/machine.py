@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -20,21 +18,14 @@ from redrive.model.delivery import Delivery, Status
 from redrive.model.event import EventId
 from redrive.store import DestinationFigures, Figures
 from tests.faults import apps
+from tests.waiting import PATIENCE_SECONDS, until
+
+__all__ = ["Child", "Machine", "is_running", "on_each_store", "until"]
 
 ROOT = Path(__file__).parents[2]
 
 on_each_store = pytest.mark.parametrize("machine_store", ["sqlite", "postgres"], indirect=True)
 """For tests whose machine has a store of each kind that processes share, one after the other."""
-
-
-def until(condition: Callable[[], bool], *, within: float, what: str) -> float:
-    """Wait for a condition that other processes bring about; returns how long it took."""
-    begun = time.monotonic()
-    while not condition():
-        if time.monotonic() - begun > within:
-            raise AssertionError(f"After {within} s still not: {what}")
-        threading.Event().wait(0.02)
-    return time.monotonic() - begun
 
 
 class Child:
@@ -57,7 +48,7 @@ class Child:
         pending = [line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd")]
         return int(pending[0], 16) == 0
 
-    def wait(self, *, within: float) -> int:
+    def wait(self, *, within: float = PATIENCE_SECONDS) -> int:
         """Wait for its end; returns the exit code."""
         try:
             return self.process.wait(within)
@@ -66,7 +57,7 @@ class Child:
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
-        self.wait(within=5)
+        self.wait()
 
 
 class Machine:
@@ -184,15 +175,15 @@ class Machine:
         leases = [one.lease_until for one in self.deliveries(Status.IN_FLIGHT)]
         return bool(leases) and all(until is not None and until < now for until in leases)
 
-    def until_written(self, what: str, count: int, *, within: float) -> None:
+    def until_written(self, what: str, count: int, *, within: float = PATIENCE_SECONDS) -> None:
         """Wait until handlers have written this word for that many numbers."""
         until(lambda: len(self.journal(what)) >= count, within=within, what=f"{count} {what}")
 
-    def until_workers(self, count: int, *, within: float) -> None:
+    def until_workers(self, count: int, *, within: float = PATIENCE_SECONDS) -> None:
         """Wait until that many workers were heard of."""
         until(lambda: len(self.figures().workers) == count, within=within, what=f"{count} workers")
 
-    def until_settled(self, *, within: float) -> float:
+    def until_settled(self, *, within: float = PATIENCE_SECONDS) -> float:
         return until(self.is_settled, within=within, what="everything delivered or failed")
 
     def _lines(self) -> list[tuple[str, int, int]]:

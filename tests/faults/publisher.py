@@ -10,6 +10,7 @@ from pathlib import Path
 
 from redrive import StoreError
 from tests.faults import apps
+from tests.waiting import spend
 
 
 async def publish_for_ever(folder: Path) -> None:
@@ -23,7 +24,7 @@ async def publish_for_ever(folder: Path) -> None:
                     receipt = await app.publish("thing.made", {"number": next(numbers)})
                 except StoreError as error:
                     sys.stderr.write(f"{error}\n")
-                    await apps.clock.sleep(0.05)
+                    await spend(0.05)
                 else:
                     os.write(acknowledged, f"{receipt.event_id}\n".encode())
 

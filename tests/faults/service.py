@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Literal
 
+from tests.waiting import spend_at_once
+
 Mood = Literal["down", "hanging", "up"]
 _STEP_SECONDS = 0.02
 _WORK_SECONDS = 0.05
@@ -59,8 +61,8 @@ class Service:
             while self.mood == "hanging":
                 if _has_gone(client):
                     return None
-                threading.Event().wait(_STEP_SECONDS)
-        threading.Event().wait(_WORK_SECONDS)
+                spend_at_once(_STEP_SECONDS)
+        spend_at_once(_WORK_SECONDS)
         with self._lock:
             self.successes += 1
         return 204

@@ -17,9 +17,9 @@ from redrive import Operations
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
 from tests.effects.ledger import Ledger
-from tests.faults.apps import clock
 from tests.faults.machine import Child, Machine, on_each_store
 from tests.faults.mortality import POINTS
+from tests.waiting import spend_at_once
 
 MachineOf = Callable[[str], Machine]
 KILLS = 50 if os.environ.get("REDRIVE_TEST_LONG") else 5
@@ -79,7 +79,7 @@ def test_an_effect_happens_exactly_once_wherever_its_worker_dies(machine_of: Mac
         books.publish(2)
         doomed[books.publish(1, dies=point)] = point
         victim = books.start_worker()
-        assert victim.wait(within=60) < 0
+        assert victim.wait() < 0
     books.finish()
 
     books.assert_exactly_once()
@@ -101,8 +101,8 @@ def test_an_effect_happens_exactly_once_whenever_its_worker_is_killed(
     for kill in range(KILLS):
         books.publish(PER_KILL)
         victim = books.start_worker()
-        books.machine.until_written("begun", kill * PER_KILL + 3, within=60)
-        asyncio.run(clock.sleep(pauses.uniform(0, 0.1)))
+        books.machine.until_written("begun", kill * PER_KILL + 3)
+        spend_at_once(pauses.uniform(0, 0.1))
         victim.kill()
     books.finish()
 

@@ -66,20 +66,20 @@ def test_workers_outlive_a_disk_that_takes_nothing_and_blame_no_delivery(
 ) -> None:
     machine = machine_of("slow")
     workers = [machine.start_worker(REDRIVE_TEST_DISK="on demand") for _ in range(2)]
-    machine.until_workers(2, within=20)
+    machine.until_workers(2)
     machine.publish([{"number": number, "seconds": 2.0} for number in range(10)])
-    machine.until_written("begun", 10, within=10)
+    machine.until_written("begun", 10)
 
     trouble(disk)
-    until(lambda: any(_said(workers, "store lost")), within=10, what="a worker notices")
-    machine.until_written("done", 10, within=10)
-    until(machine.leases_have_run_out, within=10, what="the leases have run out")
+    until(lambda: any(_said(workers, "store lost")), what="a worker notices")
+    machine.until_written("done", 10)
+    until(machine.leases_have_run_out, what="the leases have run out")
     disk.free()
-    machine.until_settled(within=20)
+    machine.until_settled()
     for worker in workers:
         worker.send(signal.SIGTERM)
 
-    assert [worker.wait(within=10) for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     assert _said(workers, "store back") == _said(workers, "store lost")
     assert machine.of("slow").delivered == 10
     assert [one.crashes for one in machine.deliveries(Status.DELIVERED)] == [0] * 10

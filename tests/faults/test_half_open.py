@@ -31,19 +31,19 @@ def test_probes_keep_to_their_number_and_a_killed_one_frees_its_place(
         machine = machine_of("probed")
         machine.publish_numbers(EVENTS)
         workers = [machine.start_worker() for _ in range(4)]
-        until(lambda: isinstance(_breaker(machine), Open), within=30, what="open")
+        until(lambda: isinstance(_breaker(machine), Open), what="open")
         # What was claimed before it opened is still on its way.
-        until(lambda: machine.of("service").in_flight == 0, within=20, what="nothing under way")
-        machine.until_workers(4, within=20)
+        until(lambda: machine.of("service").in_flight == 0, what="nothing under way")
+        machine.until_workers(4)
         service.begin_to_count()
 
         service.mood = "hanging"
-        until(lambda: len(service.hanging) == PROBES, within=20, what="two probes")
+        until(lambda: len(service.hanging) == PROBES, what="two probes")
         victim = service.hanging[0]
         os.kill(victim, signal.SIGKILL)
-        freed = until(lambda: len(service.hanging) > PROBES, within=20, what="a third probe")
+        freed = until(lambda: len(service.hanging) > PROBES, what="a third probe")
         service.mood = "up"
-        machine.until_settled(within=40)
+        machine.until_settled()
 
         assert victim in [one.process.pid for one in workers]
         assert victim not in service.hanging[PROBES:]

@@ -117,11 +117,11 @@ def test_what_is_skipped_holds_up_nobody_and_arrives_when_it_is_replayed(
     bad = [key for key in range(keys) if bad_place(key, events) is not None]
     start_four(machine)
 
-    machine.until_settled(within=40)
+    machine.until_settled()
     skipped = lines_of(machine, events)
     mend(machine.folder)
     replay_all(machine)
-    machine.until_settled(within=40)
+    machine.until_settled()
     lines = lines_of(machine, events)
 
     for key in range(keys):
@@ -140,14 +140,14 @@ def test_a_blocked_destination_stands_still_until_it_is_mended_and_keeps_its_ord
     publish(machine, keys, events)
     start_four(machine)
 
-    until(lambda: len(machine.deliveries(Status.FAILED)) > 0, within=40, what="a dead letter")
-    until(lambda: machine.of("ordered").in_flight == 0, within=10, what="nothing under way")
+    until(lambda: len(machine.deliveries(Status.FAILED)) > 0, what="a dead letter")
+    until(lambda: machine.of("ordered").in_flight == 0, what="nothing under way")
     stopped = machine.of("ordered").delivered
-    machine.until_workers(4, within=10)
+    machine.until_workers(4)
     still = machine.of("ordered").delivered
     mend(machine.folder)
     replay_all(machine)
-    machine.until_settled(within=40)
+    machine.until_settled()
     lines = lines_of(machine, events)
 
     assert stopped == still < keys * events - 2

@@ -18,35 +18,35 @@ def test_a_worker_paused_past_its_lease_cannot_settle(machine_of: MachineOf) -> 
     machine = machine_of("slow")
     machine.publish([{"number": 1, "seconds": 0.5}])
     zombie = machine.start_worker()
-    machine.until_written("begun", 1, within=10)
+    machine.until_written("begun", 1)
 
     machine.freeze(zombie)
     other = machine.start_worker()
-    machine.until_settled(within=10)
+    machine.until_settled()
     zombie.send(signal.SIGCONT)
-    until(lambda: machine.journal("done")[1] == 2, within=10, what="the zombie ended its handler")
-    until(lambda: machine.figures().refused_settlements >= 1, within=5, what="refused")
+    until(lambda: machine.journal("done")[1] == 2, what="the zombie ended its handler")
+    until(lambda: machine.figures().refused_settlements >= 1, what="refused")
 
     assert machine.of("slow").delivered == 1
     for worker in (zombie, other):
         worker.send(signal.SIGTERM)
-        assert worker.wait(within=5) == 0
+        assert worker.wait() == 0
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_pause_of_all_workers_is_no_crash(machine_of: MachineOf, count: int) -> None:
     machine = machine_of("slow")
     workers = [machine.start_worker() for _ in range(count)]
-    machine.until_workers(count, within=10)
+    machine.until_workers(count)
     machine.publish([{"number": number, "seconds": 0.5} for number in range(10)])
-    machine.until_written("begun", 10, within=10)
+    machine.until_written("begun", 10)
 
     for worker in workers:
         worker.send(signal.SIGSTOP)
-    until(machine.leases_have_run_out, within=5, what="the leases have run out")
+    until(machine.leases_have_run_out, what="the leases have run out")
     for worker in reversed(workers):
         worker.send(signal.SIGCONT)
-    machine.until_settled(within=10)
+    machine.until_settled()
 
     assert machine.of("slow").delivered == 10
     assert [one.crashes for one in machine.deliveries(Status.DELIVERED)] == [0] * 10

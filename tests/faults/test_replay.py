@@ -53,11 +53,11 @@ def test_several_workers_that_drive_one_replay_send_each_letter_once(machine_of:
     machine = machine_of("mending")
     machine.publish_numbers(600)
     workers = [machine.start_worker() for _ in range(3)]
-    until(lambda: machine.of("mending").failed == 600, within=60, what="dead letters")
+    until(lambda: machine.of("mending").failed == 600, what="dead letters")
     (machine.folder / "fixed").touch()
 
     replay = machine.app.sync.operate(Operations.start_replay, Query(), by="ada")
-    until(lambda: _found(machine, replay).state != "running", within=30, what="the end")
+    until(lambda: _found(machine, replay).state != "running", what="the end")
 
     assert _found(machine, replay).delivered == 600
     assert set(machine.journal("done").values()) == {1}

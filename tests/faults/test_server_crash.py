@@ -35,7 +35,7 @@ def test_no_acknowledged_event_is_lost_when_the_server_crashes_under_load(
 ) -> None:
     acknowledged = machine.folder / "acknowledged"
     workers = [machine.start_worker("--concurrency", "20") for _ in range(2)]
-    machine.until_workers(2, within=20)
+    machine.until_workers(2)
     publisher = machine.start("-m", "tests.faults.publisher")
     _until_lines(EVENTS, acknowledged)
 
@@ -57,11 +57,11 @@ def test_no_acknowledged_event_is_lost_when_the_server_crashes_under_load(
     assert [one for one in machine.deliveries(Status.DELIVERED) if one.crashes] == []
     for worker in workers:
         worker.send(signal.SIGTERM)
-    assert [worker.wait(within=20) for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
 
 
 def _until_said(words: str, workers: Sequence[Child], *, times: int) -> None:
-    until(lambda: all(one.output.count(words) >= times for one in workers), within=20, what=words)
+    until(lambda: all(one.output.count(words) >= times for one in workers), what=words)
 
 
 def _lines(path: Path) -> int:
@@ -69,4 +69,4 @@ def _lines(path: Path) -> int:
 
 
 def _until_lines(count: int, path: Path) -> None:
-    until(lambda: _lines(path) >= count, within=60, what=f"{count} acknowledged")
+    until(lambda: _lines(path) >= count, what=f"{count} acknowledged")

@@ -24,21 +24,21 @@ def test_two_workers_a_publisher_and_the_command_line_never_find_the_store_locke
     machine.publish_numbers(1)
     workers = [machine.start_worker(), machine.start_worker()]
     publisher = machine.start("-m", "tests.faults.publisher")
-    until((machine.folder / "acknowledged").exists, within=10, what="publishing")
+    until((machine.folder / "acknowledged").exists, what="publishing")
 
     readings = []
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         for command in (["status", "--json"], ["dlq", "list", "--json"]):
             reading = machine.start("-m", "redrive", *command, "--store", machine.store)
-            reading.wait(within=20)
+            reading.wait()
             readings.append(reading)
     publisher.kill()
-    machine.until_settled(within=30)
+    machine.until_settled()
     for worker in workers:
         worker.send(signal.SIGTERM)
 
-    assert [worker.wait(within=10) for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     assert [one.output for one in readings if one.process.returncode != 0] == []
     outputs = "".join(one.output for one in [*workers, publisher, *readings])
     assert "locked" not in outputs

@@ -22,11 +22,11 @@ def test_a_stop_finishes_what_runs_and_loses_nothing(
     machine = machine_of("slow")
     machine.publish([{"number": number, "seconds": 0.2} for number in range(60)])
     worker = machine.start_worker(*options, "--concurrency", "20")
-    machine.until_written("begun", 20, within=10)
+    machine.until_written("begun", 20)
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait(within=5) == 0
+    assert worker.wait() == 0
     begun, done = machine.journal("begun"), machine.journal("done")
     slow = machine.of("slow")
     assert begun == done
@@ -43,11 +43,11 @@ def test_a_handler_longer_than_the_grace_is_given_back_for_nothing(
     machine = machine_of("slow")
     machine.publish([{"number": 1, "seconds": 30}])
     worker = machine.start_worker(*options)
-    machine.until_written("begun", 1, within=10)
+    machine.until_written("begun", 1)
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait(within=5) == 0
+    assert worker.wait() == 0
     (delivery,) = machine.deliveries(Status.PENDING)
     assert (delivery.attempts, delivery.crashes) == (0, 0)
     assert machine.figures().workers == ()
@@ -61,12 +61,12 @@ def test_a_second_signal_quits_at_once_and_gives_back_what_runs(
     machine = machine_of("patient")
     machine.publish([{"number": 1, "seconds": 30}])
     worker = machine.start_worker(*options)
-    machine.until_written("begun", 1, within=10)
+    machine.until_written("begun", 1)
 
     worker.send(signal.SIGTERM)
-    until(lambda: "opping" in worker.output, within=5, what="it is stopping")
+    until(lambda: "opping" in worker.output, what="it is stopping")
     worker.send(signal.SIGTERM)
 
-    assert worker.wait(within=2) == 0
+    assert worker.wait() == 0
     (delivery,) = machine.deliveries(Status.PENDING)
     assert (delivery.attempts, delivery.crashes) == (0, 0)

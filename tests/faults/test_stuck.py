@@ -25,7 +25,7 @@ def test_an_async_handler_that_never_returns_is_timed_out_retried_and_exhausted(
     machine.publish([{"number": 1}], "thing.endless")
 
     worker = machine.start_worker()
-    machine.until_settled(within=10)
+    machine.until_settled()
     worker.send(signal.SIGTERM)
 
     (failed,) = machine.deliveries(Status.FAILED)
@@ -33,7 +33,7 @@ def test_an_async_handler_that_never_returns_is_timed_out_retried_and_exhausted(
     assert failed.fault is not None
     assert failed.fault.error_class == "TimeoutError"
     assert failed.attempts == machine.journal("begun")[1] == 2
-    assert worker.wait(within=5) == 0
+    assert worker.wait() == 0
 
 
 @pytest.mark.parametrize("kind", ["deaf", "hung"])
@@ -43,10 +43,10 @@ def test_a_handler_that_cannot_be_ended_is_reported_settled_and_left_behind(
     machine = machine_of("stuck")
     machine.publish([{"number": 1}], f"thing.{kind}")
     worker = machine.start_worker()
-    machine.until_settled(within=10)
+    machine.until_settled()
 
     machine.publish([{"number": number} for number in range(100, 120)], "thing.plain")
-    machine.until_settled(within=10)
+    machine.until_settled()
     worker.send(signal.SIGTERM)
 
     (failed,) = machine.deliveries(Status.FAILED)
@@ -54,7 +54,7 @@ def test_a_handler_that_cannot_be_ended_is_reported_settled_and_left_behind(
     assert failed.fault.error_class == "TimeoutError"
     assert machine.of("plain").delivered == 20
     assert len(machine.pids()) == 1
-    assert worker.wait(within=5) == 0
+    assert worker.wait() == 0
 
 
 @pytest.mark.parametrize("kind", ["deaf", "hung"])
@@ -64,7 +64,7 @@ def test_a_worker_whose_places_are_all_stuck_ends_with_70(machine_of: MachineOf,
 
     worker = machine.start_worker()
 
-    assert worker.wait(within=15) == 70
+    assert worker.wait() == 70
     settled = [one for one in machine.deliveries(Status.FAILED) if one.fault is not None]
     assert {one.fault.error_class for one in settled if one.fault} == {"TimeoutError"}
     assert machine.of(kind).in_flight == 0
@@ -79,27 +79,27 @@ def test_a_supervisor_replaces_workers_until_everything_stuck_is_settled(
     machine.publish([{"number": number} for number in range(100, 120)], "thing.plain")
 
     supervisor = machine.start_worker("--processes", "1")
-    machine.until_settled(within=30)
+    machine.until_settled()
     supervisor.send(signal.SIGTERM)
 
     assert machine.of("deaf").failed == 20
     assert machine.of("plain").delivered == 20
     assert {one.crashes for one in machine.deliveries(Status.FAILED)} == {0}
     assert len(machine.pids()) > 1
-    assert supervisor.wait(within=5) == 0
+    assert supervisor.wait() == 0
 
 
 def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(machine_of: MachineOf) -> None:
     machine = machine_of("obstinate")
     machine.publish([{"number": 3, "is_blocker": True}])
     worker = machine.start_worker()
-    machine.until_written("begun", 1, within=10)
+    machine.until_written("begun", 1)
 
     worker.send(signal.SIGTERM)
-    until(worker.hears, within=5, what="the first signal is heard")
+    until(worker.hears, what="the first signal is heard")
     worker.send(signal.SIGINT)
 
-    assert worker.wait(within=4) == 70
+    assert worker.wait() == 70
 
 
 @on_each_store
@@ -110,9 +110,9 @@ def test_a_handler_that_blocks_the_event_loop_for_many_leases_keeps_its_lease(
     machine = machine_of("sluggish")
     machine.publish([{"number": 1, "seconds": LEASES}])
     machine.start_worker()
-    machine.until_written("begun", 1, within=10)
+    machine.until_written("begun", 1)
     machine.start_worker()
-    machine.until_settled(within=20)
+    machine.until_settled()
 
     assert machine.journal("begun") == machine.journal("done") == {1: 1}
     assert machine.of("sluggish").delivered == 1

@@ -16,19 +16,19 @@ MachineOf = Callable[[str], Machine]
 def test_every_process_that_dies_is_started_again(machine_of: MachineOf) -> None:
     machine = machine_of("slow")
     supervisor = machine.start_worker("--processes", "2", "--concurrency", "2")
-    machine.until_workers(2, within=10)
+    machine.until_workers(2)
     machine.publish([{"number": number, "seconds": 0.3} for number in range(8)])
-    until(lambda: len(machine.pids()) == 2, within=10, what="two processes at work")
+    until(lambda: len(machine.pids()) == 2, what="two processes at work")
     first = machine.pids()
 
     for pid in first:
         os.kill(pid, signal.SIGKILL)
-    machine.until_settled(within=20)
+    machine.until_settled()
 
     assert machine.of("slow").delivered == 8
     assert len(machine.pids()) > 2
     supervisor.send(signal.SIGTERM)
-    assert supervisor.wait(within=5) == 0
+    assert supervisor.wait() == 0
     assert [pid for pid in machine.pids() if is_running(pid)] == []
     assert supervisor.output.count("was ended by SIGKILL") == 2
 
@@ -39,14 +39,12 @@ def test_processes_end_by_themselves_when_their_supervisor_is_killed(
 ) -> None:
     machine = machine_of("slow")
     supervisor = machine.start_worker("--processes", "2", "--concurrency", "2")
-    machine.until_workers(2, within=10)
+    machine.until_workers(2)
     machine.publish([{"number": number, "seconds": 0.3} for number in range(4)])
-    machine.until_written("begun", 4, within=10)
+    machine.until_written("begun", 4)
 
     supervisor.kill()
-    until(
-        lambda: not any(is_running(pid) for pid in machine.pids()), within=5, what="no orphan left"
-    )
+    until(lambda: not any(is_running(pid) for pid in machine.pids()), what="no orphan left")
 
     assert len(machine.pids()) == 2
     assert machine.of("slow").delivered == 4
@@ -59,13 +57,13 @@ def test_a_process_that_ignores_every_signal_is_killed_after_the_second_one(
     machine = machine_of("deafened")
     machine.publish([{"number": 1}])
     supervisor = machine.start_worker("--processes", "1")
-    machine.until_written("begun", 1, within=10)
+    machine.until_written("begun", 1)
 
     supervisor.send(signal.SIGINT)
-    until(supervisor.hears, within=5, what="the first signal is heard")
+    until(supervisor.hears, what="the first signal is heard")
     supervisor.send(signal.SIGTERM)
 
-    assert supervisor.wait(within=6) == 70
+    assert supervisor.wait() == 70
     assert not is_running(machine.pids()[0])
 
 
@@ -76,7 +74,7 @@ def test_a_target_that_cannot_be_loaded_ends_all_with_one_sentence(machine_of: M
         "-m", "redrive", "worker", "tests.faults.nowhere:app", "--processes", "3"
     )
 
-    assert supervisor.wait(within=10) == 2
+    assert supervisor.wait() == 2
     assert supervisor.output.count("There is no module 'tests.faults.nowhere'") == 1
     assert "Traceback" not in supervisor.output
 
@@ -90,6 +88,6 @@ def test_a_store_that_cannot_be_opened_ends_all_with_its_code(
         "--processes", "2", "--store", f"sqlite:///{tmp_path}/missing/store.db"
     )
 
-    assert supervisor.wait(within=10) == 3
+    assert supervisor.wait() == 3
     assert supervisor.output.count("does not exist") == 1
     assert "Traceback" not in supervisor.output

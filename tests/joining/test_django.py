@@ -71,7 +71,7 @@ except LookupError:
     )
 
     with shop.working(*options):
-        until(billed(shop), within=30, what="billed")
+        until(billed(shop), what="billed")
 
     assert shop.ask("SELECT number FROM shop_order") == [(1,)]
     assert shop.ask("SELECT count(*) FROM redrive.events") == [(1,)]
@@ -91,7 +91,7 @@ with transaction.atomic():
     )
 
     with shop.working():
-        until(billed(shop), within=30, what="billed")
+        until(billed(shop), what="billed")
 
     assert shop.ask("SELECT count(*) FROM redrive.deliveries WHERE status = 3") == [(0,)]
 

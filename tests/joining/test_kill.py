@@ -8,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from redrive.clock import SystemClock
 from redrive.stores.postgres.connection import read_address
 from tests.joining.drivers import (
     Asyncpg,
@@ -23,6 +23,7 @@ from tests.joining.drivers import (
     SqlalchemySession,
 )
 from tests.scale import IS_LONG, scaled
+from tests.waiting import eventually, spend
 
 ROOT = Path(__file__).parents[2]
 KILLS = scaled("KILLS", usually=50 if IS_LONG else 5)
@@ -33,16 +34,14 @@ ORDERS_AT_ONCE = 100_000
 @pytest.mark.timeout(60 + KILLS * 10)
 @pytest.mark.parametrize("shop", [Asyncpg], indirect=True, ids=["each-driver-in-turn"])
 async def test_a_killed_publisher_leaves_the_row_and_the_event_or_neither(shop: Shop) -> None:
-    pauses, clock = random.Random(7), SystemClock()  # noqa: S311 - a choice, no secret
+    pauses = random.Random(7)  # noqa: S311 - a choice, no secret
 
     for kill in range(KILLS):
         before = await count(shop, "order_row")
         driver = DRIVERS[kill % len(DRIVERS)]
         with publishing(shop, driver, first=kill * ORDERS_AT_ONCE) as publisher:
-            while await count(shop, "order_row") < before + 3:
-                assert publisher.poll() is None
-                await clock.sleep(0.01)
-            await clock.sleep(pauses.uniform(0, 0.02))
+            await eventually(partial(_has_taken, shop, before + 3, publisher), what="3 more orders")
+            await spend(pauses.uniform(0, 0.02))
             publisher.kill()
         assert await count(shop, "lonely") == 0
 
@@ -50,6 +49,11 @@ async def test_a_killed_publisher_leaves_the_row_and_the_event_or_neither(shop: 
     assert taken >= 3 * KILLS
     assert await count(shop, "event_row") == taken
     assert (await shop.app.drain()).delivered == taken
+
+
+async def _has_taken(shop: Shop, orders: int, publisher: subprocess.Popen[bytes]) -> bool:
+    assert publisher.poll() is None
+    return await count(shop, "order_row") >= orders
 
 
 async def count(shop: Shop, what: str) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from redrive import Redrive, StoreError
 from tests.faults import apps
+from tests.waiting import spend
 
 _ROUNDS = 20
 """How many batches a second has."""
@@ -41,7 +42,7 @@ async def publish_at(rate: int, folder: Path, app: Redrive) -> None:
         await asyncio.gather(*(_publish(app, one, book) for one in numbers))
         batches += 1
         ahead = begun + batches * size / rate - apps.clock.monotonic()
-        await apps.clock.sleep(max(0.0, ahead))
+        await spend(max(0.0, ahead))
 
 
 async def _publish(app: Redrive, number: int, book: Book) -> None:
@@ -56,7 +57,7 @@ async def _publish(app: Redrive, number: int, book: Book) -> None:
             )
         except StoreError as error:
             sys.stderr.write(f"{error}\n")
-            await apps.clock.sleep(0.1)
+            await spend(0.1)
         else:
             book.write("acknowledged", number)
             return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from tests.faults.machine import Child, Machine, until
 from tests.proof.checkers import Violation
 from tests.proof.judging import Books, judge
 from tests.servers.postgres import DURABLE, Cluster
+from tests.waiting import spend_at_once
 
 __all__ = ["BEDS", "Verdict", "soak"]
 
@@ -96,14 +96,14 @@ class Scene:
         """SIGTERM: finish, give back the rest, and let another begin."""
         old = self.workers.pop(0)
         old.send(signal.SIGTERM)
-        old.wait(within=60)
+        old.wait()
         self.workers.append(self._worker())
 
     def freeze_worker(self) -> None:
         """SIGSTOP past the lease, then SIGCONT."""
         zombie = self.workers[0]
         self.machine.freeze(zombie)
-        pause(_FREEZE_SECONDS)
+        spend_at_once(_FREEZE_SECONDS)
         zombie.send(signal.SIGCONT)
 
     def end(self) -> None:
@@ -124,16 +124,11 @@ COMMON: tuple[Fault, ...] = (
 )
 
 
-def pause(seconds: float) -> None:
-    """Let other processes go on."""
-    threading.Event().wait(seconds)
-
-
 def fill_disk(scene: Scene) -> None:
     """Let the disk be full for a while."""
     disk = Disk(scene.machine.folder)
     disk.fill()
-    pause(3)
+    spend_at_once(3)
     disk.free()
 
 
@@ -149,7 +144,7 @@ def _postgres() -> Iterator[Bed]:
     def crash_server(_: Scene) -> None:
         """Stop the server as a crash does, and start it again."""
         cluster.stop(is_crash=True)
-        pause(1)
+        spend_at_once(1)
         cluster.start()
 
     try:
@@ -195,7 +190,7 @@ def soak(
                 happened[faults[0].__name__] += 1
                 faults[0](scene)
                 next_fault += fault_every
-            pause(0.1)
+            spend_at_once(0.1)
         scene.end()
         until(lambda: _is_settled(machine), within=_DRAINED_SECONDS, what="all work settled")
         return _judge(machine, happened)

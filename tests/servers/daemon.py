@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tests.waiting import spend_at_once
 
 __all__ = ["Daemon", "a_folder", "free_port", "run", "unprivileged"]
 
@@ -62,7 +63,7 @@ class Daemon:
                 raise RuntimeError(f"The server ended instead: {what}.\n{self.last_words()}")
             if time.monotonic() > end:
                 raise RuntimeError(f"After {within} s still not: {what}.\n{self.last_words()}")
-            threading.Event().wait(0.02)
+            spend_at_once(0.02)
 
     def last_words(self) -> str:
         """Return the end of what it has written."""

@@ -8,13 +8,12 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from redrive.clock import SystemClock
+from tests.waiting import spend
 
 __all__ = ["Proxy", "proxying"]
 
 _MOST_AT_ONCE = 64 * 1024
 _ABORT = struct.pack("ii", 1, 0)
-_clock = SystemClock()
 
 
 class Proxy:
@@ -95,9 +94,9 @@ class Proxy:
         with suppress(OSError, RuntimeError):  # either side is gone, or was half closed
             while data := await source.read(min(_MOST_AT_ONCE, self._rate or _MOST_AT_ONCE)):
                 if self._latency:
-                    await _clock.sleep(self._latency)
+                    await spend(self._latency)
                 if self._rate is not None:
-                    await _clock.sleep(len(data) / self._rate)
+                    await spend(len(data) / self._rate)
                 await self._is_flowing.wait()
                 if line.is_frozen:
                     await asyncio.Event().wait()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-
 import asyncpg
+
+from tests.waiting import eventually
 
 __all__ = ["until_somebody_waits"]
 
@@ -18,6 +17,4 @@ SELECT EXISTS (
 
 async def until_somebody_waits(person: asyncpg.Connection[asyncpg.Record]) -> None:
     """Return when another connection waits for what this one holds."""
-    async with asyncio.timeout(20):
-        while not await person.fetchval(_IS_WAITED_FOR):
-            await asyncio.to_thread(threading.Event().wait, 0.01)
+    await eventually(lambda: person.fetchval(_IS_WAITED_FOR), what="somebody waits")

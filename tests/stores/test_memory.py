@@ -10,6 +10,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import MakeStore, StoreConformance, World
 from redrive.testing.conformance.world import an_event, ids_of
+from tests.waiting import PATIENCE_SECONDS
 
 
 class TestMemoryStore(StoreConformance):
@@ -25,7 +26,7 @@ async def test_a_publish_on_another_thread_ends_the_wait() -> None:
 
         await asyncio.to_thread(lambda: asyncio.run(world.publish(an_event())))
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await waiting
 
 
@@ -46,5 +47,5 @@ async def test_closing_ends_every_wait() -> None:
 
     await store.close()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await waiting

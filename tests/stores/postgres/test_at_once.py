@@ -21,6 +21,7 @@ from redrive.stores.postgres import PostgresStore, core
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
 from tests.servers.waiting import until_somebody_waits
+from tests.waiting import PATIENCE_SECONDS
 
 
 async def publish(world: World, count: int, **fields: Any) -> None:  # noqa: ANN401 - of events
@@ -372,7 +373,7 @@ async def test_a_turn_is_given_up_when_its_leases_would_have_ended(
     monkeypatch.setattr(core, "_LEAST_PATIENCE_SECONDS", 0.1)
     await at_work(world)
 
-    async with person.transaction(), asyncio.timeout(20):
+    async with person.transaction(), asyncio.timeout(PATIENCE_SECONDS):
         await person.execute("SELECT FROM gates FOR UPDATE")
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
             await world.claim("billing", lease="100ms")

@@ -17,6 +17,7 @@ from redrive.store import Finding, Level
 from redrive.stores.postgres import PostgresStore, checkup, read_address
 from redrive.stores.postgres.schema import check_server
 from tests.servers.postgres import Cluster
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("postgres cluster")
 
@@ -233,8 +234,11 @@ async def test_the_doctor_tells_of_work_that_nobody_does(url: str) -> None:
 
 async def _until_told(words: str, url: str) -> list[Finding]:
     """Wait until the server has counted what was done; it does so now and then."""
-    while True:
-        found = serious(await examine(url))
-        if any(words in finding.what for finding in found):
-            return found
-        await SystemClock().sleep(0.1)
+    found: list[Finding] = []
+
+    async def is_told() -> bool:
+        found[:] = serious(await examine(url))
+        return any(words in finding.what for finding in found)
+
+    await eventually(is_told, what=words)
+    return found

@@ -10,12 +10,14 @@ import pytest
 
 from redrive.clock import SystemClock
 from redrive.model.destination import Destination
+from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, gating, plans
 from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR
 from tests.servers.waiting import until_somebody_waits
+from tests.waiting import PATIENCE_SECONDS
 
 
 async def publish(world: World, *tenants: str | None, to: tuple[str, ...] = ("shop",)) -> None:
@@ -31,7 +33,7 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(
     await publish(world, "a", "a", "a")
     async with person.transaction():
         await person.execute("UPDATE deliveries SET status = 2 WHERE id = 1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             first = await world.claim("shop", total=2)
     second = await world.claim("shop", total=2)
     assert [one.lease.delivery_id for one in first.deliveries] == [2]
@@ -73,11 +75,31 @@ async def test_putting_off_a_lane_does_not_wait_for_who_takes_it_up(
 
     async with person.transaction():
         await free_late_lanes(Link(person, address.schema))
-        async with asyncio.timeout(10), publisher.transaction():
+        async with asyncio.timeout(PATIENCE_SECONDS), publisher.transaction():
             await free_lanes(Link(publisher, address.schema), [(1, "lane"), (2, "lane")])
 
     await publisher.close()
     assert await person.fetchval("SELECT count(*) FROM late_lanes") == 2
+
+
+async def test_a_lane_whose_head_arrives_while_somebody_publishes_to_it_goes_on(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """Whoever settles cannot see what is about to be added, and must not forget that it comes."""
+    await world.publish(an_event(1, key="lane"), an_event(2, key="lane"), to="ledger")
+    head = await world.claim_one("ledger")
+    async with person.transaction():
+        await world.store.append(
+            entries(an_event(3, key="lane"), to=["ledger"]),
+            routes_version=await world.version(),
+            all_or_nothing=True,
+            within=person,
+        )
+        await world.settle(head, Delivered())
+        during = await world.claim("ledger")
+
+    assert during.deliveries == ()
+    assert len(await world.run_all("ledger")) == 2
 
 
 async def test_gates_of_what_was_removed_are_found_without_reading_through_history(

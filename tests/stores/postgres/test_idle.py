@@ -22,6 +22,7 @@ from redrive.stores.postgres import PostgresStore, bell, roles
 from redrive.stores.postgres.connection import Line
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, blame
+from tests.waiting import eventually
 
 BILLING = Destination(name="billing", patterns=("*",))
 
@@ -282,13 +283,10 @@ async def test_all_that_an_idle_worker_asks_is_its_poll(
     def are_polls() -> list[bool]:
         return ["is_on_record" in statement for statement, _ in asked]
 
-    clock = SystemClock()
-    async with asyncio.timeout(30), app, app.worker():
-        while not (len(asked) > 20 and all(are_polls()[-15:])):  # it has come to rest
-            await clock.sleep(0.02)
+    async with app, app.worker():
+        await eventually(lambda: len(asked) > 20 and all(are_polls()[-15:]), what="at rest")
         asked.clear()
-        while len(asked) < 30:
-            await clock.sleep(0.02)
+        await eventually(lambda: len(asked) >= 30, what="more polls")
 
         # A machine that stands still for a moment may let one of them miss its poll.
         assert are_polls().count(False) <= 2, asked

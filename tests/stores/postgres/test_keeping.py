@@ -20,6 +20,7 @@ from redrive.stores.postgres import counting, keeping, log, receipts, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, only
+from tests.waiting import PATIENCE_SECONDS
 
 MANY = 600
 _WAITS = """
@@ -60,7 +61,7 @@ async def deliver_all(world: World, *, limit: int = MANY, destination: str = "bi
 
 async def prune(world: World, *, limit: int = 500) -> Pruned:
     """Prune, and fail if that waits for anybody."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return await world.store.prune(Retention(), limit=limit)
 
 
@@ -199,7 +200,7 @@ async def test_a_key_that_is_published_to_is_busy_for_a_move(
 
     async with a_link(address) as link:
         await publish_within(world, link, *entries(later, to=["ledger"]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             during = await world.store.move([free, taken], target="ledger", actor=OPERATOR)
     after = await world.store.move([taken], target="ledger", actor=OPERATOR)
 
@@ -217,7 +218,7 @@ async def test_a_dropped_head_frees_a_lane_that_is_published_to(
 
     async with a_link(address) as link:
         await publish_within(world, link, *entries(later, to=["ledger"]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await world.store.drop([head], actor=OPERATOR)
 
     await world.claim("ledger")  # finds the lane that was put off
@@ -253,7 +254,7 @@ async def test_an_import_waits_for_the_prune_of_its_event(world: World, address:
     async with a_link(address) as link:
         await keeping.prune(link, Retention(), limit=10, now=world.now)
         restoring = asyncio.ensure_future(world.store.restore(letters, actor=OPERATOR))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await link.value(_WAITS):
                 pass
     restored = await restoring

@@ -18,6 +18,7 @@ from redrive.stores.postgres import PostgresStore, lines
 from redrive.stores.postgres.connection import Address, Line, read_address
 from redrive.stores.postgres.lines import Lines
 from tests.servers.proxy import proxying
+from tests.waiting import eventually
 
 clock = SystemClock()
 
@@ -28,9 +29,11 @@ def address(postgres_url: str) -> Address:
 
 
 @pytest.fixture
-async def pool(address: Address) -> AsyncIterator[Lines]:
+async def pool(address: Address, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lines]:
     pool = Lines(address, is_proxied=False)
     yield pool
+    # Nobody gives back what a test has left lent.
+    monkeypatch.setattr(lines, "_FAREWELL_SECONDS", 0.1)
     await pool.close()
 
 
@@ -42,9 +45,7 @@ async def person(address: Address) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await is_so():
-            await clock.sleep(0.01)
+    await eventually(is_so, what="so")
 
 
 async def sessions(person: asyncpg.Connection, *processes: int) -> int:

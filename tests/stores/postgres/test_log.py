@@ -18,6 +18,7 @@ from redrive.store import LoggedEvent
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.stores.postgres.log import _READ as READ
 from redrive.stores.postgres.log import read_events
+from tests.waiting import PATIENCE_SECONDS
 
 WRITERS = 3
 _IS_BLOCKED = "SELECT cardinality(pg_blocking_pids($1)) > 0"
@@ -97,7 +98,7 @@ class Crowd:
 
     async def rest(self) -> None:
         """Wait until each has done what it was told, or waits for another's commit."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while busy := [one for one in self.writers if one.open]:
                 if all([await self._is_blocked(one) for one in busy]):
                     return
@@ -161,7 +162,7 @@ async def test_no_interleaving_of_three_writers_hides_an_event(
                 await crowd.rest()
                 await crowd.read_on(read)
             expected += [one.event_id for writer in crowd.writers for one in writer.receipts]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(read) < len(expected):
             await read_on(app, read)
 
@@ -183,7 +184,7 @@ async def test_an_event_waits_for_whoever_began_before_it(app: Redrive, address:
         before = await app.operations.events()
     await connection.close()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(after := await app.operations.events()) < 2:
             pass
     assert before == ()
@@ -197,7 +198,7 @@ async def test_reading_on_costs_nothing_for_what_came_before(
     connection = await asyncpg.connect(address.dsn)
     # So few rows could as well be fetched in any order and sorted.
     await connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found := await app.operations.events(limit=500)) < 500:
             pass
     last = found[-3].position
@@ -231,7 +232,7 @@ async def test_two_who_expect_the_same_version_in_transactions_of_their_own(
     async with first.transaction():
         receipt = await app.publish("order.paid", key="k", expected_version=1, within=first)
         waiting = asyncio.ensure_future(publish_second())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await first.fetchval(_IS_BLOCKED, second.get_server_pid()):
                 await asyncio.wait([waiting], timeout=0)
     with pytest.raises(VersionConflictError, match="at version 2, not 1") as caught:
@@ -283,7 +284,7 @@ async def test_publishers_of_the_same_keys_in_another_order_do_not_stop_each_oth
                 known = {key: one.version or 0 for key, one in zip(order, receipts, strict=True)}
         return done
 
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         done = await asyncio.gather(append(keys), append(keys[::-1]), append(keys[4:] + keys[:4]))
 
     assert list(done) == [5, 5, 5]

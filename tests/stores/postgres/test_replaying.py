@@ -26,6 +26,7 @@ from redrive.testing.conformance.letters import (
     start,
 )
 from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, only
+from tests.waiting import PATIENCE_SECONDS
 
 SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 
@@ -295,7 +296,7 @@ async def test_a_replay_does_not_hold_up_whoever_settles(world: World, postgres_
             await connection.execute(
                 named("SELECT FROM redrive.replays FOR UPDATE", address.schema)
             )
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert not await world.settle(leased, Delivered())
     finally:
         await connection.close()
@@ -312,7 +313,7 @@ async def test_a_step_waits_for_whoever_is_at_a_letter(world: World, postgres_ur
     connection = await asyncpg.connect(address.dsn)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ $1"
     try:
-        async with connection.transaction(), asyncio.timeout(20):
+        async with connection.transaction(), asyncio.timeout(PATIENCE_SECONDS):
             await connection.execute(
                 named("UPDATE redrive.deliveries SET token = token + 1", address.schema)
             )

@@ -12,6 +12,7 @@ import pytest
 from redrive import Event, NewEvent, Redrive
 from redrive.model.destination import Destination
 from redrive.model.retention import Retention
+from redrive.model.settlement import Delivered
 from redrive.observer import EventsCompleted
 from redrive.store import CaughtUp, Query, Store
 from redrive.stores.postgres import PostgresStore, completing
@@ -28,6 +29,7 @@ from redrive.testing.conformance.world import (
     entries,
 )
 from tests.app.recorder import Recorder
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ async def test_a_running_worker_completes_events_by_itself(shop: Shop, address: 
             pass
         await shop.publisher.publish("order.paid", "old", within=connection)
 
-    async with shop.later, shop.later.worker(), asyncio.timeout(30):
+    async with shop.later, shop.later.worker(), asyncio.timeout(PATIENCE_SECONDS):
         await shop.recorder.wait_for(EventsCompleted)
     await shop.deliver()
 
@@ -188,7 +190,7 @@ async def test_many_who_publish_while_routes_change_lose_nothing(
         is_over = True
 
     async with apps[0], apps[1], apps[2]:
-        async with asyncio.timeout(50), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             for number, app in enumerate(apps):
                 group.create_task(publish(app, number))
             group.create_task(register())
@@ -218,7 +220,7 @@ async def is_open(address: Address) -> bool:
 async def catch_up_all(store: Store, address: Address) -> int:
     """Catch up until nothing is left; returns how many deliveries that added."""
     added = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await is_open(address):
             added += (await store.catch_up()).added
     return added
@@ -287,7 +289,7 @@ async def test_an_event_whose_key_is_published_to_waits_its_turn(
             all_or_nothing=True,
             within=connection,
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             for _ in range(6):
                 await world.store.catch_up()
         assert await is_open(address)
@@ -295,6 +297,21 @@ async def test_an_event_whose_key_is_published_to_waits_its_turn(
 
     assert len(await world.run_all("ledger")) == 2
     assert len(await world.run_all("mailing")) == 1
+
+
+async def test_late_events_go_behind_what_is_in_their_lane(world: World, address: Address) -> None:
+    await publish_by_old_routes(world, address, 2)
+    [early] = await world.receipts(entries(an_event(key="k"), to=["ledger"]))
+    await catch_up_all(world.store, address)
+
+    starts = []
+    while claimed := (await world.claim("ledger", total=5)).deliveries:
+        starts.append([one.event.id for one in claimed])
+        for one in claimed:
+            await world.settle(one, Delivered())
+
+    assert [len(one) for one in starts] == [1, 1, 1]
+    assert starts[0] == [early.event_id]
 
 
 async def test_a_registration_that_was_given_up_is_made_good(
