@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -252,6 +255,32 @@ async def test_nothing_goes_while_the_export_cannot_be_written(tmp_path: Path) -
         assert (await kit.operations.status()).exported == 0
     [failed] = recorder.of(ExportFailed)
     assert "cannot be written" in failed.error
+
+
+async def test_nothing_goes_until_the_export_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was only written may be gone after a power cut; a disk that fails says so at a flush."""
+    flush, is_broken = os.fsync, True
+
+    def fsync(file: int) -> None:
+        if is_broken and stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    app, _ = limiting(tmp_path / "exports", Keep(count=1))
+    async with Kit(app) as kit:
+        await app.publish_many([NewEvent(type="order.paid") for _ in range(3)])
+        await kit.drain()
+        with pytest.raises(UsageError, match="dead letters of billing cannot be exported"):
+            await kit.operations.prune()
+        kept = len(kit.dead_letters())
+        is_broken = False
+        await kit.operations.prune()
+        left = len(kit.dead_letters())
+
+    assert (kept, left) == (3, 1)
 
 
 async def test_a_worker_without_a_folder_leaves_the_letters_of_others_alone() -> None:

@@ -237,10 +237,10 @@ def soaking(order: Order) -> Iterator[Result]:
 
 
 def sabotage(order: Order) -> Iterator[Result]:
-    """Spoil the stores, one line each, and see that the tests notice."""
-    for name in _SHARED:
+    """Spoil one line each of the stores and the engine, and see that the tests notice."""
+    for name in dict.fromkeys(one.where for one in SABOTAGES):
         watch = _Watch("sabotage", "spoiled lines that the tests found", name)
-        acts = [one for one in SABOTAGES if one.store == name]
+        acts = [one for one in SABOTAGES if one.where == name]
         missed = []
         for act in acts:
             order.told(f"{name}, {act.name}")
@@ -294,5 +294,5 @@ PARTS = (
     Part("kills", "kill -9 of workers and publishers", 0, kills),
     Part("faults", "frozen, blocked, full, cut off, crashed", 3, faults),
     Part("soak", "a load with faults, for minutes", 0, soaking),
-    Part("sabotage", "spoiled stores are found", 0, sabotage),
+    Part("sabotage", "spoiled lines are found", 0, sabotage),
 )

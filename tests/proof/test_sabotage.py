@@ -12,13 +12,13 @@ from tests.proof.sabotage.running import ROOT, is_caught, spoil
 
 
 def _name(act: Sabotage) -> str:
-    return f"{act.store}: {act.name}"
+    return f"{act.where}: {act.name}"
 
 
 @pytest.mark.parametrize("act", SABOTAGES, ids=_name)
 def test_an_act_of_sabotage_fits_the_source(act: Sabotage, tmp_path: Path) -> None:
     """A list that no longer fits would show nothing."""
-    where = Path("redrive") / "stores" / act.store / act.file
+    where = act.path
     (tmp_path / where).parent.mkdir(parents=True)
     shutil.copyfile(ROOT / "src" / where, tmp_path / where)
 

@@ -1,21 +1,38 @@
-"""The acts of sabotage: a line of a real store, what it becomes, and which tests must notice."""
+"""The acts of sabotage: a line of the source, what it becomes, and which tests must notice."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["SABOTAGES", "Sabotage"]
 
 
 class Sabotage(NamedTuple):
-    """One spoiled line; `words` are the tests of the store's conformance suite to run."""
+    """One spoiled line, in a room of a store or elsewhere in the engine.
+
+    `words` choose among the tests of a file: the store's conformance suite unless another is named.
+    """
 
     name: str
-    store: str
+    where: str
     file: str
     line: str
     becomes: str
     words: str
+    tests: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The file within the source."""
+        room = Path("redrive") if self.where == "engine" else Path("redrive/stores") / self.where
+        return room / self.file
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What to run, in the words of pytest."""
+        file = self.tests or f"tests/stores/{self.where}/test_store.py"
+        return (file, "-k", self.words) if self.words else (file,)
 
 
 SABOTAGES = (
@@ -116,5 +133,102 @@ SABOTAGES = (
         'AND d.status = 1 AND d.lease_until <= $1"',
         'AND d.status = 1"',
         "rescue or rescued or overdue or lease",
+    ),
+    Sabotage(
+        "forgets a lane that somebody is publishing to",
+        "postgres",
+        "lanes.py",
+        "        await link.fetch(_PUT_OFF_HELD, late_numbers, late_keys)\n",
+        "        pass\n",
+        "somebody_publishes_to_it",
+        tests="tests/stores/postgres/test_claiming.py",
+    ),
+    Sabotage(
+        "late events are not put behind what is in their lane",
+        "postgres",
+        "completing.py",
+        "WHERE head.destination = given.destination AND head.lane = given.lane",
+        "WHERE false AND head.destination = given.destination AND head.lane = given.lane",
+        "late_events_go_behind",
+        tests="tests/stores/postgres/test_routes.py",
+    ),
+    Sabotage(
+        "what is given back has spent an attempt",
+        "postgres",
+        "settling.py",
+        "SET status = 0, {_DONE}, attempts = attempts - 1, due = least(due, $1), is_ready = true",
+        "SET status = 0, {_DONE}, due = least(due, $1), is_ready = true",
+        "released",
+    ),
+    Sabotage(
+        "blames what a worker held that took its leave",
+        "postgres",
+        "settling.py",
+        "coalesce(w.seen_at > d.lease_until, true), w.seen_at",
+        "coalesce(w.seen_at > d.lease_until, false), w.seen_at",
+        "retired",
+    ),
+    Sabotage(
+        "a replay sends what has failed anew since it was selected",
+        "postgres",
+        "replaying.py",
+        "WHERE d.status = 3 AND d.resolution IS NULL AND d.token = given.token\nORDER BY d.id FOR",
+        "WHERE d.status = 3 AND d.resolution IS NULL\nORDER BY d.id FOR",
+        "whoever_is_at_a_letter",
+        tests="tests/stores/postgres/test_replaying.py",
+    ),
+    Sabotage(
+        "acknowledges what is not on the disk yet",
+        "sqlite",
+        "connection.py",
+        "PRAGMA synchronous = FULL",
+        "PRAGMA synchronous = NORMAL",
+        "durability",
+        tests="tests/stores/sqlite/test_file.py",
+    ),
+    Sabotage(
+        "removes dead letters that are not on the disk yet",
+        "engine",
+        "archive.py",
+        "            os.fsync(file)\n",
+        "            pass\n",
+        "until_the_export_is_on_the_disk",
+        tests="tests/app/test_keeping.py",
+    ),
+    Sabotage(
+        "exports letters in the order in which they failed",
+        "engine",
+        "archive.py",
+        "    letters.sort(key=lambda one: one.delivery.id)\n",
+        "",
+        "in_publish_order and memory",
+        tests="tests/app/test_keeping.py",
+    ),
+    Sabotage(
+        "forgets an applied effect before its key",
+        "engine",
+        "model/retention.py",
+        "max(self.inbox, self.idempotency)",
+        "self.inbox",
+        "",
+        tests="tests/unit/model/test_retention.py",
+    ),
+    Sabotage(
+        "never forgets a crash",
+        "engine",
+        "policies/recovery.py",
+        "return 0 if last is not None and now - last > _MEMORY else overdue.crashes",
+        "return overdue.crashes",
+        "",
+        tests="tests/unit/policies/test_recovery.py",
+    ),
+    Sabotage(
+        "a worker that was heard of lets its leases run out",
+        "engine",
+        "heartbeat.py",
+        "if self._has_beaten and not leases and since_heard < self._beat_every:",
+        "if self._has_beaten and since_heard < self._beat_every:",
+        "",
+        tests="tests/unit/test_heartbeat.py",
     ),
 )
