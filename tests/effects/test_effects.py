@@ -12,7 +12,7 @@ import pytest
 
 from redrive import Breaker, Cancel, Event, NewEvent, Query, Redrive, Retry, Snooze, Terminal
 from redrive.model.delivery import Delivery, Status
-from redrive.model.gate import Closed, Open
+from redrive.model.gate import Closed, Hold, Open
 from redrive.model.settlement import FailureReason
 from redrive.observer import AlreadyApplied, BreakerChanged, Settlements, SettlementsRefused
 from redrive.store import ALREADY_APPLIED
@@ -180,6 +180,49 @@ async def test_keep_inbox_is_how_long_applied_effects_are_remembered(
             await kit.drain()
 
         assert await ledger.numbers() == Counter({0: 1, 121: 1})
+
+
+async def test_an_effect_is_remembered_while_another_event_of_its_key_waits(
+    url: str, ledger: Ledger
+) -> None:
+    app = billing(url, ledger, keep_inbox="60d")
+
+    async with Kit(app, store=url) as kit:
+        await app.publish("order.paid", 1, idempotency_key="order-7")
+        await kit.drain()
+        kit.clock.advance("45d")  # the key itself is remembered for 30
+        await kit.operations.prune()
+        await app.publish("order.paid", 2, idempotency_key="order-7", due="60d")
+        kit.clock.advance("45d")  # nobody would need the record if nothing waited
+        await kit.operations.prune()
+        kit.clock.advance("15d")
+        tally = await kit.drain()
+
+        assert tally.delivered == 1
+        assert await ledger.numbers() == Counter({1: 1})
+
+
+async def test_what_was_applied_before_says_nothing_of_how_the_destination_is(
+    url: str, ledger: Ledger
+) -> None:
+    def deed(event: Event[int], connection: Connection) -> None:
+        if event.payload < 0:
+            raise ConnectionError("it is down")
+
+    once, breaker = Retry(max_attempts=1), Breaker(failures=2)
+    app = billing(url, ledger, deed, keep_inbox="60d", retry=once, breaker=breaker)
+
+    async with Kit(app, store=url) as kit:
+        await app.publish("order.paid", 7, idempotency_key="order-7")
+        await kit.drain()
+        kit.clock.advance("45d")
+        await kit.operations.prune()
+        for number, key in ((-1, None), (7, "order-7"), (-2, None)):
+            await app.publish("order.paid", number, idempotency_key=key)
+            await kit.drain()
+
+        [gate] = await kit.operations.gates()
+        assert gate.hold is Hold.BREAKER_OPEN
 
 
 async def test_every_destination_of_an_event_has_its_own_effect(url: str, ledger: Ledger) -> None:

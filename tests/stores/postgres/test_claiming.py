@@ -10,11 +10,14 @@ import pytest
 
 from redrive.clock import SystemClock
 from redrive.model.destination import Destination
+from redrive.model.gate import Closed, Open
+from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, gating, plans
 from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.testing.conformance import World, an_event, entries
+from redrive.testing.conformance.gating import DOWN, Gated
 from redrive.testing.conformance.world import OPERATOR
 from tests.servers.waiting import until_somebody_waits
 from tests.waiting import PATIENCE_SECONDS
@@ -100,6 +103,26 @@ async def test_a_lane_whose_head_arrives_while_somebody_publishes_to_it_goes_on(
 
     assert during.deliveries == ()
     assert len(await world.run_all("ledger")) == 2
+
+
+async def test_a_report_counts_on_top_of_whoever_changes_the_gate_meanwhile(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    gated = Gated(world, Limits(breaker=Breaker(failures=3)))
+    await gated.publish(1)
+    await gated.report(DOWN)
+    once = await person.fetchval("SELECT document FROM gates WHERE document <> '{}'")
+    await gated.report(DOWN)
+    twice = await person.fetchval("SELECT document FROM gates WHERE document <> '{}'")
+    put = "UPDATE gates SET document = $1 WHERE document <> '{}'"
+    await person.execute(put, once)
+
+    async with asyncio.TaskGroup() as group, person.transaction():
+        await person.execute(put, twice)
+        reporting = group.create_task(gated.report(DOWN, generation=0))
+        await until_somebody_waits(person)
+
+    assert reporting.result() == [(Closed, Open)]
 
 
 async def test_gates_of_what_was_removed_are_found_without_reading_through_history(
