@@ -12,7 +12,9 @@ from redrive import (
     ConfigurationError,
     DeadLettered,
     Event,
+    Fairness,
     Query,
+    Rate,
     Redrive,
     Retry,
     Snooze,
@@ -353,3 +355,27 @@ async def test_a_kit_may_be_on_postgresql(postgres_url: str) -> None:
 async def test_the_fixture_says_how_to_have_a_kit_on_postgresql(redrive_kit: ConnectKit) -> None:
     with pytest.raises(UsageError, match="write `async with Kit"):
         await redrive_kit(shop(), store="postgresql://nowhere/shop")
+
+
+@pytest.mark.parametrize("per_second", [*range(6, 16), 30, 60, 90, 7.3, 0.3])
+@pytest.mark.parametrize("kind", ["rate", "retry_rate", "replay_rate", "tenant"])
+async def test_a_drain_ends_whatever_the_rate(kind: str, per_second: float) -> None:
+    app = Redrive("memory://")
+    rate = Rate(per_second=per_second, burst=max(1.0, per_second / 10))
+    limits: dict[str, Any] = {"fairness": Fairness(rate=rate)} if kind == "tenant" else {kind: rate}
+
+    @app.handler("order.*", name="billing", retry=PATIENT, **limits)
+    async def bill(event: Event[Any]) -> None:
+        """Take everything."""
+
+    async with Kit(app) as kit:
+        first = Terminal("not yet") if kind == "replay_rate" else Transient("not yet")
+        kit.script("billing", [first] * 20 if kind in ("retry_rate", "replay_rate") else [])
+        for _ in range(20):
+            await app.publish("order.paid", tenant="acme")
+        tally = await kit.drain(until="1h")
+        if kind == "replay_rate":
+            await kit.operations.replay([one.id for one in kit.dead_letters()], by="ada")
+            tally = await kit.drain(until="1h")
+
+        assert tally.delivered == 20

@@ -35,7 +35,8 @@ class Nature(StrEnum):
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One failure, captured: bounded text, safe to store. `rule` says what classified it.
 
-    That of a dead letter has the id of its `group`, and the `title` all of its group share.
+    A message that says nothing is replaced by one that says so. The fault of a dead letter has the
+    id of its `group`, and the `title` all of its group share.
     """
 
     error_class: str
@@ -45,6 +46,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack: str = ""
     group: str = ""
     title: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.message.strip():
+            name = self.error_class.rpartition(".")[2] or "A failure"
+            msgspec.structs.force_setattr(self, "message", f"{name} without a message")
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

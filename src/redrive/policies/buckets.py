@@ -1,7 +1,8 @@
-"""Token buckets: how many tokens there are at an instant, and what is left when some are taken."""
+"""Token buckets: how many tokens there are, when there are more, and what is left of them."""
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 
 import msgspec
@@ -9,9 +10,10 @@ import msgspec
 from redrive.model.gate import Bucket, Gate
 from redrive.model.limits import Rate
 
-__all__ = ["refilled", "rewound", "taken"]
+__all__ = ["awaited", "refilled", "rewound", "taken", "whole"]
 
 _BUCKETS = ("first", "retry", "replay", "budget", "ramp")
+_ROUNDING = 1e-6
 _SET_BACK = timedelta(seconds=10)
 """Who claims beside others may be a moment behind them; more than this, and the clock was set."""
 
@@ -29,6 +31,25 @@ def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
     elif bucket.at - now > _SET_BACK:
         tokens = max(tokens, 1.0)
     return min(rate.burst, tokens)
+
+
+def whole(bucket: Bucket, rate: Rate, *, now: datetime) -> int:
+    """Return how many attempts there are tokens for now."""
+    # Rounding in the refill must not cost the token that the wait was computed for.
+    return int(refilled(bucket, rate, now=now) + _ROUNDING)
+
+
+def awaited(bucket: Bucket, rate: Rate, *, wanted: float = 1.0, now: datetime) -> datetime:
+    """Return when there are so many tokens: the first instant at which they are all there.
+
+    An instant has no parts of a microsecond, so it is rounded up: rounded down, it would be one at
+    which they are not there yet, and who looks again then would be told the same instant.
+    """
+    missing = wanted - refilled(bucket, rate, now=now)
+    if missing <= 0:
+        return now
+    begin = now if bucket.at is None else max(now, bucket.at)
+    return begin + timedelta(microseconds=math.ceil(missing / rate.per_second * 1e6))
 
 
 def taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> Bucket:

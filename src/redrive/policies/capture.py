@@ -62,7 +62,7 @@ def _message(error: BaseException) -> str:
         text = str(error)
     except Exception as unreadable:  # noqa: BLE001 - a foreign __str__ may raise anything
         text = f"The message cannot be read: its __str__ raised {type(unreadable).__name__}."
-    return bounded_message(text) or f"{type(error).__name__} without a message"
+    return bounded_message(text)
 
 
 def _code(error: BaseException) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
 
 from redrive.model.gate import Bucket, Rotation
 from redrive.model.limits import Rate
-from redrive.policies.buckets import refilled, taken
+from redrive.policies.buckets import awaited, taken, whole
 
 __all__ = [
     "PLENTY",
@@ -247,16 +247,12 @@ class _Place(Generic[T]):
 
 def affordable(bucket: Bucket, rate: Rate | None, *, now: datetime) -> int:
     """Return how many attempts a tenant's rate allows now."""
-    if rate is None:
-        return PLENTY
-    # Rounding in the refill must not cost the token that the wait was computed for.
-    return int(refilled(bucket, rate, now=now) + 1e-6)
+    return PLENTY if rate is None else whole(bucket, rate, now=now)
 
 
 def next_token(bucket: Bucket, rate: Rate, *, now: datetime) -> datetime:
     """Return when a tenant has a whole token again."""
-    missing = max(0.0, 1.0 - refilled(bucket, rate, now=now))
-    return now + timedelta(seconds=missing / rate.per_second)
+    return awaited(bucket, rate, now=now)
 
 
 def spent(bucket: Bucket, rate: Rate | None, count: int, *, now: datetime) -> Bucket:

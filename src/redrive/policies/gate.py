@@ -7,7 +7,7 @@ and probes are taken once, whoever asks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -15,7 +15,7 @@ from redrive.model.delivery import Kind
 from redrive.model.gate import BreakerState, Bucket, Closed, Gate, Hold, Open, Pause
 from redrive.model.limits import Limits, Rate
 from redrive.policies import breaker as breakers
-from redrive.policies.buckets import refilled, rewound, taken
+from redrive.policies.buckets import awaited, rewound, taken, whole
 
 __all__ = [
     "Passage",
@@ -263,10 +263,8 @@ def _available(
 ) -> int:
     if rate is None:
         return _PLENTY
-    tokens = rate.burst if bucket.at is None else refilled(bucket, rate, now=now)
-    # Rounding in the refill must not cost the token that the wait was computed for.
-    whole = int(tokens + 1e-6)
-    if not whole:
+    tokens = whole(bucket, rate, now=now)
+    if not tokens:
         holds.append(hold)
-        again.append(now + timedelta(seconds=(1.0 - tokens) / rate.per_second))
-    return whole
+        again.append(awaited(bucket, rate, now=now))
+    return tokens

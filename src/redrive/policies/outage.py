@@ -15,7 +15,7 @@ from redrive.model.gate import Gate, Open, Pause
 from redrive.model.limits import Limits
 from redrive.model.settlement import FailureReason
 from redrive.policies import breaker as breakers
-from redrive.policies.buckets import refilled
+from redrive.policies.buckets import whole
 from redrive.policies.gate import paused, reported, slowed, with_breaker
 from redrive.store import Report
 
@@ -94,8 +94,7 @@ def shedding(
     rate = limits.retry_rate
     if rate is None or limits.over_retry_rate != "dead_letter":
         return None
-    is_used_up = int(refilled(gate.retry, rate, now=now) + 1e-6) == 0
-    if not is_used_up:
+    if whole(gate.retry, rate, now=now):
         return None
     return Shedding(reason=FailureReason.RETRY_RATE_LIMITED, kind=Kind.RETRY)
 

@@ -6,7 +6,6 @@ however many workers drive a replay, each step is taken once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -15,7 +14,7 @@ import msgspec
 from redrive.model.gate import Bucket
 from redrive.model.limits import Limits
 from redrive.model.replay import Pace, ReplayState, Wave
-from redrive.policies.buckets import refilled
+from redrive.policies.buckets import awaited, refilled, whole
 from redrive.store import Replay
 
 __all__ = ["Decision", "Done", "Send", "Stop", "Wait", "decide", "estimate", "moved", "resumed"]
@@ -155,12 +154,9 @@ def _send(replay: Replay, wave: Wave, *, now: datetime) -> Send | Wait:
     rate = replay.pace.rate
     if rate is None:
         return Send(count=room, wave=wave)
-    tokens = refilled(replay.bucket, rate, now=now)
+    tokens = whole(replay.bucket, rate, now=now)
     # Few steps with several letters each, instead of one for every letter.
-    wanted = max(1.0, min(float(room), rate.burst // 1))
-    # Rounding in the refill must not cost the token that the wait was computed for.
-    if tokens + 1e-6 < wanted:
-        # Rounded up: at the instant itself the tokens must be there.
-        wait = math.ceil((wanted - tokens) / rate.per_second * 1e6)
-        return Wait(until=now + timedelta(microseconds=wait))
-    return Send(count=min(room, int(tokens + 1e-6)), wave=wave)
+    wanted = max(1, min(room, int(rate.burst)))
+    if tokens < wanted:
+        return Wait(until=awaited(replay.bucket, rate, wanted=wanted, now=now))
+    return Send(count=min(room, tokens), wave=wave)

@@ -187,7 +187,7 @@ PRESETS: Mapping[str, Retry] = MappingProxyType(
     {
         "tracking": Retry(max_attempts=4, base="100ms", cap="5s", jitter=Proportional(0.1)),
         "outbox": Retry(max_attempts=5, base="1s", cap="300s", jitter="full"),
-        "projection": Retry(max_attempts=3, base="1s"),
+        "projection": Retry(max_attempts=3, base="1s", jitter="none"),
         "mail": Retry(max_attempts=5, base="1s", cap="60s", jitter=Proportional(0.25)),
         "gateway": Retry(max_attempts=4, base="1s", cap="60s", jitter="none"),
     }

@@ -75,7 +75,8 @@ def test_a_class_is_named_with_its_module_unless_it_is_a_builtin() -> None:
 
 
 def test_an_exception_without_a_message_still_says_something() -> None:
-    assert capture(TimeoutError(), rule="").message == "TimeoutError without a message"
+    for error in (TimeoutError(), TimeoutError(""), TimeoutError("  \t\n")):
+        assert capture(error, rule="").message == "TimeoutError without a message"
 
 
 def test_an_exception_that_cannot_be_read_is_captured_all_the_same() -> None:

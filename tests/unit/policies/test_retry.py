@@ -152,7 +152,7 @@ def test_a_wait_below_a_second_keeps_its_precision() -> None:
     [
         ("tracking", 4, ["100ms", "200ms", "400ms"], "5s", Proportional(0.1)),
         ("outbox", 5, ["1s", "2s", "4s", "8s"], "300s", "full"),
-        ("projection", 3, ["1s", "2s"], "300s", "full"),
+        ("projection", 3, ["1s", "2s"], "300s", "none"),
         ("mail", 5, ["1s", "2s", "4s", "8s"], "60s", Proportional(0.25)),
         ("gateway", 4, ["1s", "2s", "4s"], "60s", "none"),
     ],

@@ -192,6 +192,25 @@ class RateConformance:
         world.clock.advance("1h")
         assert len((await gated.claim()).deliveries) == 2
 
+    @pytest.mark.parametrize("kind", ["first", "retry", "replay"])
+    async def test_there_is_a_token_when_a_claim_says_so(self, world: World, kind: str) -> None:
+        rates = dict.fromkeys(("rate", "retry_rate", "replay_rate"))
+        for per_second in (7, 14, 90):
+            own = {"first": "rate"}.get(kind, f"{kind}_rate")
+            limits = Limits(**{**rates, own: Rate(per_second=per_second)})  # type: ignore[arg-type]
+            gated = Gated(world, limits, name=f"gated-{kind}-{per_second}")
+            await gated.publish(3)
+            if kind != "first":
+                await gated.fail_all(for_good=kind == "replay")
+            await gated.claim()
+
+            for _ in range(2):
+                next_due = (await gated.claim()).next_due
+                assert next_due is not None
+                assert next_due > world.now
+                world.clock.advance(next_due - world.now)
+                assert len((await gated.claim()).deliveries) == 1
+
     async def test_concurrent_claims_share_the_tokens(self, world: World) -> None:
         gated = Gated(world, Limits(rate=Rate(per_second=1.0, burst=5.0)))
         await gated.publish(50)
@@ -328,11 +347,12 @@ class PauseConformance:
 class Gated:
     """Work for one destination with limits of its own."""
 
-    def __init__(self, world: World, limits: Limits, *, order: Order = Order.NONE) -> None:
+    def __init__(
+        self, world: World, limits: Limits, *, order: Order = Order.NONE, name: str = "gated"
+    ) -> None:
         self._world = world
-        self._destination = msgspec.structs.replace(
-            BILLING, name="gated", limits=limits, order=order
-        )
+        self._name = name
+        self._destination = msgspec.structs.replace(BILLING, name=name, limits=limits, order=order)
 
     async def publish(
         self, count: int, *, key: str | None = None, due: datetime | None = None
@@ -340,7 +360,7 @@ class Gated:
         """Publish events for the destination alone."""
         store = self._world.store
         routes = await store.register([self._destination])
-        batch = entries(*[an_event(key=key, due=due) for _ in range(count)], to=["gated"])
+        batch = entries(*[an_event(key=key, due=due) for _ in range(count)], to=[self._name])
         await store.append(batch, routes_version=routes.version, all_or_nothing=True)
 
     async def claim(
@@ -355,7 +375,7 @@ class Gated:
         return await self._world.store.claim(
             ClaimRequest(
                 worker=worker,
-                allowances=(Allowance(destination="gated", total=total, first=first),),
+                allowances=(Allowance(destination=self._name, total=total, first=first),),
                 generations=("default",),
                 lease=_LEASE,
                 alone=alone,
@@ -367,6 +387,18 @@ class Gated:
         settled = Settled(lease=leased.lease, settlement=settlement)
         assert list(await self._world.store.settle([settled])) == []
 
+    async def fail_all(self, *, for_good: bool) -> None:
+        """Let all that waits fail once, and wait for another try: a retry, or else a replay."""
+        failed: Settlement = RetryAt(when=self._world.now, fault=a_fault())
+        if for_good:
+            failed = Failed(reason=FailureReason.TERMINAL, fault=a_fault())
+        claimed = (await self.claim()).deliveries
+        for leased in claimed:
+            await self.settle(leased, failed)
+        if for_good:
+            ids = [leased.lease.delivery_id for leased in claimed]
+            await self._world.store.replay(ids, actor=OPERATOR)
+
     async def report(
         self, *results: bool, generation: int | None = None
     ) -> Sequence[tuple[type, type]]:
@@ -374,7 +406,7 @@ class Gated:
         if generation is None:
             generation = (await self.gate()).gate.breaker.generation
         batch = [
-            Report(destination="gated", generation=generation, is_success=result)
+            Report(destination=self._name, generation=generation, is_success=result)
             for result in results
         ]
         reported = await self._world.store.report(batch, chance=0.5)
@@ -382,5 +414,5 @@ class Gated:
 
     async def gate(self) -> GateFigures:
         """Return the gate as people see it."""
-        [found] = [one for one in await self._world.store.gates() if one.destination == "gated"]
+        [found] = [one for one in await self._world.store.gates() if one.destination == self._name]
         return found

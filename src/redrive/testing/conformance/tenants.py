@@ -49,6 +49,21 @@ class TenantLimitConformance:
 
         assert served == ["ab", "", "ab", ""]
 
+    @pytest.mark.parametrize("per_second", [7, 14, 90])
+    async def test_a_tenant_has_a_token_when_a_claim_says_so(
+        self, world: World, per_second: int
+    ) -> None:
+        shared = Shared(world, Fairness(rate=Rate(per_second=per_second)))
+        await shared.publish(a=3)
+        await shared.claim(9)
+
+        for _ in range(2):
+            next_due = (await shared.claim(9)).next_due
+            assert next_due is not None
+            assert next_due > world.now
+            world.clock.advance(next_due - world.now)
+            assert len((await shared.claim(9)).deliveries) == 1
+
     async def test_concurrent_claims_share_the_tokens_of_a_tenant(self, world: World) -> None:
         shared = Shared(world, Fairness(rate=Rate(per_second=1, burst=3)))
         await shared.publish(a=50)
