@@ -72,7 +72,15 @@ class SyncDoor:
         """Do what `Operations` offers: `app.sync.operate(Operations.replay, [7], by="ann")`."""
 
         async def act() -> T:
-            return await operation(self._app.operations, *args, **kwargs)
+            doing = operation(self._app.operations, *args, **kwargs)
+            if not isinstance(doing, Awaitable):
+                name = getattr(operation, "__name__", repr(operation))
+                raise UsageError(
+                    f"app.sync.operate waits for one answer, and Operations.{name} gives many, one "
+                    "by one; ask for them page by page, such as "
+                    "app.sync.operate(Operations.export_page, query, cursor=page.next_cursor)."
+                )
+            return await doing
 
         return self._run(act())
 

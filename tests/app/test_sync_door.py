@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_dead_letters_are_operated_on_without_an_event_loop(app: Redrive) -> Non
     assert list(changed) == [dead.id]
     [entry] = app.sync.operate(Operations.audit)
     assert (entry.action, entry.by, entry.why) == ("replay", "ada", "customer created")
+
+
+def test_an_operation_that_gives_many_answers_is_refused_with_the_one_that_gives_pages(
+    app: Redrive,
+) -> None:
+    operate: Any = app.sync.operate
+
+    with pytest.raises(UsageError, match=r"Operations\.export gives many.*Operations\.export_page"):
+        operate(Operations.export)
+
+    assert operate(Operations.export_page).letters == ()
 
 
 async def worked(app: Redrive) -> None:

@@ -37,6 +37,10 @@ class Shell:
         self._patch = patch
         patch.setattr("redrive.cli.main.app", _COMMANDS)
 
+    def narrow(self, columns: int) -> None:
+        """Let lines be no longer, as on a terminal of that width."""
+        self._patch.setenv("COLUMNS", str(columns))
+
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Answer:
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capsys.readouterr()

@@ -51,6 +51,7 @@ def break_gateway(shop: Shop) -> None:
 
 def test_destinations_are_listed_with_their_limits(shell: Shell, shop: Shop) -> None:
     declare_gateway(shop)
+    shell.narrow(80)
 
     said = lines(shell("destination", "list").out)
 
@@ -260,6 +261,7 @@ def test_lists_of_destinations_fit_eighty_columns(shell: Shell, shop: Shop) -> N
     declare_gateway(shop)
     shell("destination", "pause", "gateway", "--why", "because " * 30, "--by", "ann")
     shell("breaker", "open", "billing", "--why", "because " * 30)
+    shell.narrow(80)
 
     for arguments in (
         ("destination", "list"),

@@ -54,6 +54,7 @@ def test_a_table_of_groups_fits_eighty_columns_and_commands_no_terminal(
     shell: Shell, shop: Shop
 ) -> None:
     shop.deliver({"error": "\x1b[31mrefused " * 40}, tenant="t" * 100)
+    shell.narrow(80)
 
     said = shell("dlq", "groups").out
 
@@ -117,7 +118,7 @@ def test_delete_takes_resolved_letters_when_asked_and_the_others_never(
 ) -> None:
     shell("dlq", "resolve", "1", "--why", "phoned")
 
-    replayed = shell("dlq", "replay", "--group", group, "--resolved", "--yes", "--json")
+    replayed = shell("dlq", "replay", "--group", group, "--yes", "--json")
     deleted = shell("dlq", "delete", "--group", group, "--resolved", "--why", "old", "-y", "--json")
 
     assert (replayed.code, replayed.json["changed"]) == (0, [2])

@@ -383,6 +383,7 @@ def test_everything_fits_eighty_columns(shell: Shell, shop: Shop) -> None:
         tenant="t" * 100,
     )
     shell("dlq", "resolve", "1", "--why", "because " * 30, "--by", "ann")
+    shell.narrow(80)
 
     for arguments in (
         ("status",),

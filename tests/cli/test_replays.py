@@ -140,6 +140,32 @@ def test_a_replay_that_stops_itself_says_why_and_ends_with_1(shell: Shell, shop:
     assert "1 of 1 in the canary failed again" in listed.out
 
 
+def test_who_resumes_is_told_what_is_left_behind_and_how_to_send_it(
+    shell: Shell, shop: Shop
+) -> None:
+    fail(shop, 5, tenant="acme")
+    shell("replay", "start", "--all-matching", "--tenant", "acme", "--yes", "--detach")
+    drain(shop)
+
+    resumed = shell("replay", "resume", "1")
+    drain(Mended(shop.url))
+    done = shell("replay", "show", "1")
+    again = next(line.strip() for line in resumed.out.splitlines() if " replay start " in line)
+    started = shell(*again.split()[1:], "--yes", "--detach")
+    drain(Mended(shop.url))
+
+    assert "1 letter that failed again in it is not sent once more" in resumed.out
+    assert again.startswith(
+        "redrive replay start --all-matching --destination billing --tenant acme --since 20"
+    )
+    assert done.out.startswith("Replay 1: done\n")
+    assert again in done.out
+    assert "See what failed again  redrive dlq list --since 20" in done.out
+    assert started.out.startswith("Started replay 2 of 1 dead letter;")
+    assert counts(shell("replay", "show", "2", "--json").json) == [1, 1, 1, 0, 0]
+    assert shell("dlq", "list").out == "No dead letter.\n"
+
+
 def test_a_group_is_replayed_by_its_id(shell: Shell, shop: Shop) -> None:
     fail(shop, 3)
     shop.deliver({"terminal": "other"})

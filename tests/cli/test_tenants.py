@@ -129,6 +129,7 @@ def test_a_table_of_tenants_fits_eighty_columns_and_commands_no_terminal(
     shell: Shell, shop: Shop
 ) -> None:
     shop.publish(1, tenant="\x1b[31m" + "t" * 100)
+    shell.narrow(80)
 
     said = shell("tenant", "list").out
 

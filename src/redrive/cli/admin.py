@@ -21,6 +21,7 @@ from redrive.cli.options import (
     Why,
     Yes,
     with_filters,
+    with_open_filters,
 )
 from redrive.cli.printing import print_json, print_result, print_warning, progress
 from redrive.cli.session import current_user, in_session, store_name
@@ -119,7 +120,7 @@ def publish(
             )
 
 
-@with_filters
+@with_open_filters
 def replay(
     filters: Filters,
     ids: Letters = None,
@@ -164,7 +165,7 @@ def delete(
     )
 
 
-@with_filters
+@with_open_filters
 def resolve(
     filters: Filters,
     ids: Letters = None,
@@ -271,8 +272,10 @@ def _choose(
         )
     if ids:
         return ids
-    query = read_query(filters if verb == "delete" else filters._replace(resolved=False))
-    found = in_session(lambda app: app.operations.select(query), store=store)
+    query = read_query(filters)
+    found = in_session(
+        lambda app: app.operations.select(query), store=store, destination=filters.destination
+    )
     if found and not yes:
         confirm(f"{verb.capitalize()} {len(found):,} dead letter{'' if len(found) == 1 else 's'}?")
     return found

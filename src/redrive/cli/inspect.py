@@ -51,7 +51,11 @@ def groups(filters: Filters, *, limit: Limit = 20, store: Store = None, json: Js
     from redrive.cli.reading import read_query
 
     query = read_query(filters)
-    found = in_session(lambda app: app.operations.groups(query, limit=limit), store=store)
+    found = in_session(
+        lambda app: app.operations.groups(query, limit=limit),
+        store=store,
+        destination=filters.destination,
+    )
     if json:
         print_json({"groups": found})
     else:
@@ -158,7 +162,9 @@ def _list(
 
     query = read_query(filters, status=status)
     page = in_session(
-        lambda app: app.operations.deliveries(query, cursor=cursor, limit=limit), store=store
+        lambda app: app.operations.deliveries(query, cursor=cursor, limit=limit),
+        store=store,
+        destination=filters.destination,
     )
     if json:
         print_json(page)

@@ -100,10 +100,12 @@ def export(
         return count
 
     if file is None:
-        in_session(lambda app: work(app, _write_out), store=store)
+        in_session(lambda app: work(app, _write_out), store=store, destination=filters.destination)
         return
     with _new_file(Path(file)) as write:
-        count = in_session(lambda app: work(app, write), store=store)
+        count = in_session(
+            lambda app: work(app, write), store=store, destination=filters.destination
+        )
     if json:
         print_json({"exported": count, "file": file})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Annotated, Any, Concatenate, NamedTuple, get_type_hints
 
@@ -24,6 +24,7 @@ __all__ = [
     "Why",
     "Yes",
     "with_filters",
+    "with_open_filters",
 ]
 
 Store = Annotated[
@@ -92,10 +93,20 @@ class Filters(NamedTuple):
 
 def with_filters(command: Callable[Concatenate[Filters, ...], None]) -> Callable[..., None]:
     """Give a command the options of `Filters`; it gets what was typed as its first argument."""
+    return _filtered(command, Filters._fields)
 
+
+def with_open_filters(command: Callable[Concatenate[Filters, ...], None]) -> Callable[..., None]:
+    """Give a command the options of `Filters` for an act that means nothing to resolved letters."""
+    return _filtered(command, [name for name in Filters._fields if name != "resolved"])
+
+
+def _filtered(
+    command: Callable[Concatenate[Filters, ...], None], names: Sequence[str]
+) -> Callable[..., None]:
     @wraps(command)
     def filtered(**given: Any) -> None:  # noqa: ANN401 - options of any type
-        filters = Filters(**{name: given.pop(name) for name in Filters._fields})
+        filters = Filters(**{name: given.pop(name) for name in names})
         command(filters, **given)
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -107,6 +118,7 @@ def with_filters(command: Callable[Concatenate[Filters, ...], None]) -> Callable
             annotation=annotation,
         )
         for name, annotation in get_type_hints(Filters, include_extras=True).items()
+        if name in names
     ]
     parameters = [*own, *more]
     filtered.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -23,16 +23,23 @@ __all__ = [
 ]
 
 _LONG = 10_000
+_ENDLESS = 2**31
 
 
 def print_result(*parts: RenderableType) -> None:
-    """Print for a person: no wider than the terminal, in colour only where there is one."""
+    """Print for a person: no wider than the terminal, in colour only where there is one.
+
+    Into a pipe or a file goes all of it, for the next program to look through, unless COLUMNS says
+    how wide lines may be.
+    """
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        console.width = _ENDLESS
     with console.capture() as captured:
         for part in parts:
-            console.print(part)
+            console.print(part, crop=False)
     text = captured.get()
     if not console.is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -19,7 +19,7 @@ from redrive.cli.options import (
     Store,
     Why,
     Yes,
-    with_filters,
+    with_open_filters,
 )
 from redrive.cli.printing import print_json, print_result, print_warning
 from redrive.cli.session import current_user, in_session
@@ -37,7 +37,7 @@ Number = Annotated[int, typer.Argument(metavar="ID", help="The replay's number."
 Rate = Annotated[str | None, typer.Option(metavar="RATE", help="No more than 50/s, say, or 30/m.")]
 
 
-@with_filters
+@with_open_filters
 def plan(
     filters: Filters,
     ids: Letters = None,
@@ -48,7 +48,11 @@ def plan(
 ) -> None:
     """Show what a replay would take and what stands in its way; changes nothing."""
     chosen = _chosen(ids, filters)
-    planned = in_session(lambda app: app.operations.plan_replay(chosen, rate=rate), store=store)
+    planned = in_session(
+        lambda app: app.operations.plan_replay(chosen, rate=rate),
+        store=store,
+        destination=filters.destination,
+    )
     if json:
         print_json(planned)
     else:
@@ -57,7 +61,7 @@ def plan(
         print_result(*shown(planned))
 
 
-@with_filters
+@with_open_filters
 def start(
     filters: Filters,
     ids: Letters = None,
@@ -95,7 +99,7 @@ def start(
         )
     chosen = _chosen(ids, filters)
     if not yes:
-        _ask(chosen, store=store)
+        _ask(chosen, filters, store=store)
     replay = in_session(
         lambda app: app.operations.start_replay(
             chosen,
@@ -108,6 +112,7 @@ def start(
             failure_limit=failure_limit,
         ),
         store=store,
+        destination=filters.destination,
     )
     if detach:
         if json:
@@ -181,7 +186,10 @@ def pause(
 def resume(
     replay_id: Number, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
-    """Go on with a replay that is paused, or has stopped itself."""
+    """Go on with a replay that is paused, or has stopped itself.
+
+    Letters that have failed again in it stay dead letters: it sends each letter once.
+    """
     _turn(
         replay_id,
         lambda operations: operations.resume_replay(replay_id, by=by or current_user(), why=why),
@@ -209,15 +217,19 @@ def _chosen(ids: Sequence[int] | None, filters: Filters) -> Query | Sequence[int
     from redrive.errors import UsageError
 
     if not ids:
-        return read_query(filters._replace(resolved=False))
+        return read_query(filters)
     if filters != Filters():
         raise UsageError("Ids say exactly which dead letters are meant; leave the filters out.")
     check_numbers(ids)
     return ids
 
 
-def _ask(chosen: Query | Sequence[int], *, store: str | None) -> None:
-    planned = in_session(lambda app: app.operations.plan_replay(chosen), store=store)
+def _ask(chosen: Query | Sequence[int], filters: Filters, *, store: str | None) -> None:
+    planned = in_session(
+        lambda app: app.operations.plan_replay(chosen),
+        store=store,
+        destination=filters.destination,
+    )
     count = planned.survey.selected
     if count:
         confirm(f"Replay {count:,} dead letter{'' if count == 1 else 's'}, one first?")
@@ -235,12 +247,19 @@ def _turn(
     from redrive.cli.reading import check_numbers
 
     check_numbers([replay_id])
-    is_new = in_session(lambda app: act(app.operations), store=store)
+
+    async def work(app: Redrive) -> tuple[bool, Replay]:
+        is_new = await act(app.operations)
+        return is_new, await app.operations.show_replay(replay_id)
+
+    is_new, replay = in_session(work, store=store)
     done, otherwise = words
     if json:
         print_json({"replay": replay_id, "changed": is_new})
     elif is_new:
-        print_result(f"{done} replay {replay_id}.")
+        from redrive.cli.show.replays import left_behind
+
+        print_result(f"{done} replay {replay_id}.", *left_behind(replay))
     else:
         print_result(f"Replay {replay_id} {otherwise}, so nothing was changed.")
     if not is_new:

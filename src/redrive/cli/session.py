@@ -23,10 +23,12 @@ def in_session(
     store: str | None,
     creates: bool = False,
     app: Redrive | None = None,
+    destination: str | None = None,
 ) -> T:
     """Open the app of a store, do the work, close it; only with `creates` may the store be new.
 
-    An `app` of the user's own keeps its settings.
+    An `app` of the user's own keeps its settings. A `destination` that the store does not know is
+    refused: a slip in a filter must not look as if all were well.
     """
     import asyncio
 
@@ -38,6 +40,8 @@ def in_session(
         await refuse_empty(opened.settings.store, creates=creates)
         try:
             await opened.open()
+            if destination is not None:
+                await _refuse_unknown(opened, destination)
             return await work(opened)
         finally:
             await opened.close()
@@ -91,6 +95,14 @@ async def refuse_empty(store: str, *, creates: bool) -> None:
         )
     if address.path is not None:
         _refuse_foreign(address.path, store)
+
+
+async def _refuse_unknown(app: Redrive, destination: str) -> None:
+    from redrive.errors import not_found
+
+    known = [one.destination for one in await app.operations.gates()]
+    if destination not in known:
+        raise not_found(destination, known, what="destination")
 
 
 def _refuse_foreign(path: Path, store: str) -> None:

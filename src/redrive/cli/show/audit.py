@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe
 from redrive.model.audit import AuditEntry
 
@@ -22,11 +22,10 @@ def audit(entries: Sequence[AuditEntry], *, now: datetime, limit: int) -> Iterat
     if not entries:
         yield Text("Nobody has changed anything yet.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("ID", justify="right", no_wrap=True)
-    table.add_column("When", no_wrap=True)
-    table.add_column("Who", overflow="fold")
-    table.add_column("What", ratio=1, overflow="fold")
+    table = Listing()
+    table.add_figures("ID")
+    table.add_figures("When", is_text=True)
+    table.add_words("Who", "What", lines="folded")
     for entry in entries:
         table.add_row(str(entry.id), ago(entry.at, now), safe(entry.by), _what(entry))
     yield table

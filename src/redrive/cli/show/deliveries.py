@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import assert_never
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe, title, verdict
 from redrive.model.delivery import Delivery, Status
 from redrive.store import Page
@@ -38,11 +38,11 @@ def deliveries(
     if not page.deliveries:
         yield Text(f"No {_WORDS[status]}{' fits' if is_filtered else ''}.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("ID", justify="right", no_wrap=True)
-    table.add_column(_HEADINGS[status], no_wrap=True)
-    table.add_column("Tries", justify="right", no_wrap=True)
-    table.add_column("Delivery", ratio=1, no_wrap=True, overflow="ellipsis")
+    table = Listing()
+    table.add_figures("ID")
+    table.add_figures(_HEADINGS[status], is_text=True)
+    table.add_figures("Tries")
+    table.add_words("Delivery")
     for one in page.deliveries:
         table.add_row(str(one.id), ago(_time(one), now), str(one.attempts), _lines(one))
     yield table

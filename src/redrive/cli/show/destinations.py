@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import assert_never
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, pace, safe
 from redrive.model.duration import rough_duration, spell_duration
 from redrive.model.gate import (
@@ -38,7 +38,10 @@ def destinations(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Ren
         return
     known = {one.name: one for one in figures.destinations}
     neglected = neglect(figures)
-    table = _table("Destination", "Breaker", "Held", last="Limits")
+    table = Listing()
+    table.add_words("Destination")
+    table.add_figures("Breaker", "Held", is_text=True)
+    table.add_words("Limits", lines="folded")
     for one in gates:
         table.add_row(
             _name(one, known.get(one.destination), neglected.get(one.destination, "")),
@@ -54,7 +57,11 @@ def lanes(found: Sequence[LaneFigures], *, now: datetime) -> Iterator[Renderable
     if not found:
         yield Text("No key waits behind a dead letter.")
         return
-    table = _table("Destination", "Key", "Dead letter", "Waiting", last="Stopped")
+    table = Listing()
+    table.add_words("Destination", "Key")
+    table.add_figures("Dead letter", is_text=True)
+    table.add_figures("Waiting")
+    table.add_figures("Stopped", is_text=True)
     for one in found:
         table.add_row(
             safe(one.destination),
@@ -72,7 +79,10 @@ def breakers(gates: Sequence[GateFigures], *, now: datetime) -> Iterator[Rendera
     if not gates:
         yield Text(_NONE)
         return
-    table = _table("Destination", "State", "Since", last="Next")
+    table = Listing()
+    table.add_words("Destination")
+    table.add_figures("State", "Since", is_text=True)
+    table.add_words("Next", lines="folded")
     for one in gates:
         since = one.gate.breaker.since
         table.add_row(
@@ -103,14 +113,6 @@ def held(gate: GateFigures | None, destination: DestinationFigures | None) -> st
         return ""
     has_due = destination is not None and destination.oldest_due is not None
     return gate.hold.label if has_due or gate.hold in _SHUT else ""
-
-
-def _table(*columns: str, last: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    for column in columns:
-        table.add_column(column, overflow="ellipsis", max_width=30)
-    table.add_column(last, ratio=1, overflow="fold")
-    return table
 
 
 def neglect(figures: Figures) -> Mapping[str, str]:

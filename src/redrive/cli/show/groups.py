@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, safe, short
 from redrive.store import Group
 
@@ -22,11 +22,11 @@ def groups(
     if not found:
         yield Text(f"No dead letter{' fits' if is_filtered else ''}.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("Group", no_wrap=True)
-    table.add_column("Count", justify="right", no_wrap=True)
-    table.add_column("Last seen", no_wrap=True)
-    table.add_column("What", ratio=1, no_wrap=True, overflow="ellipsis")
+    table = Listing()
+    table.add_figures("Group", is_text=True)
+    table.add_figures("Count")
+    table.add_figures("Last seen", is_text=True)
+    table.add_words("What")
     for one in found:
         table.add_row(safe(one.id), short(one.count), ago(one.last_seen, now), _lines(one, now))
     yield table

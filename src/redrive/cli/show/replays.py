@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from shlex import quote
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, instant, pace, safe, short
 from redrive.model.duration import rough_duration, spell_duration
 from redrive.model.edit import Change, ChangeKind
@@ -17,7 +19,7 @@ from redrive.model.replay import ReplayState
 from redrive.operations import AutomaticReplay, ReplayPlan
 from redrive.store import Query, Replay
 
-__all__ = ["REPLAY_STYLES", "difference", "plan", "replay", "replays", "started"]
+__all__ = ["REPLAY_STYLES", "difference", "left_behind", "plan", "replay", "replays", "started"]
 
 _NOTABLE = timedelta(seconds=1)
 REPLAY_STYLES = {
@@ -42,10 +44,10 @@ def plan(planned: ReplayPlan) -> Iterator[RenderableType]:
         return
     yield Text(f"A replay would take {counted(survey.selected, 'dead letter')}.", style="bold")
     yield ""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("By", no_wrap=True)
-    table.add_column("Letters", justify="right", no_wrap=True)
-    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
+    table = Listing()
+    table.add_figures("By", is_text=True)
+    table.add_figures("Letters")
+    table.add_words("")
     for name, count in survey.destinations:
         table.add_row("destination", short(count), safe(name))
     for reason, count in survey.reasons:
@@ -117,6 +119,19 @@ def replay(one: Replay, *, now: datetime) -> Iterator[RenderableType]:
         yield Padding(grid, (0, 0, 0, 2), expand=False)
 
 
+def left_behind(one: Replay) -> Iterator[RenderableType]:
+    """Say of a replay that goes on which letters it does not send: those that failed again."""
+    if not one.failed or one.state is not ReplayState.RUNNING:
+        return
+    letters = counted(one.failed, "letter")
+    verb, it = ("is", "it") if one.failed == 1 else ("are", "them")
+    yield Text(
+        f"{letters} that failed again in it {verb} not sent once more; when the cause is repaired, "
+        f"send {it} with:"
+    )
+    yield Text(f"  {_again(one)}", style="dim")
+
+
 def replays(
     found: Sequence[Replay],
     schedules: Sequence[AutomaticReplay],
@@ -128,13 +143,10 @@ def replays(
     if not found:
         yield Text("Nothing was replayed in bulk yet.")
     else:
-        table = Table(
-            box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True
-        )
+        table = Listing()
         for name in ("ID", "State", "Delivered", "Failed", "Started"):
-            is_count = name not in {"State", "Started"}
-            table.add_column(name, justify="right" if is_count else "left", no_wrap=True)
-        table.add_column("Of", ratio=1, no_wrap=True, overflow="ellipsis")
+            table.add_figures(name, is_text=name in {"State", "Started"})
+        table.add_words("Of")
         for one in found:
             table.add_row(
                 str(one.id),
@@ -239,8 +251,29 @@ def _next_steps(one: Replay) -> Iterator[tuple[str, str]]:
             yield "See what failed", "redrive dlq groups"
             yield "Go on after a repair", f"redrive replay resume {one.id}"
             yield "Leave the rest alone", f"redrive replay cancel {one.id}"
-        case _:
-            return
+        case ReplayState.DONE | ReplayState.CANCELLED:
+            if one.failed:
+                yield "See what failed again", f"redrive dlq list {_since(one)}"
+                yield "Send that once more", _again(one)
+
+
+def _again(one: Replay) -> str:
+    """Return the command that sends what has failed again: by what no failure changes."""
+    query = one.query or Query()
+    only = one.destinations[0] if len(one.destinations) == 1 else None
+    lasting = {
+        "destination": query.destination or only,
+        "type": query.event_type,
+        "event": query.event_id,
+        "key": query.key,
+        "tenant": query.tenant,
+    }
+    filters = [f"--{name} {quote(safe(value))}" for name, value in lasting.items() if value]
+    return " ".join(("redrive replay start --all-matching", *filters, _since(one)))
+
+
+def _since(one: Replay) -> str:
+    return f"--since {one.started_at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _grid() -> Table:

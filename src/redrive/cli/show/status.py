@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from redrive.cli.show.destinations import held, neglect
 from redrive.cli.show.findings import attention
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures
@@ -62,18 +62,16 @@ def status(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Renderabl
     yield attention(diagnose(figures, gates))
 
 
-def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Table:
+def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Listing:
     columns = [
         column
         for column in _COLUMNS
         if not column.is_optional or any(map(column.count, figures.destinations))
     ]
     gap = 1 if len(columns) == len(_COLUMNS) else 2
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    table.add_column("Destination", overflow="ellipsis")
-    for column in columns:
-        table.add_column(column.heading, justify="right", no_wrap=True)
-    table.add_column("Oldest\ndue", justify="right", no_wrap=True)
+    table = Listing(gap=gap)
+    table.add_words("Destination", lines="cut")
+    table.add_figures(*(column.heading for column in columns), "Oldest\ndue")
     neglected = neglect(figures)
     for one in figures.destinations:
         counts = [(column.count(one), column.style) for column in columns]
@@ -97,11 +95,11 @@ def _name(destination: DestinationFigures, gate: GateFigures | None, neglected: 
     return text
 
 
-def _workers(figures: Figures) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("Worker")
-    table.add_column("Seen")
-    table.add_column("In flight", justify="right")
+def _workers(figures: Figures) -> Listing:
+    table = Listing()
+    table.add_words("Worker")
+    table.add_figures("Seen", is_text=True)
+    table.add_figures("In flight")
     latest = sorted(figures.workers, key=lambda one: one.seen_at, reverse=True)
     for one in latest[:_MOST_WORKERS]:
         style = "" if is_alive(one, figures) else "dim"

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.replays import difference
 from redrive.cli.show.words import ago, counted, instant, safe, safe_lines, title, verdict
 from redrive.model.delivery import Attempt, Cycle, Delivery, Status
@@ -148,13 +149,13 @@ def _times(auto_replays: int) -> str | None:
     return f"sent again {counted(auto_replays, 'time')}" if auto_replays else None
 
 
-def _tries(log: Sequence[Attempt], now: datetime) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("#", justify="right")
-    table.add_column("Started", no_wrap=True)
-    table.add_column("Took", justify="right", no_wrap=True)
-    table.add_column("Worker", no_wrap=True)
-    table.add_column("Result", ratio=1, overflow="fold")
+def _tries(log: Sequence[Attempt], now: datetime) -> Listing:
+    table = Listing(header_style="dim")
+    table.add_figures("#")
+    table.add_figures("Started", is_text=True)
+    table.add_figures("Took")
+    table.add_words("Worker")
+    table.add_words("Result", lines="folded")
     for one in log:
         table.add_row(
             str(one.number),

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.store import TenantFigures
 
@@ -22,11 +22,10 @@ def tenants(
     if not found:
         yield Text("No tenant yet; they come with the events that name one.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
-    table.add_column("Tenant", overflow="ellipsis", no_wrap=True, max_width=30)
-    for column in ("Pending", "Running", "Processed"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("Turns", ratio=1, overflow="fold")
+    table = Listing()
+    table.add_words("Tenant")
+    table.add_figures("Pending", "Running", "Processed")
+    table.add_words("Turns", lines="folded")
     for one in found:
         counts = (one.pending, one.in_flight, one.processed)
         table.add_row(_name(one), *(short(count) for count in counts), _turns(one, now))

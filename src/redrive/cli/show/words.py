@@ -90,6 +90,11 @@ def title(delivery: Delivery) -> str:
 
 
 def verdict(fault: Fault) -> str:
-    """Say in a line what went wrong."""
-    code = f" {fault.code}" if fault.code else ""
-    return f"{safe(fault.error_class)}{safe(code)}: {first_line(fault.message)}"
+    """Say in a line what went wrong; of an HTTP answer its status, and its body or its reason."""
+    kind, message = safe(fault.error_class), first_line(fault.message)
+    if fault.code and fault.error_class == f"HTTP {fault.code}":
+        _, _, said = message.partition(f" answered {safe(fault.code)} ")
+        reason, _, body = said.partition(": ")
+        return f"{kind} {body or reason}" if said else f"{kind}: {message}"
+    code = f" {safe(fault.code)}" if fault.code else ""
+    return f"{kind}{code}: {message}"

@@ -1,0 +1,63 @@
+"""Filters: a slip must not read as all clear, and what is offered has an effect."""
+
+import pytest
+
+from tests.cli.shell import Shell, Shop
+
+FILTERED = (
+    ("dlq", "list"),
+    ("dlq", "groups"),
+    ("dlq", "export"),
+    ("dlq", "replay", "--all-matching", "--yes"),
+    ("dlq", "resolve", "--all-matching", "--yes", "--why", "by hand"),
+    ("dlq", "delete", "--all-matching", "--yes", "--why", "by hand"),
+    ("replay", "plan"),
+    ("replay", "start", "--all-matching"),
+    ("replay", "start", "--all-matching", "--yes", "--detach"),
+    ("delivery", "list"),
+    ("tenant", "list"),
+)
+
+
+@pytest.mark.parametrize("command", FILTERED, ids=" ".join)
+def test_a_destination_that_nobody_knows_is_refused_with_the_nearest(
+    command: tuple[str, ...], shell: Shell, shop: Shop
+) -> None:
+    answer = shell(*command, "--destination", "biling")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "redrive: There is no destination 'biling'; did you mean 'billing'?\n"
+
+
+def test_a_destination_that_was_removed_is_known_as_long_as_it_has_dead_letters(
+    shell: Shell, shop: Shop
+) -> None:
+    shop.deliver({"error": "refused"})
+    shell("destination", "remove", "billing", "--why", "closed", "--yes")
+
+    answer = shell("dlq", "list", "--destination", "billing")
+
+    assert answer.code == 0
+    assert "order.paid → billing" in answer.out
+
+
+def test_a_reason_that_there_is_not_is_refused(shell: Shell, shop: Shop) -> None:
+    answer = shell("dlq", "list", "--reason", "exhaustd")
+
+    assert answer.code == 2
+    assert "it is one of exhausted" in answer.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [one for one in FILTERED if one[1] in {"replay", "resolve", "plan", "start"}],
+    ids=" ".join,
+)
+def test_resolved_letters_are_not_offered_to_acts_that_leave_them_alone(
+    command: tuple[str, ...], shell: Shell, shop: Shop
+) -> None:
+    answer = shell(*command, "--resolved")
+
+    assert answer.code == 2
+    assert "No such option" in answer.err
+    assert "--resolved" not in shell(*command[:2], "--help").out
