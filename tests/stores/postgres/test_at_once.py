@@ -84,12 +84,15 @@ async def test_a_single_event_is_appended_in_one_trip_with_all_that_it_says(
     assert (stored.tenant, stored.generation, stored.kind) == ("acme", "blue", Kind.FIRST)
 
 
-async def test_a_destination_may_be_called_null(world: World) -> None:
+@pytest.mark.parametrize("key", [None, "k"], ids=["without a key", "with a key"])
+async def test_a_destination_may_be_called_null(world: World, key: str | None) -> None:
     """In the text of an array, a bare null is not a name."""
     both = ["billing", "null"]
     await world.store.register([Destination(name=name, patterns=("*",)) for name in both])
 
-    await world.append([*entries(an_event(1), to=["null"]), *entries(an_event(2), to=both)])
+    await world.append(
+        [*entries(an_event(1, key=key), to=["null"]), *entries(an_event(2, key=key), to=both)]
+    )
 
     log = await world.store.read_log("null", after=0, limit=10)
     assert (len(log.given), log.missing) == (2, ())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from redrive.model.delivery import Status
 from redrive.stores.codec import json_text
 
-__all__ = ["STATUSES", "columns", "is_uuid", "jsonb", "numbers"]
+__all__ = ["STATUSES", "array_text", "columns", "is_uuid", "jsonb", "numbers"]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
@@ -20,6 +20,11 @@ def jsonb(value: object) -> str:
     """Return a value as JSON text that PostgreSQL can keep: it has no NUL character."""
     text = json_text(value)
     return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
+
+
+def array_text(names: Sequence[str]) -> str:
+    """Return names as the text of an array; one that is not quoted may be read as NULL."""
+    return "{" + ",".join([f'"{one}"' for one in names]) + "}"
 
 
 def is_uuid(text: str) -> bool:

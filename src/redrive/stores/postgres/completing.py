@@ -12,6 +12,7 @@ from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give
+from redrive.stores.postgres.lanes import line_up_strays
 
 __all__ = ["HAS_LATE", "advance_routes", "catch_up", "note_change"]
 
@@ -72,7 +73,7 @@ FROM redrive.route_changes WHERE NOT is_done AND until <= redrive.log_end()
 ORDER BY version LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 _SLICE = """
-SELECT xid, position, type, routes_version, destinations FROM redrive.events
+SELECT xid, position, type, key, routes_version, destinations FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < $3 ORDER BY xid, position LIMIT $4
 """
 _READ_ON = """
@@ -151,6 +152,7 @@ async def catch_up(link: Link, *, limit: int, now: datetime) -> CaughtUp:
     await link.fetch(_HEAL)
     late = await _find_lacking(link, marks)
     busy, added = await _complete(link, late, now=now)
+    busy |= await line_up_strays(link, list(marks))
     done = [position for position in marks if position not in busy]
     await link.fetch(_FORGET, done)
     return CaughtUp(added=added, has_more=has_read or (bool(done) and len(marks) == limit))
@@ -168,10 +170,10 @@ async def _mark_passed_by(link: Link, limit: int) -> bool:
         rows = await link.fetch(_SLICE, read_xid, read_position, last_xid, limit)
         passed_by = [
             position
-            for _, position, kind, routes_version, names in rows
+            for _, position, kind, key, routes_version, names in rows
             if routes_version is not None
             and routes_version < version
-            and _lacking(kind, names, changed)
+            and (_lacking(kind, names, changed) or (key is not None and _has(names, changed)))
         ]
         if passed_by:
             await link.fetch(_MARK, passed_by, version)
@@ -256,6 +258,10 @@ async def _complete(
 
 def _read(documents: Sequence[str]) -> list[Destination]:
     return [destination_from(one) for one in documents]
+
+
+def _has(names: Sequence[str], changed: Sequence[Destination]) -> bool:
+    return any(one.name in names for one in changed)
 
 
 def _lacking(kind: str, names: Sequence[str], changed: Sequence[Destination]) -> list[str]:

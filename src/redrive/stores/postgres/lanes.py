@@ -17,6 +17,7 @@ __all__ = [
     "hold",
     "lanes_of",
     "line_up",
+    "line_up_strays",
     "pass_by",
     "relane",
 ]
@@ -75,6 +76,25 @@ UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0, kind = d
 FROM redrive.events e
 WHERE e.position = d.position AND e.key IS NOT NULL AND d.destination = $1 AND d.lane IS NULL
   AND d.status <> 2 AND d.resolution IS NULL AND (d.status < 3 OR $2)
+"""
+# What was put in a lane, or in none, by an order that its destination no longer keeps.
+_STRAYS = """
+SELECT d.id, d.position, d.destination, e.key, d.lane IS NULL
+FROM redrive.deliveries d
+JOIN redrive.events e ON e.position = d.position
+JOIN redrive.destinations t ON t.id = d.destination
+WHERE d.position = ANY ($1::bigint[]) AND e.key IS NOT NULL AND d.status < 2
+  AND (d.lane IS NULL) <> (coalesce(t.document::json ->> 'order', 'none') = 'none')
+"""
+_ORDER_STAYS = """
+SELECT FROM redrive.counters WHERE name = 'routes_version' FOR SHARE SKIP LOCKED
+"""
+_TAKE_OUT = """
+UPDATE redrive.deliveries SET lane = NULL, is_behind = false WHERE id = ANY ($1::bigint[])
+"""
+_PUT_IN = """
+UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0, kind = d.kind % 3
+FROM redrive.events e WHERE e.position = d.position AND d.id = ANY ($1::bigint[])
 """
 _ALL_LANES = """
 SELECT DISTINCT destination, lane FROM redrive.deliveries
@@ -175,6 +195,26 @@ async def relane(link: Link, destination: int, *, before: Order, after: Order) -
     await link.fetch(_INTO_LANES, destination, stops)
     lanes = await link.fetch(_ALL_LANES, destination)
     await free_lanes(link, [(row[0], row[1]) for row in lanes])
+
+
+async def line_up_strays(link: Link, positions: Sequence[int]) -> frozenset[int]:
+    """Let the deliveries of these events keep the order that their destinations keep by now.
+
+    Returns the events whose keys somebody else has in hand.
+    """
+    strays = await link.fetch(_STRAYS, list(positions))
+    if not strays:
+        return frozenset()
+    if not await link.fetch(_ORDER_STAYS):  # somebody is just changing it
+        return frozenset(row[1] for row in strays)
+    strays = await link.fetch(_STRAYS, list(positions))
+    held = await hold(link, {row[3] for row in strays})
+    ours = [row for row in strays if row[3] in held]
+    await link.fetch(_TAKE_OUT, [row[0] for row in ours if not row[4]])
+    if joining := [row for row in ours if row[4]]:
+        await link.fetch(_PUT_IN, [row[0] for row in joining])
+        await link.fetch(_FREE, *_columns(sorted({(row[2], row[3]) for row in joining})))
+    return frozenset(row[1] for row in strays if row[3] not in held)
 
 
 def _columns(lanes: Sequence[Lane]) -> tuple[list[int], list[str]]:

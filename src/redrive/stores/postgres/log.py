@@ -16,7 +16,7 @@ from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.postgres.at_once.append import Numbers
-from redrive.stores.postgres.codec import columns, is_uuid
+from redrive.stores.postgres.codec import array_text, columns, is_uuid
 from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
@@ -57,6 +57,8 @@ ON CONFLICT (key) DO UPDATE
 SET version = known.version + excluded.version, xid = greatest(known.xid, excluded.xid)
 RETURNING key, version, xid
 """
+# A transaction whose view is older than this statement cannot know who is in a lane by now. What it
+# adds stays behind, and the first claim after its commit finds out who goes next.
 _INSERT = """
 WITH stored AS (
     INSERT INTO redrive.events
@@ -75,6 +77,14 @@ WITH stored AS (
     INSERT INTO redrive.late_events (position, routes_version)
     SELECT position, (SELECT last_value FROM redrive.route_versions) FROM stored
     WHERE routes_version < (SELECT last_value FROM redrive.route_versions WHERE is_called)
+), present AS MATERIALIZED (
+    SELECT current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+        AS is_old
+), unsure AS (
+    INSERT INTO redrive.late_lanes (destination, lane)
+    SELECT DISTINCT given.destination, given.lane
+    FROM present CROSS JOIN unnest($10::integer[], $15::text[]) AS given (destination, lane)
+    WHERE present.is_old AND given.lane IS NOT NULL
 )
 INSERT INTO redrive.deliveries
     (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
@@ -83,7 +93,10 @@ SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
        CASE WHEN coalesce(given.due, $8) <= $8 AND given.priority = 0 AND given.lane IS NULL THEN 3
             ELSE 0 END, given.priority,
        given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
-           row_number() OVER (PARTITION BY given.destination, given.lane ORDER BY given.place) > 1
+           present.is_old
+           OR row_number() OVER (
+               PARTITION BY given.destination, given.lane ORDER BY given.place
+           ) > 1
            OR coalesce((
                SELECT true FROM redrive.deliveries AS head
                WHERE head.destination = given.destination AND head.lane = given.lane
@@ -95,7 +108,7 @@ SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
 FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13::text[],
             $14::text[], $15::text[], $16::timestamptz[]) WITH ORDINALITY
     AS given (id, destination, due, priority, generation, tenant, lane, deadline, place)
-JOIN stored ON stored.id = given.id
+JOIN stored ON stored.id = given.id CROSS JOIN present
 ORDER BY given.place
 """
 _FORGET_NEW = "DELETE FROM redrive.keys WHERE key = ANY ($1::text[]) AND version = 0"
@@ -175,7 +188,7 @@ async def _insert(
             entry.event.type,
             entry.event.key,
             *versions[place],
-            "{" + ",".join(entry.destinations) + "}",
+            array_text(entry.destinations),
             json_text(entry.event),
         )
         for place, entry in enumerate(entries)

@@ -15,7 +15,7 @@ import msgspec
 from redrive.model.event import Receipt
 from redrive.store import Entry
 from redrive.stores.codec import json_text
-from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.codec import array_text, columns
 
 __all__ = ["Numbers", "is_simple", "receipts", "statement"]
 
@@ -169,7 +169,7 @@ def statement(
     values.append(",".join([one.id for one in events]))
     values.append(_BETWEEN.join([json_text(one) for one in events]))
     values += _given([one.type for one in events])
-    values += _given([_array(one.destinations) for one in entries])
+    values += _given([array_text(one.destinations) for one in entries])
     sent = [
         (place, numbers.of[name], entry.event)
         for place, entry in enumerate(entries, 1)
@@ -216,11 +216,6 @@ def receipts(entries: Sequence[Entry]) -> tuple[Receipt, ...]:
     return tuple(
         Receipt(event_id=entry.event.id, destinations=entry.destinations) for entry in entries
     )
-
-
-def _array(names: Sequence[str]) -> str:
-    """Return names as the text of an array; one that is not quoted may be read as NULL."""
-    return "{" + ",".join([f'"{one}"' for one in names]) + "}"
 
 
 def _given(column: list[object]) -> tuple[list[object], object]:
