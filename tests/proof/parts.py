@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.proof.callers import prove_callers
 from tests.proof.contract import prove_contract
 from tests.proof.grounds import GROUNDS
 from tests.proof.linear import explain, history_of_processes, history_of_tasks
@@ -21,6 +22,7 @@ from tests.proof.results import Result
 from tests.proof.sabotage.acts import SABOTAGES
 from tests.proof.sabotage.running import is_caught
 from tests.proof.soak import BEDS, soak
+from tests.servers.postgres import the_database
 
 __all__ = ["PARTS", "Order", "Part"]
 
@@ -140,6 +142,23 @@ def clients(order: Order) -> Iterator[Result]:
                     failure = f"Seed {seed}: nothing explains\n{found}"
                 histories += 1
         yield watch.result(histories, failure=failure)
+
+
+def callers(order: Order) -> Iterator[Result]:
+    """Callers' own transactions with views of any age, by new seeds until the time is up."""
+    watch = _Watch("callers", "random steps of callers with old views", "postgres")
+    tried, failure = 0, ""
+    with the_database() as database:
+        while watch.seconds < order.seconds and not failure:
+            order.told(f"{tried:,} scenes")
+            seed = order.start + tried
+            try:
+                with database.empty_store() as url:
+                    prove_callers(url, seed=seed, steps=_STEPS)
+            except Exception as error:  # noqa: BLE001 - it is the result
+                failure = _told(error)
+            tried += 1
+    yield watch.result(tried * _STEPS, failure=failure)
 
 
 def kills(order: Order) -> Iterator[Result]:
@@ -291,6 +310,7 @@ PARTS = (
     Part("contract", "random steps against a model", 4, contract),
     Part("calls", "every call of a store fails once", 0, calls),
     Part("clients", "an order for what clients at once were told", 1, clients),
+    Part("callers", "callers' transactions with views of any age", 1, callers),
     Part("kills", "kill -9 of workers and publishers", 0, kills),
     Part("faults", "frozen, blocked, full, cut off, crashed", 3, faults),
     Part("soak", "a load with faults, for minutes", 0, soaking),
