@@ -18,6 +18,7 @@ from tests.proof.contract import prove_contract
 from tests.proof.grounds import GROUNDS
 from tests.proof.linear import explain, history_of_processes, history_of_tasks
 from tests.proof.nth import prove_every_call, prove_every_write
+from tests.proof.payloads import prove_payloads
 from tests.proof.results import Result
 from tests.proof.sabotage.acts import SABOTAGES
 from tests.proof.sabotage.running import is_caught
@@ -159,6 +160,22 @@ def callers(order: Order) -> Iterator[Result]:
                 failure = _told(error)
             tried += 1
     yield watch.result(tried * _STEPS, failure=failure)
+
+
+def payloads(order: Order) -> Iterator[Result]:
+    """Payloads of every shape at each door of each store, by new seeds until the time is up."""
+    for name, open_ground in GROUNDS.items():
+        watch = _Watch("payloads", "payloads of every shape, taken or refused", name)
+        tried, seed, failure = 0, order.start, ""
+        with open_ground() as ground:
+            while watch.seconds < order.seconds / len(GROUNDS) and not failure:
+                order.told(f"{name}, {tried:,} payloads")
+                try:
+                    tried += prove_payloads(ground, seed=seed, count=_STEPS)
+                except Exception as error:  # noqa: BLE001 - it is the result
+                    failure = _told(error)
+                seed += 1
+        yield watch.result(tried, failure=failure)
 
 
 def kills(order: Order) -> Iterator[Result]:
@@ -311,6 +328,7 @@ PARTS = (
     Part("calls", "every call of a store fails once", 0, calls),
     Part("clients", "an order for what clients at once were told", 1, clients),
     Part("callers", "callers' transactions with views of any age", 1, callers),
+    Part("payloads", "payloads of every shape at each door", 1, payloads),
     Part("kills", "kill -9 of workers and publishers", 0, kills),
     Part("faults", "frozen, blocked, full, cut off, crashed", 3, faults),
     Part("soak", "a load with faults, for minutes", 0, soaking),
