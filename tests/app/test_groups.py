@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from redrive import Cancel, DeadLettered, Event, Query, Redrive, Retry, Snooze, Terminal, UsageError
@@ -57,6 +58,45 @@ async def test_failures_of_one_cause_are_one_group(shop: Shop) -> None:
     assert (refused.count, refused.top_tenants) == (2, (("acme", 2),))
     assert (refused.reason, refused.destination) == ("exhausted", "billing")
     assert unknown.title == "redrive.errors.Terminal: no such street (test_groups.py, bill)"
+
+
+class Parcel(msgspec.Struct):
+    """What the handlers below take."""
+
+    weight: int
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_a_payload_that_does_not_fit_points_to_its_handler(
+    store: str, *, is_batch: bool
+) -> None:
+    app = Redrive("memory://")
+
+    async def ship(event: Event[Parcel]) -> None:
+        """Take parcels."""
+
+    async def ship_all(events: list[Event[Parcel]]) -> None:
+        """Take parcels together."""
+
+    if is_batch:
+        app.handler("parcel.*", name="ship", batch=10)(ship_all)
+    else:
+        app.handler("parcel.*", name="ship")(ship)
+    async with Kit(app, store=store) as kit:
+        for payload in ({"weight": "a"}, {"weight": "b"}, {"street": "c"}):
+            await app.publish("parcel.packed", payload)
+        await kit.drain()
+
+        wrong, missing = await kit.operations.groups()
+        story = await kit.operations.show(wrong.example)
+
+    place = f"(test_groups.py, {'ship_all' if is_batch else 'ship'})"
+    name = "msgspec.ValidationError"
+    assert wrong.title == f"{name}: Expected `int`, got `str` - at `$.weight` {place}"
+    assert missing.title == f"{name}: Object missing required field `weight` {place}"
+    assert (wrong.count, wrong.message) == (2, "Expected `int`, got `str` - at `$.weight`")
+    assert story.delivery.fault is not None
+    assert "transports/function.py" not in story.delivery.fault.stack
 
 
 async def test_whatever_fails_a_delivery_gives_it_a_group(shop: Shop) -> None:

@@ -28,7 +28,8 @@ def test_groups_are_shown_with_what_their_letters_share(shell: Shell, group: str
     assert "ConnectionError: order # refused" in said[1]
     assert said[2].startswith("billing · first seen ")
     assert said[2].endswith(" · tenants acme 2")
-    assert len(said) == 5
+    assert said[3].startswith("such as 2: order 18 refused")
+    assert len(said) == 6
 
 
 def test_groups_are_json_for_programs(shell: Shell, group: str) -> None:
@@ -36,6 +37,7 @@ def test_groups_are_json_for_programs(shell: Shell, group: str) -> None:
 
     assert [one["count"] for one in found] == [2, 1]
     assert found[0]["title"] == "ConnectionError: order # refused (shell.py, fail)"
+    assert found[0]["message"] == "order 18 refused"
     assert found[0]["top_tenants"] == [["acme", 2]]
 
 

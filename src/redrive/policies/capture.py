@@ -17,7 +17,7 @@ _LONGEST_STACK = 8_000
 _LONGEST_CODE = 100
 _LARGEST_CODE = 10**18
 _MOST_FRAMES = 50
-_CODE_NAMES = ("sqlstate", "sqlite_errorname", "code", "status")
+_CODE_NAMES = ("sqlstate", "pgcode", "sqlite_errorname", "smtp_code", "code", "status")
 _ENGINE = (
     *("redrive.executor", "redrive.pipeline", "redrive.testing", "redrive.transports"),
     "redrive.worker",
@@ -25,14 +25,18 @@ _ENGINE = (
 )
 
 
-def capture(error: BaseException, *, rule: str) -> Fault:
-    """Write down a failure; never raises, and never prints a local variable."""
+def capture(error: BaseException, *, rule: str, place: str = "") -> Fault:
+    """Write down a failure; never raises, and never prints a local variable.
+
+    `place` is the first line of its stack instead of the engine's own: of a payload that does not
+    fit, the handler that would have got it.
+    """
     return Fault(
         error_class=_storable(_class_name(type(error))),
         message=_message(error),
         rule=rule,
         code=_code(error),
-        stack=_stack(error),
+        stack=_stack(error, place),
     )
 
 
@@ -87,13 +91,15 @@ def _as_code(value: object) -> str:
             return ""
 
 
-def _stack(error: BaseException) -> str:
+def _stack(error: BaseException, place: str) -> str:
     try:
+        own = _without_engine(error.__traceback__)
         formatted = traceback.TracebackException(
-            type(error), error, _without_engine(error.__traceback__), limit=-_MOST_FRAMES
+            type(error), error, own or (None if place else error.__traceback__), limit=-_MOST_FRAMES
         )
         # A long message must not push out the place it was raised at.
         text = "".join(_bounded_lines(chunk) for chunk in formatted.format())
+        text = f"{place}\n{text}" if place else text
     except Exception:  # noqa: BLE001 - formatting runs foreign code
         return ""
     text = _storable(text).rstrip()
@@ -108,7 +114,7 @@ def _without_engine(trace: TracebackType | None) -> TracebackType | None:
     rest = trace
     while rest is not None and _is_engine(rest):
         rest = rest.tb_next
-    return rest or trace
+    return rest
 
 
 def _is_engine(trace: TracebackType) -> bool:

@@ -74,8 +74,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters whose faults name the same group.
 
-    Seen is when one failed for good. `example` is the latest, and title, destination, error class
-    and reason are its; `top_tenants` are the three with the most letters, with how many.
+    Seen is when one failed for good. `example` is the latest, and title, destination, error class,
+    reason and message are its; `top_tenants` are the three with the most letters, with how many.
     """
 
     id: str
@@ -87,6 +87,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     first_seen: datetime
     last_seen: datetime
     example: DeliveryId
+    message: str = ""
     top_tenants: tuple[tuple[str, int], ...] = ()
 
 

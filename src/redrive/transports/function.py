@@ -50,6 +50,7 @@ class FunctionTransport:
         self._terms = terms
         self._executor = executor
         self._is_async = is_async(handler)
+        self._place = _place_of(handler)
         self._takes_batch = batch is not None
         self.batch = batch or 1
         self._decode = _payload_decoder(
@@ -120,7 +121,10 @@ class FunctionTransport:
 
     def _open(self, leased: Leased) -> Event[Any]:
         event = leased.event
-        return msgspec.structs.replace(event, payload=self._decode(event.payload))
+        try:
+            return msgspec.structs.replace(event, payload=self._decode(event.payload))
+        except Exception as error:
+            raise _Misfit(error) from error
 
     async def _in_thread(self, *arguments: object) -> object:
         """Run the handler in a thread.
@@ -150,9 +154,20 @@ class FunctionTransport:
                 return Succeeded()
 
     def _fault(self, error: BaseException) -> Faulted:
+        place = ""
+        if isinstance(error, _Misfit):
+            error, place = error.cause, self._place
         verdict = classify(error, terminal=self._terms.terminal, transient=self._terms.transient)
-        fault: Fault = capture(error, rule=verdict.rule)
+        fault: Fault = capture(error, rule=verdict.rule, place=place)
         return Faulted(fault=fault, nature=verdict.nature, retry_after=verdict.retry_after)
+
+
+class _Misfit(Exception):  # noqa: N818 - it never leaves this module
+    """A payload is not what the handler takes."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__()
+        self.cause = cause
 
 
 async def _last_of(answer: object) -> object:
@@ -220,9 +235,7 @@ def _resolved(annotation: object, handler: Handler) -> Any:  # noqa: ANN401 - a 
     """Return an annotation as a type: with deferred evaluation it is only text."""
     if not isinstance(annotation, str):
         return annotation
-    function = inspect.unwrap(handler)
-    while isinstance(function, functools.partial):
-        function = inspect.unwrap(function.func)
+    function = _bare(handler)
     known = getattr(function, "__globals__", None) or type(function).__call__.__globals__
     bare = types.SimpleNamespace(__annotations__={"event": annotation})
     try:
@@ -235,6 +248,23 @@ def _resolved(annotation: object, handler: Handler) -> Any:  # noqa: ANN401 - a 
             "so payloads could not be checked; define or import it at the top of the module, "
             "outside `if TYPE_CHECKING`."
         ) from error
+
+
+def _bare(handler: Handler) -> Handler:
+    """Return the function under its decorators."""
+    function: Handler = inspect.unwrap(handler)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    return function
+
+
+def _place_of(handler: Handler) -> str:
+    """Return where a handler is, as a stack writes it; nothing for one that is not in Python."""
+    function = _bare(handler)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return ""
+    return f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
 
 
 def name_of(handler: Handler) -> str:

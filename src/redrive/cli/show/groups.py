@@ -42,4 +42,7 @@ def _lines(group: Group, now: datetime) -> Text:
         names = ", ".join(f"{safe(name)} {short(count)}" for name, count in group.top_tenants)
         about.append(f"tenants {names}")
     text.append(f"\n{' · '.join(about)}", style="dim")
+    said = " ".join(group.message.split())
+    if said not in group.title:
+        text.append(f"\nsuch as {group.example}: {safe(said)}", style="dim")
     return text

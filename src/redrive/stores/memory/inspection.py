@@ -228,6 +228,7 @@ def _group(rows: Sequence[Row]) -> Group:
         first_seen=min(row.changed_at for row in rows),
         last_seen=latest.changed_at,
         example=latest.id,
+        message=latest.fault.message,
         top_tenants=tuple(sorted(tenants.items(), key=_most_first)[:_TOP_TENANTS]),
     )
 

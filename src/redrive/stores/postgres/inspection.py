@@ -127,7 +127,7 @@ WITH found AS MATERIALIZED (
     FROM tenants WHERE place <= 3 GROUP BY group_id
 )
 SELECT g.group_id, g.letters, g.first_seen, g.last_seen, g.example, d.fault ->> 'title',
-       d.fault ->> 'error_class', d.reason, t.name, top.tenants
+       d.fault ->> 'error_class', d.reason, t.name, d.fault ->> 'message', top.tenants
 FROM largest g
 JOIN redrive.deliveries d ON d.id = g.example
 JOIN redrive.destinations t ON t.id = d.destination
@@ -195,6 +195,7 @@ async def groups(link: Link, query: Query, *, limit: int) -> Sequence[Group]:
             first_seen=first_seen,
             last_seen=last_seen,
             example=example,
+            message=message or "",
             top_tenants=_tenants.decode(tenants or "[]"),
         )
         for (
@@ -207,6 +208,7 @@ async def groups(link: Link, query: Query, *, limit: int) -> Sequence[Group]:
             error_class,
             reason,
             destination,
+            message,
             tenants,
         ) in await link.fetch(statement, *values, limit)
     )

@@ -130,7 +130,7 @@ WITH found AS MATERIALIZED (
     FROM tenants WHERE place <= 3 GROUP BY group_id
 )
 SELECT g.group_id, g.letters, g.first_seen, g.last_seen, g.example, d.fault ->> 'title',
-       d.fault ->> 'error_class', d.reason, t.name, top.tenants
+       d.fault ->> 'error_class', d.reason, t.name, d.fault ->> 'message', top.tenants
 FROM largest g
 JOIN redrive_deliveries d ON d.id = g.example
 JOIN redrive_destinations t ON t.id = d.destination
@@ -194,6 +194,7 @@ def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence
             first_seen=from_micros(first_seen),
             last_seen=from_micros(last_seen),
             example=example,
+            message=message or "",
             top_tenants=_tenants.decode(tenants or "[]"),
         )
         for (
@@ -206,6 +207,7 @@ def groups(connection: apsw.Connection, query: Query, *, limit: int) -> Sequence
             error_class,
             reason,
             destination,
+            message,
             tenants,
         ) in rows(connection, statement, (*values, limit))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from redrive.model.delivery import Status
 from redrive.model.settlement import Failed, FailureReason
 from redrive.store import Group, Rescue
@@ -31,7 +33,8 @@ class GroupConformance:
         first = world.now
         await world.dead_letter(to="mailing", fault=_ITCH)
         world.clock.advance("1m")
-        latest = await world.dead_letter(to="mailing", reason=FailureReason.EXHAUSTED, fault=_ITCH)
+        again = msgspec.structs.replace(_ITCH, message="it itches again")
+        latest = await world.dead_letter(to="mailing", reason=FailureReason.EXHAUSTED, fault=again)
 
         assert await world.groups() == [
             Group(
@@ -44,6 +47,7 @@ class GroupConformance:
                 first_seen=first,
                 last_seen=world.now,
                 example=latest,
+                message="it itches again",
             )
         ]
 
