@@ -15,8 +15,8 @@ RedriveError
     ├── StoreCorruptError         the file is damaged, or not a Redrive store
     └── SchemaError               the schema is outside the range this version works with
 
-Terminal and Transient are no members: a handler raises them to say what kind of failure it met,
-and they become an outcome. They never reach a caller.
+Terminal, Transient and Throttled are no members: a handler raises them to say what kind of failure
+it met, and they become an outcome. They never reach a caller.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ __all__ = [
     "StoreFullError",
     "StoreUnavailableError",
     "Terminal",
+    "Throttled",
     "TransactionError",
     "Transient",
     "UsageError",
@@ -139,6 +140,18 @@ class Transient(Exception):  # noqa: N818 - a verdict a handler raises, not an e
     """Raise it in a handler: this may heal; the delivery is retried by its retry policy.
 
     `retry_after` (a duration such as `"30s"`) asks for at least that wait.
+    """
+
+    def __init__(self, *args: object, retry_after: object = None) -> None:
+        super().__init__(*args)
+        self.retry_after = retry_after
+
+
+class Throttled(Exception):  # noqa: N818 - a verdict a handler raises, not an error of ours
+    """Raise it in a handler: what it calls asks for less; the whole destination waits.
+
+    It spends no attempt and is no failure to the breaker. `retry_after` (a duration such as
+    `"30s"`) is how long nothing is sent; without it the wait grows from one time to the next.
     """
 
     def __init__(self, *args: object, retry_after: object = None) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from redrive import Redrive
+from redrive import Query, Redrive, Retry, Terminal, Throttled
 from redrive.clock import Clock
-from redrive.model.delivery import Leased
-from redrive.model.outcome import Outcome, Succeeded
+from redrive.model.delivery import Leased, Status
+from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.policies.terms import Terms
 from redrive.testing import Kit
 
@@ -117,3 +117,82 @@ async def test_a_blueprint_is_built_with_the_clock_of_the_app() -> None:
         await kit.drain()
 
         assert plan.clocks == [kit.clock]
+
+
+class Raising(Plain):
+    """A transport that raises what it was given."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "rule"),
+    [
+        (KeyError("iban"), "destination says terminal: LookupError"),
+        (Terminal("no"), "raised Terminal"),
+    ],
+)
+async def test_what_a_transport_raises_is_classified_as_from_a_handler(
+    error: Exception, rule: str
+) -> None:
+    app = Redrive("memory://")
+    app.destination("line", "order.*", transport=Raising(error), terminal=(LookupError,))
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        await kit.drain()
+
+        [letter] = (await kit.operations.dead_letters()).deliveries
+    assert (letter.reason, letter.fault and letter.fault.rule) == ("terminal", rule)
+
+
+@pytest.mark.parametrize("nature", list(Nature))
+async def test_a_pause_that_a_transport_asks_for_counts_whatever_the_failure(
+    nature: Nature, store: str
+) -> None:
+    class Gone(Plain):
+        async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+            fault = Fault(error_class="Gone", message="moved", rule="test")
+            return [Faulted(fault=fault, nature=nature, pause="moved away") for _ in deliveries]
+
+    app = Redrive("memory://")
+    app.destination("line", "order.*", transport=Gone(), retry=Retry(max_attempts=3))
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        await kit.drain()
+
+        [gate] = await kit.operations.gates()
+    assert gate.gate.pause is not None
+    assert (gate.gate.pause.by, gate.gate.pause.why) == ("redrive", "moved away")
+
+
+async def test_a_handler_that_is_throttled_holds_its_destination_and_spends_no_attempt(
+    store: str,
+) -> None:
+    app, calls = Redrive("memory://"), 0
+
+    @app.handler("order.*", name="billing", concurrency=1)
+    async def bill(_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Throttled("too many", retry_after="30s")
+
+    async with Kit(app, store=store) as kit:
+        for _ in range(3):
+            await app.publish("order.paid")
+        await kit.drain()
+        held = await kit.operations.deliveries(Query(status=Status.PENDING))
+        until = kit.clock.now()
+        tally = await kit.drain(until="1m")
+
+    assert calls == 4
+    assert len(held.deliveries) == 3
+    assert {one.attempts for one in held.deliveries} == {0}
+    assert (tally.delivered, tally.failed) == (3, 0)
+    assert (kit.clock.now() - until).total_seconds() >= 30

@@ -6,7 +6,9 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from redrive import Breaker, Event, NewEvent, Query, Redrive, Retry, Snooze
+import pytest
+
+from redrive import Breaker, Event, Fairness, NewEvent, Query, Redrive, Retry, Snooze
 from redrive.model.delivery import Status
 from redrive.model.outcome import Faulted, Nature
 from redrive.model.settlement import Requeued
@@ -111,6 +113,44 @@ async def test_a_pause_is_named_with_who_and_why(store: str) -> None:
 
         [[first, *_]] = await waiting(gateway.app)
         assert (first.reason, first.what) == (WaitReason.PAUSE, "Paused by ada: they migrate.")
+
+
+@pytest.mark.parametrize("destination", [None, "gateway"])
+async def test_the_pause_of_its_tenant_is_named_with_who_and_why(
+    store: str, destination: str | None
+) -> None:
+    gateway = Gateway(store)
+    async with gateway.kit:
+        await gateway.app.publish("order.paid", tenant="acme")
+        await gateway.app.publish("order.paid", tenant="other")
+        await gateway.operations.pause_tenant(
+            "acme", destination=destination, by="ada", why="they do not pay"
+        )
+
+        [[first, *_], others] = await waiting(gateway.app)
+
+    where = "" if destination else " at all destinations"
+    assert first.reason is WaitReason.TENANT_PAUSE
+    assert first.what == f"The tenant acme is paused{where} by ada: they do not pay."
+    assert WaitReason.TENANT_PAUSE not in [one.reason for one in others]
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+async def test_the_rate_of_its_tenant_is_named_with_its_next_token(
+    store: str, tenant: str | None
+) -> None:
+    gateway = Gateway(store, fairness=Fairness(rate="1/m"))
+    async with gateway.kit:
+        for _ in range(2):
+            await gateway.app.publish("order.paid", tenant=tenant)
+        await gateway.kit.drain()
+
+        [[first, *_]] = await waiting(gateway.app)
+
+    who = "The tenant acme has" if tenant else "Events without a tenant have"
+    assert first.reason is WaitReason.TENANT_RATE
+    assert first.what == f"{who} used up the rate that a tenant has."
+    assert first.until is not None
 
 
 async def test_a_pause_of_our_own_is_named_too(store: str) -> None:

@@ -162,7 +162,11 @@ class Looking(Desk):
         gate = gates.get(delivery.destination)
         if gate is None:  # it went meanwhile, with a destination that was removed
             return ()
-        return why_waiting(delivery, gate, (await store.workload()).workers)
+        tenants = await store.tenants(
+            destination=delivery.destination, tenant=delivery.tenant or "", limit=1
+        )
+        workers = (await store.workload()).workers
+        return why_waiting(delivery, gate, workers, next(iter(tenants), None))
 
     async def _group_of(self, delivery: Delivery) -> Group | None:
         if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:

@@ -15,6 +15,7 @@ from redrive.model.delivery import Lease, Leased
 from redrive.model.outcome import Faulted, Nature, Outcome
 from redrive.observer import HandlerStuck, Observer
 from redrive.policies.capture import capture, timed_out
+from redrive.policies.classify import classify
 from redrive.transport import Endpoint
 
 __all__ = ["Carrier", "Load", "loads_of"]
@@ -279,8 +280,7 @@ class Carrier:
             elif _ends_runner(error, task):
                 raise
             else:
-                fault = capture(error, rule="transport raised")
-                outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(load.deliveries)
+                outcomes = _raised(load, error)
         if load.is_timed_out and task is not None:
             task.uncancel()
         if load.endpoint.is_transactional:
@@ -356,6 +356,17 @@ def _is_current(task: asyncio.Task[None] | None) -> bool:
         return asyncio.current_task() is task
     except RuntimeError:  # no event loop runs any more
         return False
+
+
+def _raised(load: Load, error: BaseException) -> list[Outcome]:
+    """Return what a transport's error means for each delivery, by the rules of handlers."""
+    terms = load.endpoint.terms
+    verdict = classify(error, terminal=terms.terminal, transient=terms.transient)
+    rule = "transport raised" if verdict.rule == "default" else verdict.rule
+    outcome = Faulted(
+        fault=capture(error, rule=rule), nature=verdict.nature, retry_after=verdict.retry_after
+    )
+    return [outcome] * len(load.deliveries)
 
 
 def _timed_out(load: Load) -> list[Outcome]:

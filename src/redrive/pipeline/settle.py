@@ -121,16 +121,16 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             attempt=attempt,
             exchange=outcome.exchange if isinstance(outcome, Faulted) else None,
         )
-        match outcome:
-            case Faulted(nature=Nature.TRANSIENT):
-                slow_for = _asked_of_all(outcome)
-                return Decision(leased, settled, took, is_success=False, slow_for=slow_for)
-            case Faulted(nature=Nature.THROTTLED) if isinstance(settlement, Snoozed):
-                return Decision(leased, settled, took, slow_for=settlement.until - now)
-            case Faulted(pause=pause) if pause:
-                return Decision(leased, settled, took, pause=pause)
+        if not isinstance(outcome, Faulted):
+            return Decision(leased, settled, took)
+        match outcome.nature:
+            case Nature.TRANSIENT:
+                is_success, slow_for = False, _asked_of_all(outcome)
+            case Nature.THROTTLED if isinstance(settlement, Snoozed):
+                is_success, slow_for = None, settlement.until - now
             case _:
-                return Decision(leased, settled, took)
+                is_success, slow_for = None, None
+        return Decision(leased, settled, took, is_success, slow_for, outcome.pause)
 
     def _record(
         self, leased: Leased, settlement: Settlement, *, now: datetime, took: timedelta

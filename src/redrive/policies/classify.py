@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from redrive.errors import ConfigurationError, Terminal, Transient
+from redrive.errors import ConfigurationError, Terminal, Throttled, Transient
 from redrive.model.duration import duration
 from redrive.model.outcome import Nature
 from redrive.policies.retry import bounded_retry_after
@@ -101,9 +101,10 @@ def classify(
 ) -> Verdict:
     """Decide about an exception; `terminal` and `transient` are the destination's own rules.
 
-    `Terminal` and `Transient` speak for themselves, then the destination's rules hold (the class
-    nearest to the raised one wins, and terminal wins a tie), then what is known of Python,
-    databases and validation. Anything else is transient. A group is terminal if one member is.
+    `Terminal`, `Transient` and `Throttled` speak for themselves, then the destination's rules hold
+    (the class nearest to the raised one wins, and terminal wins a tie), then what is known of
+    Python, databases and validation. Anything else is transient. A group is terminal if one member
+    is.
 
     >>> classify(ConnectionRefusedError()).rule
     'network: ConnectionRefusedError'
@@ -129,6 +130,12 @@ def _own_word(error: BaseException) -> Verdict | None:
             return Verdict(
                 nature=Nature.TRANSIENT,
                 rule="raised Transient",
+                retry_after=_read_retry_after(getattr(error, "retry_after", None)),
+            )
+        case Throttled():
+            return Verdict(
+                nature=Nature.THROTTLED,
+                rule="raised Throttled",
                 retry_after=_read_retry_after(getattr(error, "retry_after", None)),
             )
     return None

@@ -11,7 +11,7 @@ import msgspec
 from redrive.model.delivery import SUSPECT_AFTER, Delivery, DeliveryId, Kind, Status
 from redrive.model.gate import GateFigures, Hold
 from redrive.policies.attention import SILENT_AFTER
-from redrive.store import WorkerFigures
+from redrive.store import TenantFigures, WorkerFigures
 
 __all__ = ["WaitReason", "Waiting", "why_waiting"]
 
@@ -35,6 +35,8 @@ class WaitReason(StrEnum):
     RETRY_RATE = "retry_rate"
     RETRY_BUDGET = "retry_budget"
     REPLAY_RATE = "replay_rate"
+    TENANT_PAUSE = "tenant_pause"
+    TENANT_RATE = "tenant_rate"
     CONCURRENCY = "concurrency"
     WORKER = "worker"
     DESTINATION = "destination"
@@ -69,11 +71,15 @@ _LIMITS = {
 
 
 def why_waiting(
-    delivery: Delivery, gate: GateFigures, workers: Sequence[WorkerFigures]
+    delivery: Delivery,
+    gate: GateFigures,
+    workers: Sequence[WorkerFigures],
+    tenant: TenantFigures | None = None,
 ) -> tuple[Waiting, ...]:
     """Return everything a pending delivery waits for, what comes first first; never nothing.
 
-    `gate` is that of its destination. A delivery in another status waits for nothing.
+    `gate` is that of its destination, `tenant` its own there. A delivery in another status waits
+    for nothing.
     """
     if delivery.status is not Status.PENDING:
         return ()
@@ -83,6 +89,7 @@ def why_waiting(
     reasons = (
         *_time(delivery, now=gate.at),
         *_gate(delivery, gate),
+        *_tenant(tenant),
         *_workers(delivery, workers, now=gate.at),
     )
     if reasons:
@@ -121,6 +128,22 @@ def _gate(delivery: Delivery, gate: GateFigures) -> Iterator[Waiting]:
             reason, what = _LIMITS[hold]
             until = None if hold in (Hold.PROBING, Hold.CONCURRENCY) else gate.until
             yield Waiting(reason=reason, what=what, until=until)
+
+
+def _tenant(tenant: TenantFigures | None) -> Iterator[Waiting]:
+    if tenant is None:
+        return
+    who = "Events without a tenant" if tenant.tenant is None else f"The tenant {tenant.tenant}"
+    if tenant.pause is not None:
+        verb = "are" if tenant.tenant is None else "is"
+        where = " at all destinations" if tenant.is_paused_everywhere else ""
+        why = f": {tenant.pause.why}" if tenant.pause.why else ""
+        what = f"{who} {verb} paused{where} by {tenant.pause.by}{why}."
+        yield Waiting(reason=WaitReason.TENANT_PAUSE, what=what)
+    elif tenant.hold is Hold.RATE:
+        verb = "have" if tenant.tenant is None else "has"
+        what = f"{who} {verb} used up the rate that a tenant has."
+        yield Waiting(reason=WaitReason.TENANT_RATE, what=what, until=tenant.until)
 
 
 def _concerns(hold: Hold, delivery: Delivery, gate: GateFigures) -> bool:
