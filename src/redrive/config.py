@@ -30,7 +30,7 @@ _INJECTED = re.compile(r"(|.*_)(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|
 _HARMLESS = re.compile(r"[\w.+/-]*")
 _POSTGRES = ("postgresql", "postgres")
 _KINDS = ("sqlite", *_POSTGRES)
-_KEPT = ("keep_delivered", "keep_events", "keep_idempotency", "keep_inbox")
+_KEPT = ("keep_delivered", "keep_events", "keep_idempotency", "keep_inbox", "keep_audit")
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -68,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_inbox: timedelta = timedelta(days=30)
     """How long it is remembered which effects were applied, from then on as well, but never shorter
     than `keep_idempotency`."""
+    keep_audit: timedelta = timedelta(days=400)
+    """How long the audit log is kept, and replays that are over."""
     export_folder: str = ""
     """Where dead letters go that a destination has too many of; it needs one to limit them."""
 
@@ -105,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             events=self.keep_events,
             idempotency=self.keep_idempotency,
             inbox=self.keep_inbox,
+            audit=self.keep_audit,
         )
 
     def __repr__(self) -> str:
@@ -132,6 +135,7 @@ class AppOptions(TypedDict, total=False):
     keep_events: Duration
     keep_idempotency: Duration
     keep_inbox: Duration
+    keep_audit: Duration
     export_folder: str | Path
 
 

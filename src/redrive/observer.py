@@ -31,6 +31,7 @@ __all__ = [
     "LeasesLost",
     "LettersExported",
     "LettersNearLimit",
+    "LettersRegrouped",
     "ListeningBack",
     "ListeningLost",
     "Observer",
@@ -228,6 +229,16 @@ class HistoryPruned(msgspec.Struct, frozen=True, kw_only=True):
     pruned: Pruned
 
 
+class LettersRegrouped(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of an older version were given the group they belong to now.
+
+    `count` were since this was told last, and `left` are still to be.
+    """
+
+    count: int
+    left: int
+
+
 class EventsCompleted(msgspec.Struct, frozen=True, kw_only=True):
     """Events that were published by older routes got the deliveries they missed."""
 
@@ -334,6 +345,7 @@ Fact = (
     | HistoryPruned
     | EventsCompleted
     | LettersNearLimit
+    | LettersRegrouped
     | LettersExported
     | ExportFailed
     | WorkStranded

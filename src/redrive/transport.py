@@ -26,8 +26,8 @@ class Transport(Protocol):
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         """Try each delivery once and return one outcome each, in the same order.
 
-        A failure of the destination is an outcome. What is raised instead is one for all of them, by
-        the rules for what a handler raises. Cancelling it is how a time-out ends the try.
+        A failure of the destination is an outcome. What is raised instead is one for all of them,
+        by the rules for what a handler raises. Cancelling it is how a time-out ends the try.
         """
 
 

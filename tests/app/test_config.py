@@ -268,6 +268,7 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "keep_events": test_keeping.test_keep_events_is_how_long_the_log_is_kept,
     "keep_idempotency": test_keeping.test_keep_idempotency_is_how_long_a_key_is_remembered,
     "keep_inbox": test_effects.test_keep_inbox_is_how_long_applied_effects_are_remembered,
+    "keep_audit": test_keeping.test_keep_audit_is_how_long_it_is_known_who_did_what,
     "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
 }
 TERMS: Mapping[str, Callable[..., object]] = {

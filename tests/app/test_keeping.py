@@ -109,6 +109,21 @@ async def test_keep_events_is_how_long_the_log_is_kept(store: str) -> None:
     assert (figures.events, figures.pruned_events) == (0, 1)
 
 
+async def test_keep_audit_is_how_long_it_is_known_who_did_what(store: str) -> None:
+    app = shop(keep_audit="50d")
+    async with Kit(app, store=store) as kit:
+        await kit.operations.pause("billing", by="ada")
+        kit.clock.advance("49d")
+        await kit.drain()
+        before = await kit.operations.audit()
+        kit.clock.advance("1d")
+        await kit.drain()
+        after = await kit.operations.audit()
+
+    assert [one.by for one in before] == ["ada"]
+    assert list(after) == []
+
+
 async def test_keep_idempotency_is_how_long_a_key_is_remembered(store: str) -> None:
     app = shop(keep_idempotency="40d")
     async with Kit(app, store=store) as kit:

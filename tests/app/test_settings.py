@@ -28,6 +28,7 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "keep_events": ("20d", "20d", timedelta(days=20)),
     "keep_idempotency": ("60d", "60d", timedelta(days=60)),
     "keep_inbox": ("70d", "70d", timedelta(days=70)),
+    "keep_audit": ("80d", "80d", timedelta(days=80)),
     "export_folder": ("exports", "exports", "exports"),
 }
 """Each key: as the environment spells it, as redrive.toml does, and what is read."""

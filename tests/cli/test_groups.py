@@ -49,7 +49,7 @@ def test_groups_can_be_filtered_and_cut(shell: Shell, group: str) -> None:
 
 def test_without_dead_letters_there_is_no_group(shell: Shell, shop: Shop) -> None:
     assert shell("dlq", "groups").out == "No dead letter.\n"
-    assert shell("dlq", "groups", "--json").json == {"groups": []}
+    assert shell("dlq", "groups", "--json").json == {"groups": [], "outdated": 0}
 
 
 def test_a_table_of_groups_fits_eighty_columns_and_commands_no_terminal(

@@ -120,6 +120,8 @@ def test_a_prune_speaks_json(shell: Shell, shop: Shop) -> None:
             "events": 0,
             "keys": 0,
             "inbox": 0,
+            "audit": 0,
+            "replays": 0,
         }
     )
 

@@ -43,6 +43,7 @@ from redrive.store import (
     Ending,
     Entry,
     Group,
+    Grouping,
     LetterPage,
     LoggedEvent,
     Moved,
@@ -1072,6 +1073,42 @@ class ForgetsWhatItPruned(Mutant):
         pruned = await super().prune(retention, limit=limit)
         self._pruned.clear()
         return pruned
+
+
+class RegroupsWhatIsOfToday(Mutant):
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        return await super().regroup(grouped, before="~", limit=limit)
+
+
+class ForgetsOldGroups(Mutant):
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        done = await super().regroup(grouped, before=before, limit=limit)
+        self._aliases.clear()
+        return done
+
+
+class FollowsOneAliasOnly(Mutant):
+    def _groups_named(self, group: str | None) -> frozenset[str] | None:
+        return None if group is None else frozenset((group, *self._aliases.get(group, ())))
+
+
+class RegroupsAllAtOnce(Mutant):
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        return await super().regroup(grouped, before=before, limit=1_000_000)
+
+
+class ForgetsRunningReplays(Mutant):
+    def _past_acts(self, by: datetime) -> tuple[list[AuditEntry], list[int]]:
+        audit, _ = super()._past_acts(by)
+        return audit, [
+            number for number, one in self._replays.items() if one.replay.changed_at <= by
+        ]
+
+
+class ForgetsTheWholeAuditLog(Mutant):
+    def _past_acts(self, by: datetime) -> tuple[list[AuditEntry], list[int]]:
+        audit, replays = super()._past_acts(by)
+        return list(self._audit) if audit else [], replays
 
 
 class PrunesWithoutABound(Mutant):

@@ -12,7 +12,11 @@ from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import in_session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.app import Redrive
     from redrive.model.delivery import Status
+    from redrive.store import Group
 
 __all__ = ["audit", "doctor", "groups", "list_dead_letters", "list_deliveries", "show", "status"]
 
@@ -51,19 +55,25 @@ def groups(filters: Filters, *, limit: Limit = 20, store: Store = None, json: Js
     from redrive.cli.reading import read_query
 
     query = read_query(filters)
-    found = in_session(
-        lambda app: app.operations.groups(query, limit=limit),
-        store=store,
-        destination=filters.destination,
-    )
+
+    async def look(app: Redrive) -> tuple[Sequence[Group], int]:
+        return (
+            await app.operations.groups(query, limit=limit),
+            await app.operations.outdated_groups(),
+        )
+
+    found, outdated = in_session(look, store=store, destination=filters.destination)
     if json:
-        print_json({"groups": found})
+        print_json({"groups": found, "outdated": outdated})
     else:
         from redrive.cli.show.groups import groups as shown
         from redrive.clock import SystemClock
 
         is_filtered = filters != Filters()
-        print_result(*shown(found, now=SystemClock().now(), limit=limit, is_filtered=is_filtered))
+        now = SystemClock().now()
+        print_result(
+            *shown(found, now=now, limit=limit, is_filtered=is_filtered, outdated=outdated)
+        )
 
 
 @with_filters

@@ -18,10 +18,12 @@ from redrive.observer import (
     HistoryPruned,
     LettersExported,
     LettersNearLimit,
+    LettersRegrouped,
     Observer,
     WorkStranded,
 )
 from redrive.policies.attention import SILENT_AFTER, near_limit, stranded
+from redrive.policies.fingerprint import GROUPING, grouped
 from redrive.store import Inspection, Keeping, Workload
 
 __all__ = ["HouseStore", "Housekeeper", "Upkeep"]
@@ -35,6 +37,8 @@ _SHARE_WHEN_BEHIND = 1
 """For each second a batch took it rests this many, so that workers get by far the most turns."""
 _BEHIND_AFTER = 500
 """So many full batches without a gap: more is settled than goes, and the file would grow."""
+_OUTDATED_LOOK_SECONDS = 600.0
+"""Outdated groups come from workers of an older version, and from imports: seldom."""
 _SHORTEST_REST_SECONDS = 0.02
 _LONGEST_REST_SECONDS = 1.0
 
@@ -77,6 +81,8 @@ class Housekeeper:
         self._executor = executor
         self._observer = observer
         self._next = self._next_look = clock.monotonic()
+        self._next_regrouping = self._next_report = self._next
+        self._regrouped = 0
         self._full_batches = 0
         self._seen: dict[_Matter, _Sight] = {}
 
@@ -88,6 +94,7 @@ class Housekeeper:
         rest = _LOOK_SECONDS
         if await self._store.take_watch(_DUTY, self._worker, span=_WATCH):
             is_done = await self._prune()
+            is_done = await self._regroup(begun) and is_done
             if begun >= self._next_look:
                 has_room = await self._look()
                 self._next_look = begun + _LOOK_SECONDS if has_room else begun
@@ -106,6 +113,22 @@ class Housekeeper:
             self._observer.notice(HistoryPruned(pruned=pruned))
         is_done = pruned.most < _BATCH
         self._full_batches = 0 if is_done else self._full_batches + 1
+        return is_done
+
+    async def _regroup(self, begun: float) -> bool:
+        """Put a batch of letters in their groups of today, and tell whether that was all."""
+        if begun < self._next_regrouping:
+            return True
+        count = await self._store.regroup(grouped, before=GROUPING, limit=_BATCH)
+        self._regrouped += count
+        is_done = count < _BATCH
+        if is_done:
+            self._next_regrouping = begun + _OUTDATED_LOOK_SECONDS
+        if self._regrouped and (is_done or begun >= self._next_report):
+            self._next_report = begun + _LOOK_SECONDS
+            left = await self._store.outdated(before=GROUPING)
+            self._observer.notice(LettersRegrouped(count=self._regrouped, left=left))
+            self._regrouped = 0
         return is_done
 
     async def _look(self) -> bool:

@@ -20,13 +20,15 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     of their deliveries was settled, and so are resolved dead letters. What an idempotency key was
     used for is remembered for `idempotency`, counted from the same moment, and which effects were
     applied for `inbox`, but never shorter than that. What still waits, runs or is an unresolved
-    dead letter keeps its event and all its records, however old they are.
+    dead letter keeps its event and all its records, however old they are. What people did, replays
+    that are over among it, is remembered for `audit`.
     """
 
     delivered: timedelta = timedelta(hours=24)
     events: timedelta = timedelta(days=30)
     idempotency: timedelta = timedelta(days=30)
     inbox: timedelta = timedelta(days=30)
+    audit: timedelta = timedelta(days=400)
 
     def __post_init__(self) -> None:
         if self.events < self.delivered:

@@ -35,6 +35,7 @@ from redrive.observer import (
     LeasesLost,
     LettersExported,
     LettersNearLimit,
+    LettersRegrouped,
     ListeningBack,
     ListeningLost,
     Operated,
@@ -139,6 +140,8 @@ class LoggingObserver:
                 log.info("worker stopped", worker=worker, released=released)
             case HistoryPruned(pruned=pruned):
                 log.debug("pruned", **msgspec.structs.asdict(pruned))
+            case LettersRegrouped(count=count, left=left):
+                log.info("dead letters regrouped", count=count, left=left)
             case EventsCompleted(deliveries=count):
                 log.info("late events completed", deliveries=count)
             case LettersNearLimit(destination=destination, limit=limit):

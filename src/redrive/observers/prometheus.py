@@ -50,6 +50,7 @@ from redrive.observer import (
     LeasesLost,
     LettersExported,
     LettersNearLimit,
+    LettersRegrouped,
     ListeningBack,
     ListeningLost,
     Operated,
@@ -269,7 +270,9 @@ class PrometheusObserver:
                 self._export_failed.add(self._destinations.name(destination))
             case LettersNearLimit() | WorkStranded() | DestinationOrphaned():
                 pass  # the store's figures tell it for as long as it lasts
-            case WorkerStopping() | WorkerStopped() | WorkerWedged() | EventsCompleted():
+            case WorkerStopping() | WorkerStopped() | WorkerWedged():
+                pass
+            case EventsCompleted() | LettersRegrouped():
                 pass
             case StoreBack() | ListeningBack():
                 pass

@@ -63,13 +63,7 @@ class Keeper(Desk):
             if not pruned.most:
                 break
             self._observer.notice(HistoryPruned(pruned=pruned))
-            total = Pruned(
-                delivered=total.delivered + pruned.delivered,
-                resolved=total.resolved + pruned.resolved,
-                events=total.events + pruned.events,
-                keys=total.keys + pruned.keys,
-                inbox=total.inbox + pruned.inbox,
-            )
+            total += pruned
             if progress is not None:
                 progress(pruned.delivered + pruned.events)
         return PrunePlan(pruned=total, exported=await self._relieve())

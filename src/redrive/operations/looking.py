@@ -14,6 +14,7 @@ from redrive.model.gate import GateFigures
 from redrive.model.position import LOG_START, LogPosition
 from redrive.operations.desk import MOST_PER_PAGE, Desk, check_limit, known_ids
 from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.policies.fingerprint import GROUPING
 from redrive.policies.waiting import Waiting, why_waiting
 from redrive.store import Figures, Finding, Group, LaneFigures, LoggedEvent, Page, Query
 
@@ -93,6 +94,10 @@ class Looking(Desk):
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
         return await (await self._store()).groups(chosen, limit=limit)
 
+    async def outdated_groups(self) -> int:
+        """Count the dead letters that workers have not yet put in their groups of today."""
+        return await (await self._store()).outdated(before=GROUPING)
+
     async def select(self, query: Query | None = None) -> list[DeliveryId]:
         """Return the ids of all dead letters a query finds now, to act on exactly those.
 
@@ -171,5 +176,6 @@ class Looking(Desk):
     async def _group_of(self, delivery: Delivery) -> Group | None:
         if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:
             return None
-        found = await (await self._store()).groups(Query(group=delivery.fault.group), limit=1)
-        return found[0] if found else None
+        named = delivery.fault.group
+        found = await (await self._store()).groups(Query(group=named), limit=MOST_PER_PAGE)
+        return next((one for one in found if one.id == named), None)

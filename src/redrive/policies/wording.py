@@ -97,7 +97,7 @@ _CODES = (
     ),
     re.compile(
         r"(?i:(?<![a-z])(?:answered|error|failed with|got|responded|response|returned):?)"
-        r" \(?(\d{3,4})(?=$|[^\w ]| [^a-z\d])"
+        r" \(?(\d{3,4})(?=$|[^\w ]| [^a-z\d]| (?:after|at|by|for|from|in|on|to|when|while|with) )"
     ),
     re.compile(r"^\W{0,3}([1-5]\d\d)(?=$|[,:)] ?| [A-Z(-])"),
     re.compile(r"\((\d{3,5})(?=, ?b?['\"])"),

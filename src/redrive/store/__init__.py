@@ -14,7 +14,7 @@ import msgspec
 from redrive.store.checkup import Checkup, Finding, Level
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.gates import Gates, Report, Reported
-from redrive.store.keeping import Hoard, Keeping, LetterPage, Letters, Pruned, Restored
+from redrive.store.keeping import Grouping, Hoard, Keeping, LetterPage, Letters, Pruned, Restored
 from redrive.store.log import (
     Append,
     Appended,
@@ -108,6 +108,7 @@ __all__ = [
     "Finding",
     "Gates",
     "Group",
+    "Grouping",
     "Hoard",
     "Inspection",
     "Intervention",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -11,16 +11,21 @@ import msgspec
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
+from redrive.model.outcome import Fault
 from redrive.model.retention import Keep, Retention
 from redrive.store.people import Query
 
-__all__ = ["Hoard", "Keeping", "LetterPage", "Letters", "Pruned", "Restored"]
+__all__ = ["Grouping", "Hoard", "Keeping", "LetterPage", "Letters", "Pruned", "Restored"]
+
+Grouping = Callable[[Fault, str], Fault]
+"""Puts the fault of a dead letter at a destination in its group; pure, and called on any thread."""
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     """How much was removed because it had been kept long enough.
 
-    `keys` are idempotency keys, `inbox` records of effects that were applied.
+    `keys` are idempotency keys, `inbox` records of effects that were applied, `audit` entries of
+    the audit log, `replays` those that were over.
     """
 
     delivered: int = 0
@@ -28,11 +33,18 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     keys: int = 0
     inbox: int = 0
+    audit: int = 0
+    replays: int = 0
 
     @property
     def most(self) -> int:
         """The largest of the counts."""
-        return max(self.delivered, self.resolved, self.events, self.keys, self.inbox)
+        return max(int(getattr(self, name)) for name in self.__struct_fields__)
+
+    def __add__(self, other: Pruned) -> Pruned:
+        return Pruned(
+            **{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
+        )
 
 
 class Hoard(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +85,8 @@ class Keeping(Protocol):
         settled, or was removed by a person, or since it was stored if it had none. After that its
         idempotency key still answers with its receipt, for as long as `retention.idempotency`,
         and its effects stay known as applied for as long as `retention.inbox`; both are counted
-        from that moment.
+        from that moment. Entries of the audit log, replays that are over and older names of groups
+        go after `retention.audit`.
         """
 
     async def prunable(self, retention: Retention) -> Pruned:
@@ -93,6 +106,16 @@ class Keeping(Protocol):
         One that was replayed, edited, resolved or deleted since it was read is left alone. The
         next of their lanes is freed.
         """
+
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        """Put dead letters whose group has an id before this one in their group; tells how many.
+
+        Resolved ones too. A query for the old group finds them where they are now, and whoever
+        joins them there.
+        """
+
+    async def outdated(self, *, before: str) -> int:
+        """Count the dead letters that are still to be regrouped."""
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         """Tell whether a duty is this worker's for the next while; no two have the same turn.

@@ -40,7 +40,8 @@ MOST_COUNTED = 1_000
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Which deliveries to look at; what is `None` does not matter.
 
-    `event_type` may be a glob; `text` is looked for in the error and the payload, in any case.
+    `event_type` may be a glob; `text` is looked for in the error and the payload, in any case, as
+    Unicode folds it.
     The time is when it was settled or, until then, enqueued: from `since` on, before `until`.
     """
 

@@ -16,7 +16,7 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import counting, keeping, log, receipts, rerouting
+from redrive.stores.postgres import counting, keeping, log, receipts, regrouping, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.testing.conformance import World, an_event, entries
 from redrive.testing.conformance.world import OPERATOR, only
@@ -280,7 +280,9 @@ async def test_an_id_that_is_no_uuid_is_refused(world: World) -> None:
 async def test_looking_for_what_may_go_reads_indexes(world: World, address: Address) -> None:
     now, day = world.now, timedelta(days=1)
     statements: dict[str, tuple[object, ...]] = {
-        keeping.HAS_PRUNABLE: (now, day, day, day, day),
+        keeping.HAS_PRUNABLE: (now, day, day, day, day, day),
+        regrouping.HAS_OUTDATED: (now, "g"),
+        regrouping._OUTDATED: ("g", 1),
         keeping._DELIVERED: (now, 1),
         keeping._RESOLVED: (now, 1),
         keeping._IDLE: (now, 1),

@@ -18,7 +18,7 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Pruned, Query, Settled
 from redrive.stores.memory import MemoryStore
-from redrive.stores.sqlite import SqliteStore, counting, keeping, schema
+from redrive.stores.sqlite import SqliteStore, counting, keeping, regrouping, schema
 from redrive.testing.conformance.world import (
     OPERATOR,
     MakeStore,
@@ -109,7 +109,8 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
         store = world.store
         assert isinstance(store, SqliteStore)
         statements: dict[str, Any] = {
-            keeping._HAS_PRUNABLE: (1, 1, 1, 1),
+            keeping._HAS_PRUNABLE: (1, 1, 1, 1, 1),
+            regrouping._OUTDATED: ("g", 1),
             keeping._DELIVERED: (1, 1),
             keeping._RESOLVED: (1, 1),
             keeping._IDLE: (1, 1),

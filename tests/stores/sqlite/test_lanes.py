@@ -18,6 +18,8 @@ UPDATE redrive_deliveries SET lane = 'a' WHERE status = 2;
 DROP INDEX redrive_lanes;
 CREATE INDEX redrive_lanes ON redrive_deliveries (destination, lane, id)
     WHERE lane IS NOT NULL AND status <> 2 AND resolution IS NULL;
+DROP TABLE redrive_group_aliases;
+DROP INDEX redrive_grouped;
 UPDATE redrive_schema SET version = 8;
 """
 

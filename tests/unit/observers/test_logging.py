@@ -43,6 +43,7 @@ from redrive.observer import (
     LeasesLost,
     LettersExported,
     LettersNearLimit,
+    LettersRegrouped,
     ListeningBack,
     ListeningLost,
     Operated,
@@ -225,6 +226,7 @@ FACTS: list[tuple[Fact, str, str]] = [
     (WorkerStopping(worker="w1", carrying=3), "info", "worker stopping"),
     (WorkerStopped(worker="w1", released=1), "info", "worker stopped"),
     (HistoryPruned(pruned=Pruned(delivered=3)), "debug", "pruned"),
+    (LettersRegrouped(count=200, left=800), "info", "dead letters regrouped"),
     (EventsCompleted(deliveries=3), "info", "late events completed"),
     (
         LettersNearLimit(destination="billing", limit="80 of 100"),

@@ -186,6 +186,8 @@ def test_a_malicious_message_is_read_in_one_go(text: str, monkeypatch: pytest.Mo
             "502 Server Error: Bad Gateway for url: http://#/orders/#",
         ),
         ("the gateway answered 503", "the gateway answered 503"),
+        ("it answered 502 for order 17", "it answered 502 for order #"),
+        ("the query returned 502 rows", "the query returned # rows"),
         ("status=429 for order 17", "status=429 for order #"),
         ("[Errno 111] Connection refused", "[Errno 111] Connection refused"),
         ("502 orders, 401 of them paid", "# orders, # of them paid"),

@@ -9,14 +9,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from redrive.cli.show.listing import Listing
-from redrive.cli.show.words import ago, safe, short
+from redrive.cli.show.words import ago, counted, safe, short
 from redrive.store import Group
 
 __all__ = ["groups"]
 
 
 def groups(
-    found: Sequence[Group], *, now: datetime, limit: int, is_filtered: bool
+    found: Sequence[Group], *, now: datetime, limit: int, is_filtered: bool, outdated: int
 ) -> Iterator[RenderableType]:
     """Show groups, each with what its letters share and whose they are."""
     if not found:
@@ -33,6 +33,10 @@ def groups(
     if len(found) == limit:
         yield ""
         yield Text("These are the largest; a higher --limit shows more.", style="dim")
+    if outdated:
+        letters = counted(outdated, "dead letter")
+        yield ""
+        yield Text(f"Still to be regrouped by a worker since the upgrade: {letters}.", style="dim")
 
 
 def _lines(group: Group, now: datetime) -> Text:

@@ -33,6 +33,8 @@ def pruned(plan: PrunePlan) -> RenderableType:
             (gone.events, "event", ""),
             (gone.keys, "idempotency key", ""),
             (gone.inbox, "inbox record", ""),
+            (gone.audit, "entry of the audit log", "entries of the audit log"),
+            (gone.replays, "replay", ""),
         )
         if number
     ]
@@ -45,6 +47,7 @@ def pruned(plan: PrunePlan) -> RenderableType:
 def _planned(plan: PrunePlan, retention: Retention) -> Iterator[str]:
     gone = plan.pruned
     events = spell_duration(retention.events)
+    acts = f"{spell_duration(retention.audit)} ago or more"
     for number, one, many, since in (
         (
             gone.delivered,
@@ -66,6 +69,8 @@ def _planned(plan: PrunePlan, retention: Retention) -> Iterator[str]:
             "inbox records",
             f"not needed for {spell_duration(retention.inbox)} or more",
         ),
+        (gone.audit, "entry of the audit log", "entries of the audit log", f"made {acts}"),
+        (gone.replays, "replay", "replays", f"over {acts}"),
     ):
         if number:
             yield f"Would remove {counted(number, one, many)}, {since}."

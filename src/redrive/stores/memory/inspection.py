@@ -40,7 +40,8 @@ class MemoryInspection(Tables):
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
         with self._lock:
-            found = [row for row in self._rows.values() if fits(row, query)]
+            groups = self._groups_named(query.group)
+            found = [row for row in self._rows.values() if fits(row, query, groups)]
             found.sort(key=_place, reverse=True)
             heads = self._heads()
             rows, next_cursor = self._cut(found, cursor, limit)
@@ -77,9 +78,10 @@ class MemoryInspection(Tables):
 
     async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
         with self._lock:
+            named = self._groups_named(query.group)
             members: dict[str, list[Row]] = {}
             for row in self._rows.values():
-                if row.group is not None and fits(row, query):
+                if row.group is not None and fits(row, query, named):
                     members.setdefault(row.group, []).append(row)
             groups = sorted((_group(rows) for rows in members.values()), key=lambda one: one.id)
             groups.sort(key=lambda one: (one.count, one.last_seen), reverse=True)
@@ -193,8 +195,8 @@ class MemoryInspection(Tables):
         )
 
 
-def fits(row: Row, query: Query) -> bool:
-    """Tell whether a query finds a row."""
+def fits(row: Row, query: Query, groups: frozenset[str] | None) -> bool:
+    """Tell whether a query finds a row; `groups` are those that its group stands for."""
     event, fault = row.event, row.fault
     return (
         row.status is query.status
@@ -205,10 +207,10 @@ def fits(row: Row, query: Query) -> bool:
         and query.tenant in (None, event.tenant)
         and query.reason in (None, row.reason)
         and query.error_class in (None, fault and fault.error_class)
-        and query.group in (None, row.group)
+        and (groups is None or row.group in groups)
         and (query.since is None or row.changed_at >= query.since)
         and (query.until is None or row.changed_at < query.until)
-        and (query.text is None or query.text.lower() in _searchable(row))
+        and (query.text is None or query.text.casefold() in _searchable(row))
         and (query.with_resolved or row.resolution is None)
     )
 
@@ -241,7 +243,7 @@ def _most_first(tenant: tuple[str, int]) -> tuple[int, str]:
 def _searchable(row: Row) -> str:
     error = f"{row.fault.error_class}\n{row.fault.message}" if row.fault else ""
     payloads = bytes(row.event.payload).decode(), bytes(row.carried.payload).decode()
-    return "\n".join([error, *payloads]).lower()
+    return "\n".join([error, *payloads]).casefold()
 
 
 def _place(row: Row) -> Place:

@@ -8,12 +8,13 @@ from itertools import islice
 
 import msgspec
 
-from redrive.model.audit import Actor
+from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.model.letter import Letter
+from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
-from redrive.store import Hoard, LetterPage, Pruned, Query, Restored
+from redrive.store import Grouping, Hoard, LetterPage, Pruned, Query, Restored
 from redrive.stores.codec import read_cursor, write_cursor
 from redrive.stores.memory.inspection import MemoryInspection, fits
 from redrive.stores.memory.log import MemoryEventLog
@@ -39,9 +40,54 @@ class MemoryKeeping(MemoryEventLog):
             events, keys = self._prune_events(retention, limit=limit, now=now)
             keys += self._prune_keys(now - retention.idempotency, limit=limit)
             self._forget_tenants(now - retention.events, limit=limit)
+            audit, replays = self._past_acts(now - retention.audit)
+            self._forget_acts(audit[:limit], replays[:limit], now - retention.audit)
             return Pruned(
-                delivered=len(delivered), resolved=len(resolved), events=events, keys=keys
+                delivered=len(delivered),
+                resolved=len(resolved),
+                events=events,
+                keys=keys,
+                audit=len(audit[:limit]),
+                replays=len(replays[:limit]),
             )
+
+    def _past_acts(self, by: datetime) -> tuple[list[AuditEntry], list[int]]:
+        """Return the entries of the audit log, and the replays that were over, up to an instant."""
+        replays = [number for number, one in self._replays.items() if one.was_over(by)]
+        return [one for one in self._audit if one.at <= by], replays
+
+    def _forget_acts(
+        self, audit: Sequence[AuditEntry], replays: Sequence[int], by: datetime
+    ) -> None:
+        self._audit = self._audit[len(audit) :]
+        for number in replays:
+            del self._replays[number]
+        self._aliases = {
+            old: kept
+            for old, news in self._aliases.items()
+            if (kept := {new: at for new, at in news.items() if at > by})
+        }
+
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        with self._lock:
+            now = self._clock.now()
+            found = self._outdated(before)[:limit]
+            for row, fault in found:
+                row.fault = grouped(fault, row.destination)
+                if fault.group:
+                    self._aliases.setdefault(fault.group, {}).setdefault(row.fault.group, now)
+            return len(found)
+
+    async def outdated(self, *, before: str) -> int:
+        with self._lock:
+            return len(self._outdated(before))
+
+    def _outdated(self, before: str) -> list[tuple[Row, Fault]]:
+        return [
+            (row, row.fault)
+            for row in self._rows.values()
+            if row.group is not None and row.fault is not None and row.group < before
+        ]
 
     def _forget_tenants(self, by: datetime, *, limit: int) -> None:
         busy = frozenset(
@@ -74,7 +120,10 @@ class MemoryKeeping(MemoryEventLog):
                 and self._log[position].event.id not in left
             ]
             expires = now - retention.idempotency
+            audit, replays = self._past_acts(now - retention.audit)
             return Pruned(
+                audit=len(audit),
+                replays=len(replays),
                 delivered=len(delivered),
                 resolved=len(resolved),
                 events=len(events),
@@ -196,7 +245,10 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
         dead = msgspec.structs.replace(query, status=Status.FAILED)
         _, last = (0, 0) if cursor is None else read_cursor(cursor)
         with self._lock:
-            found = [row for row in self._rows.values() if row.id > last and fits(row, dead)]
+            groups = self._groups_named(dead.group)
+            found = [
+                row for row in self._rows.values() if row.id > last and fits(row, dead, groups)
+            ]
             found.sort(key=lambda row: row.id)
             page = found[:limit]
             has_more = page and len(found) > limit

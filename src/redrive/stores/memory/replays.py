@@ -171,10 +171,11 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         if selection.ids is not None:
             return sorted(self._replayable(selection.ids), key=lambda row: row.id)
         query = selection.query
+        groups = None if query is None else self._groups_named(query.group)
         return [
             row
             for row in self._rows.values()
-            if row.is_dead_letter and (query is None or fits(row, query))
+            if row.is_dead_letter and (query is None or fits(row, query, groups))
         ]
 
     def _start(
@@ -183,7 +184,7 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         if not rows:
             return None
         replay = Replay(
-            id=len(self._replays) + 1,
+            id=self._last_replay_id + 1,
             state=ReplayState.RUNNING,
             by=actor.by,
             why=actor.why,
@@ -196,6 +197,7 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             destinations=tuple(dict.fromkeys(sorted(row.destination for row in rows))),
         )
         items = {row.id: row.token for row in sorted(rows, key=lambda row: row.id)}
+        self._last_replay_id = replay.id
         self._replays[replay.id] = Record(replay=replay, items=items)
         self._note_replay("start_replay", replay, actor, now=now, count=len(rows))
         return replay
@@ -292,9 +294,10 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         query = record.replay.query
         if query is None:
             return 0
+        groups = self._groups_named(query.group)
         return sum(
             row.is_dead_letter
-            and fits(row, query)
+            and fits(row, query, groups)
             and row.sender is not record
             and row.changed_at > record.replay.started_at
             for row in self._rows.values()

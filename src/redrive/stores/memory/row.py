@@ -22,6 +22,7 @@ from redrive.model.delivery import (
 from redrive.model.edit import Edit
 from redrive.model.event import Event
 from redrive.model.outcome import Exchange, Fault
+from redrive.model.replay import ReplayState
 from redrive.model.settlement import FailureReason, Requeued
 from redrive.store import Replay
 
@@ -34,6 +35,11 @@ class Record:
 
     replay: Replay
     items: dict[DeliveryId, int]
+
+    def was_over(self, by: datetime) -> bool:
+        """Tell whether it had ended by an instant."""
+        is_over = self.replay.state not in (ReplayState.RUNNING, ReplayState.PAUSED)
+        return is_over and self.replay.changed_at <= by
 
     def count(self, *, delivered: int = 0, failed: int = 0) -> None:
         """Count what became of letters it has sent."""

@@ -78,6 +78,8 @@ class Tables:
         self._serving: dict[str, Serving] = {}
         self._watches: dict[str, tuple[str, datetime]] = {}
         self._audit: list[AuditEntry] = []
+        self._last_audit_id = 0
+        self._aliases: dict[str, dict[str, datetime]] = {}
         self._refused_settlements = 0
         self._deleted = 0
         self._exported = 0
@@ -90,6 +92,7 @@ class Tables:
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
         self._replays: dict[int, Record] = {}
+        self._last_replay_id = 0
         self._schedules: dict[str, datetime] = {}
         self._tenants: dict[tuple[str, str], TenantPast] = {}
         self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
@@ -169,9 +172,10 @@ class Tables:
         detail: str = "",
     ) -> None:
         """Write the audit entry of an act, and wake who waits."""
+        self._last_audit_id += 1
         self._record(
             AuditEntry(
-                id=len(self._audit) + 1,
+                id=self._last_audit_id,
                 at=now,
                 by=actor.by,
                 why=actor.why,
@@ -182,6 +186,15 @@ class Tables:
             )
         )
         self._tell()
+
+    def _groups_named(self, group: str | None) -> frozenset[str] | None:
+        """Return a group and where its letters went since; `None` when none was asked for."""
+        if group is None:
+            return None
+        found = [group]
+        for one in found:  # it grows meanwhile
+            found += [new for new in self._aliases.get(one, ()) if new not in found]
+        return frozenset(found)
 
     def _record(self, entry: AuditEntry) -> None:
         self._audit.append(entry)

@@ -24,6 +24,8 @@ from redrive.stores.codec import (
 )
 from redrive.stores.postgres.codec import STATUSES, is_uuid
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.regrouping import OF_GROUP
+from redrive.stores.postgres.searching import contains
 from redrive.stores.ready import KINDS
 
 __all__ = [
@@ -93,14 +95,14 @@ _FILTERS = {
     "tenant": "d.tenant = {}",
     "reason": "d.reason = {}",
     "error_class": "d.fault ->> 'error_class' = {}",
-    "group": "d.group_id = {}",
+    "group": OF_GROUP,
 }
-_TEXT = """(
-    position(lower({0}) in lower(d.fault ->> 'message')) > 0
-    OR position(lower({0}) in lower(d.fault ->> 'error_class')) > 0
-    OR position(lower({0}) in lower(redrive.payload_of(e.document)::text)) > 0
-    OR position(lower({0}) in lower(d.payload)) > 0
-)"""
+_TEXTS = (
+    "d.fault ->> 'message'",
+    "d.fault ->> 'error_class'",
+    "redrive.payload_of(e.document)::text",
+    "d.payload",
+)
 _GROUPS = """
 WITH found AS MATERIALIZED (
     SELECT d.id, d.group_id, d.settled_at, d.tenant,
@@ -228,7 +230,9 @@ def conditions_of(query: Query, time: str) -> tuple[list[str], list[object]]:
         if (value := getattr(query, name)) is not None:
             add(condition, _bound(name, value))
     if query.text is not None:
-        add(_TEXT, query.text)
+        condition, given = contains(query.text, _TEXTS, len(values) + 1)
+        conditions.append(condition)
+        values += given
     if query.since is not None:
         add(f"{time} >= {{}}", query.since)
     if query.until is not None:

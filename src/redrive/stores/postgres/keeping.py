@@ -16,7 +16,7 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import Hoard, Pruned
 from redrive.stores.codec import destination_from, event_from
-from redrive.stores.postgres.auditing import record
+from redrive.stores.postgres.auditing import count_acts, forget_acts, has_past_acts, record
 from redrive.stores.postgres.codec import columns, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.effects import forget_inbox, leave_inbox
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-def is_prunable(delivered: str, events: str, keys: str, inbox: str) -> str:
+def is_prunable(delivered: str, events: str, keys: str, inbox: str, audit: str) -> str:
     """Return the column that tells whether anything has been kept for longer than these spans."""
     return f"""(
            EXISTS (
@@ -60,11 +60,12 @@ def is_prunable(delivered: str, events: str, keys: str, inbox: str) -> str:
            OR EXISTS (
                SELECT FROM redrive.tenants WHERE served_at <= present.now - {events}::interval
            )
+           OR {has_past_acts(audit)}
        )"""
 
 
 HAS_PRUNABLE = f"""
-SELECT {is_prunable("$2", "$3", "$4", "$5")}
+SELECT {is_prunable("$2", "$3", "$4", "$5", "$6")}
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 """
 """Tells whether anything has been kept long enough; takes an instant, and `spans`."""
@@ -218,7 +219,7 @@ ORDER BY d.id FOR UPDATE OF d
 
 async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) -> Pruned:
     """Carry out `Keeping.prune`; what somebody else has in hand is left for the next time."""
-    delivered_by, events_by, keys_by, inbox_by = _cuts(retention, now)
+    delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(retention, now)
     delivered = await link.fetch(_DELIVERED, delivered_by, limit)
     resolved = await link.fetch(_RESOLVED, events_by, limit)
     await leave_idle(link, [(row[0], row[1]) for row in (*delivered, *resolved)])
@@ -234,8 +235,15 @@ async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) 
         await link.fetch(_LOCK_DESTINATIONS, [number for number, _ in numbers])
         await link.fetch(_COUNT_PRUNED, *columns(numbers, 2))
     await link.fetch(_FORGET_TENANTS, events_by, limit)
+    audit, replays = await forget_acts(link, by=audit_by, limit=limit)
     return Pruned(
-        delivered=len(delivered), resolved=len(resolved), events=events, keys=keys, inbox=inbox
+        delivered=len(delivered),
+        resolved=len(resolved),
+        events=events,
+        keys=keys,
+        inbox=inbox,
+        audit=audit,
+        replays=replays,
     )
 
 
@@ -266,7 +274,8 @@ async def _prune_events(
 
 async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned:
     """Carry out `Keeping.prunable`."""
-    cuts = _cuts(retention, now)
+    *cuts, audit_by = _cuts(retention, now)
+    audit, replays = await count_acts(link, by=audit_by)
     [(events, keys, inbox)] = await link.fetch(_PRUNABLE_EVENTS, *cuts)
     [(delivered, resolved, outlived, remains)] = await link.fetch(_PRUNABLE, *cuts)
     return Pruned(
@@ -275,6 +284,8 @@ async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned
         events=events,
         keys=keys + outlived,
         inbox=int(inbox) + remains,
+        audit=audit,
+        replays=replays,
     )
 
 
@@ -316,12 +327,14 @@ async def discard(
     return ids
 
 
-def spans(retention: Retention) -> tuple[timedelta, timedelta, timedelta, timedelta]:
-    """Return how long delivered rows, events, keys and inbox records are kept."""
-    return retention.delivered, retention.events, retention.idempotency, retention.inbox
+def spans(retention: Retention) -> tuple[timedelta, ...]:
+    """Return how long delivered rows, events, keys, inbox records and acts are kept."""
+    return (
+        *(retention.delivered, retention.events, retention.idempotency, retention.inbox),
+        retention.audit,
+    )
 
 
-def _cuts(retention: Retention, now: datetime) -> tuple[datetime, datetime, datetime, datetime]:
+def _cuts(retention: Retention, now: datetime) -> tuple[datetime, ...]:
     """Return up to when what may go was settled, in the order of `spans`."""
-    delivered, events, keys, inbox = (now - one for one in spans(retention))
-    return delivered, events, keys, inbox
+    return tuple(now - one for one in spans(retention))

@@ -15,7 +15,10 @@ __all__ = ["LATEST", "OLDEST_SERVER", "check_server", "has_schema", "keep_log_gr
 OLDEST_SERVER = 13
 """The first PostgreSQL whose transaction numbers never start again."""
 
-_MIGRATIONS: tuple[tuple[str, int], ...] = (("0001_initial.sql", 1),)
+_MIGRATIONS: tuple[tuple[str, int], ...] = (
+    ("0001_initial.sql", 1),
+    ("0005_groups.sql", 1),
+)
 """Each migration's script, and the oldest version of the code that can work with its result.
 
 A migration that only adds things names an older version, so that workers of the last release go

@@ -45,12 +45,19 @@ def connect(path: Path) -> apsw.Connection:
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_handler(_wait_for_the_lock)
+            # SQLite's own lower() knows of no letter but A to Z.
+            connection.create_scalar_function("casefold", _casefold, 1, deterministic=True)
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def _casefold(*texts: apsw.SQLiteValue) -> str | None:
+    (text,) = texts
+    return text.casefold() if isinstance(text, str) else None
 
 
 def _wait_for_the_lock(waits: int) -> bool:

@@ -27,6 +27,7 @@ from redrive.stores.codec import (
 )
 from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.regrouping import OF_GROUP
 
 __all__ = [
     "STATUSES",
@@ -99,13 +100,13 @@ _FILTERS = {
     "tenant": "d.tenant = ?",
     "reason": "d.reason = ?",
     "error_class": "d.fault ->> 'error_class' = ?",
-    "group": "d.group_id = ?",
+    "group": OF_GROUP,
 }
 _TEXT = """(
-    instr(lower(d.fault ->> 'message'), lower(?))
-    OR instr(lower(d.fault ->> 'error_class'), lower(?))
-    OR instr(lower(e.document -> 'payload'), lower(?))
-    OR instr(lower(d.payload), lower(?))
+    instr(casefold(d.fault ->> 'message'), ?)
+    OR instr(casefold(d.fault ->> 'error_class'), ?)
+    OR instr(casefold(e.document -> 'payload'), ?)
+    OR instr(casefold(d.payload), ?)
 )"""
 _GROUPS = """
 WITH found AS MATERIALIZED (
@@ -224,7 +225,7 @@ def conditions_of(query: Query, time: str) -> tuple[list[str], list[object]]:
             values.append(_only_asterisks(value) if name == "event_type" else value)
     if query.text is not None:
         conditions.append(_TEXT)
-        values += [query.text] * 4
+        values += [query.text.casefold()] * 4
     if query.since is not None:
         conditions.append(f"{time} >= ?")
         values.append(micros(query.since))

@@ -24,7 +24,7 @@ from redrive.stores.codec import (
     micros,
 )
 from redrive.stores.sifting import Kept, Remains
-from redrive.stores.sqlite.auditing import record
+from redrive.stores.sqlite.auditing import HAS_PAST_ACTS, count_acts, forget_acts, record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.effects import forget_inbox, leave_inbox
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of
@@ -45,13 +45,14 @@ __all__ = [
 
 _names = msgspec.json.Decoder(tuple[str, ...])
 
-_HAS_PRUNABLE = """
+_HAS_PRUNABLE = f"""
 SELECT EXISTS (SELECT 1 FROM redrive_deliveries WHERE status = 2 AND settled_at <= ?1)
     OR EXISTS (SELECT 1 FROM redrive_deliveries WHERE resolved_at <= ?2)
     OR EXISTS (SELECT 1 FROM redrive_idle WHERE since <= ?2)
     OR EXISTS (SELECT 1 FROM redrive_idempotency WHERE since <= ?3)
     OR EXISTS (SELECT 1 FROM redrive_inbox WHERE since <= ?4)
     OR EXISTS (SELECT 1 FROM redrive_tenants WHERE served_at <= ?2)
+    OR {HAS_PAST_ACTS.format("?5")}
 """
 # Who has work is found out only if somebody may go: it reads all that waits.
 _FORGET_TENANTS = """
@@ -157,7 +158,7 @@ def prune(
     connection: apsw.Connection, retention: Retention, *, limit: int, now: datetime
 ) -> Pruned:
     """Carry out `Keeping.prune`."""
-    delivered_by, events_by, keys_by, inbox_by = _cuts(retention, now)
+    delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(retention, now)
     delivered = connection.execute(_DELIVERED, (delivered_by, limit)).get
     connection.execute(_COUNT_PRUNED, (delivered,))
     resolved = connection.execute(_RESOLVED, (events_by, limit)).get
@@ -169,7 +170,16 @@ def prune(
     keys += connection.changes()
     connection.execute(_FORGET_TENANTS, (events_by, limit))
     inbox = forget_inbox(connection, inbox_by=inbox_by, limit=limit)
-    return Pruned(delivered=gone[0], resolved=gone[1], events=events, keys=keys, inbox=inbox)
+    audit, replays = forget_acts(connection, by=audit_by, limit=limit)
+    return Pruned(
+        delivered=gone[0],
+        resolved=gone[1],
+        events=events,
+        keys=keys,
+        inbox=inbox,
+        audit=audit,
+        replays=replays,
+    )
 
 
 def _prune_events(
@@ -217,9 +227,12 @@ def _remains(connection: apsw.Connection, position: int) -> str:
 def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime) -> Pruned:
     """Carry out `Keeping.prunable`."""
     cuts = _cuts(retention, now)
-    delivered_by, events_by, keys_by, inbox_by = cuts
-    events, keys, inbox = connection.execute(_PRUNABLE_EVENTS, cuts).get
+    delivered_by, events_by, keys_by, inbox_by, audit_by = cuts
+    events, keys, inbox = connection.execute(_PRUNABLE_EVENTS, cuts[:4]).get
+    audit, replays = count_acts(connection, by=audit_by)
     return Pruned(
+        audit=audit,
+        replays=replays,
         delivered=connection.execute(
             "SELECT count(*) FROM redrive_deliveries WHERE status = 2 AND settled_at <= ?",
             (delivered_by,),
@@ -308,11 +321,12 @@ def take_watch(
     return taken is not None
 
 
-def _cuts(retention: Retention, now: datetime) -> tuple[int, int, int, int]:
-    """Return up to when delivered rows, events, keys and inbox records were settled that may go."""
+def _cuts(retention: Retention, now: datetime) -> tuple[int, int, int, int, int]:
+    """Return up to when delivered rows, events, keys, inbox records and acts are that may go."""
     return (
         micros(now - retention.delivered),
         micros(now - retention.events),
         micros(now - retention.idempotency),
         micros(now - retention.inbox),
+        micros(now - retention.audit),
     )

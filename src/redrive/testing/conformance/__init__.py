@@ -45,6 +45,7 @@ from redrive.testing.conformance.outages import (
 )
 from redrive.testing.conformance.publishing import PublishingConformance, RegistryConformance
 from redrive.testing.conformance.reading import LogConformance, VersionConformance
+from redrive.testing.conformance.regrouping import RegroupConformance
 from redrive.testing.conformance.replaying import ReplaysConformance, SurveyConformance
 from redrive.testing.conformance.rerouting import MoveConformance, RemovalConformance
 from redrive.testing.conformance.rescuing import (
@@ -104,6 +105,7 @@ class StoreConformance(
     FindingConformance,
     PagingConformance,
     GroupConformance,
+    RegroupConformance,
     FigureConformance,
     ReplayConformance,
     InterventionConformance,

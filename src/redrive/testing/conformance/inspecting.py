@@ -140,6 +140,33 @@ class FindingConformance:
 
         assert _ids(await world.found(status=Status.PENDING, text="4711")) == [delivery_id]
 
+    async def test_text_is_found_in_any_case_of_any_script(self, world: World) -> None:
+        said = {
+            one: await world.dead_letter(fault=a_fault(f"say {one} now"))
+            for one in ("STRASSE", "Straße", "ÄÖÜ", "äöü", "İzmir", "ΣΊΣΥΦΟΣ", "Ёж", "ﬁle")
+        }
+
+        async def found(text: str) -> set[str]:
+            ids = _ids(await world.found(text=text))
+            return {one for one, number in said.items() if number in ids}
+
+        assert await found("straße") == await found("STRASSE") == {"STRASSE", "Straße"}
+        assert await found("äÖü") == {"ÄÖÜ", "äöü"}
+        assert await found("AOU") == set()
+        assert await found("SAY İZMIR") == await found("i\u0307zmir") == {"İzmir"}
+        assert await found("σίσυφος") == {"ΣΊΣΥΦΟΣ"}
+        assert await found("ёЖ") == {"Ёж"}
+        assert await found("FILE") == await found("ﬁL") == {"ﬁle"}
+        assert await found("S NOW") == set()
+        assert await found("ße") == await found("SSE") == {"STRASSE", "Straße"}
+
+    async def test_text_of_any_script_is_found_in_a_payload(self, world: World) -> None:
+        there = await world.dead_letter(an_event({"Straße": "ÄÖÜ"}))
+        await world.dead_letter(an_event({"Weg": "AOU"}))
+
+        assert _ids(await world.found(text="strasse")) == [there]
+        assert _ids(await world.found(text="äöü")) == [there]
+
     async def test_a_nul_in_a_payload_stops_no_search(self, world: World) -> None:
         odd = await world.dead_letter(an_event({"a\x00": "\x00 and \\u0000 and 4711"}))
         await world.dead_letter(an_event({"card": "0815"}))

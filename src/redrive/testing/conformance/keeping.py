@@ -8,12 +8,14 @@ import msgspec
 
 from redrive.model.delivery import Status
 from redrive.model.event import Event, EventId, Receipt
+from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
-from redrive.store import Conflict, Pruned
+from redrive.store import Conflict, NewReplay, Pruned, Selection
 from redrive.testing.conformance.world import (
     OPERATOR,
     World,
+    a_fault,
     an_event,
     entries,
     only,
@@ -112,6 +114,83 @@ class KeepingConformance:
         assert pruned == Pruned(delivered=1, resolved=2, events=1)
         assert await world.store.find_event(event.id) is None
         assert await _log(world) == [other.id]
+
+    async def test_what_people_did_is_remembered_for_as_long_as_it_says(self, world: World) -> None:
+        retention = msgspec.structs.replace(_SHORT, audit=5 * _DAY)
+        first, second = await world.dead_letter(), await world.dead_letter()
+        await world.store.resolve([first], actor=OPERATOR)
+        world.clock.advance(_DAY)
+        await world.store.resolve([second], actor=OPERATOR)
+        world.clock.advance(4 * _DAY - timedelta(seconds=1))
+        before = await world.store.prune(retention)
+        world.clock.advance("1s")
+
+        planned = await world.store.prunable(retention)
+        pruned = await world.store.prune(retention)
+
+        assert before.audit == 0
+        assert (planned.audit, pruned.audit) == (1, 1)
+        [entry] = await world.store.audit()
+        assert entry.deliveries == (second,)
+        third = await world.dead_letter()
+        await world.store.resolve([third], actor=OPERATOR)
+        assert (await world.store.audit())[0].id == entry.id + 1
+
+    async def test_few_entries_of_the_audit_log_go_at_a_time(self, world: World) -> None:
+        retention = msgspec.structs.replace(_SHORT, audit=5 * _DAY)
+        for _ in range(5):
+            await world.store.resolve([await world.dead_letter()], actor=OPERATOR)
+        world.clock.advance(5 * _DAY)
+
+        gone = [(await world.store.prune(retention, limit=2)).audit for _ in range(4)]
+
+        assert gone == [2, 2, 1, 0]
+        assert await world.store.audit() == ()
+
+    async def test_replays_that_are_over_are_forgotten_and_no_others(self, world: World) -> None:
+        retention = msgspec.structs.replace(_SHORT, audit=5 * _DAY)
+        started = []
+        for _ in range(3):
+            selection = Selection(ids=(await world.dead_letter(),))
+            replay = await world.store.start_replay(NewReplay(selection=selection), actor=OPERATOR)
+            assert replay is not None
+            started.append(replay.id)
+        running, cancelled, late = started
+        await world.store.cancel_replay(cancelled, actor=OPERATOR)
+        world.clock.advance(_DAY)
+        await world.store.cancel_replay(late, actor=OPERATOR)
+        world.clock.advance(4 * _DAY)
+
+        planned = await world.store.prunable(retention)
+        pruned = await world.store.prune(retention)
+
+        assert (planned.replays, pruned.replays) == (1, 1)
+        assert {one.id for one in await world.store.replays()} == {running, late}
+        assert await world.store.find_replay(cancelled) is None
+        selection = Selection(ids=(await world.dead_letter(),))
+        again = await world.store.start_replay(NewReplay(selection=selection), actor=OPERATOR)
+        assert again is not None
+        assert again.id > late
+
+    async def test_the_older_name_of_a_group_is_forgotten_with_the_audit_log(
+        self, world: World
+    ) -> None:
+        retention = msgspec.structs.replace(_SHORT, audit=5 * _DAY)
+        letter = await world.dead_letter(fault=a_fault(group="a"))
+
+        def renamed(fault: Fault, _: str) -> Fault:
+            return msgspec.structs.replace(fault, group="m")
+
+        await world.store.regroup(renamed, before="m")
+        world.clock.advance(5 * _DAY - timedelta(seconds=1))
+        await world.store.prune(retention)
+        before = await world.found(group="a")
+        world.clock.advance("1s")
+        await world.store.prune(retention)
+
+        assert only(before).id == letter
+        assert await world.found(group="a") == ()
+        assert only(await world.found(group="m")).id == letter
 
     async def test_whatever_may_still_run_keeps_its_event_and_its_key(self, world: World) -> None:
         pending = an_event(idempotency_key="pending", due=world.after("1000d"))

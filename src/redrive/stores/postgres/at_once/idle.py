@@ -98,7 +98,7 @@ POLL_AND_KEEP = _poll(
 )""",
     rest=f""", turn.*, house.*
 FROM present CROSS JOIN turn LEFT JOIN LATERAL (
-    SELECT {is_prunable("$8", "$9", "$10", "$11")}, {HOARDED}, {WORK}
+    SELECT {is_prunable("$8", "$9", "$10", "$11", "$12")}, {HOARDED}, {WORK}
     WHERE turn.is_ours
 ) AS house ON true""",
 )

@@ -10,8 +10,18 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
-from redrive.store import Backfilled, Hoard, LetterPage, LogSlice, Moved, Pruned, Query, Restored
-from redrive.stores.postgres import keeping, rerouting
+from redrive.store import (
+    Backfilled,
+    Grouping,
+    Hoard,
+    LetterPage,
+    LogSlice,
+    Moved,
+    Pruned,
+    Query,
+    Restored,
+)
+from redrive.stores.postgres import keeping, regrouping, rerouting
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.errands import Errand
 from redrive.stores.postgres.letters import letters as find_letters
@@ -55,6 +65,18 @@ class KeepingRole(Core):
             lambda link, now: keeping.discard(link, letters, actor=actor, detail=detail, now=now),
             rings=True,
         )
+
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        [(has_outdated, _)] = await self._glimpse(regrouping.HAS_OUTDATED, before)
+        if not has_outdated:
+            return 0
+        return await self._write(
+            lambda link, now: regrouping.regroup(link, grouped, before=before, limit=limit, now=now)
+        )
+
+    async def outdated(self, *, before: str) -> int:
+        [(count, _)] = await self._glimpse(regrouping.COUNT_OUTDATED, before)
+        return int(count)
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         if (has_turn := await self._take_watch_along(duty, worker, span)) is None:

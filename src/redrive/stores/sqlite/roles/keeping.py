@@ -9,8 +9,18 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
-from redrive.store import Backfilled, Hoard, LetterPage, LogSlice, Moved, Pruned, Query, Restored
-from redrive.stores.sqlite import keeping, rerouting
+from redrive.store import (
+    Backfilled,
+    Grouping,
+    Hoard,
+    LetterPage,
+    LogSlice,
+    Moved,
+    Pruned,
+    Query,
+    Restored,
+)
+from redrive.stores.sqlite import keeping, regrouping, rerouting
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.letters import letters as find_letters
 from redrive.stores.sqlite.letters import restore
@@ -47,6 +57,16 @@ class KeepingRole(Core):
             lambda c, now: keeping.discard(c, letters, actor=actor, detail=detail, now=now),
             rings=True,
         )
+
+    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
+        if not await self._reader.call(lambda c: regrouping.has_outdated(c, before=before)):
+            return 0
+        return await self._write(
+            lambda c, now: regrouping.regroup(c, grouped, before=before, limit=limit, now=now)
+        )
+
+    async def outdated(self, *, before: str) -> int:
+        return await self._reader.call(lambda c: regrouping.outdated(c, before=before))
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         now = self._clock.now()
