@@ -52,11 +52,26 @@ __all__ = [
     "WorkerStopped",
     "WorkerStopping",
     "WorkerWedged",
+    "Written",
 ]
 
 
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Events were written in a transaction of the caller's that does not tell us how it ends.
+
+    They are durable once it commits, and nobody hears of it: there will be no `Published`.
+    """
+
+    events: tuple[tuple[str, Receipt], ...]
+    """The type and the receipt of each event."""
+
+
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """Events and their deliveries are durable."""
+    """Events and their deliveries are durable.
+
+    Of those in a transaction of `app.transaction()`, or of a transactional handler on SQLite, it
+    is told when that has committed, and never if it has not.
+    """
 
     events: tuple[tuple[str, Receipt], ...]
     """The type and the receipt of each event."""
@@ -323,6 +338,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
 
 Fact = (
     Published
+    | Written
     | Claimed
     | Settlements
     | SettlementsRefused

@@ -16,7 +16,10 @@ from redrive import (
     Redrive,
     TransactionError,
 )
+from redrive.observer import Published, Written
+from redrive.observers.prometheus import PrometheusObserver
 from redrive.testing import Kit, ScriptedDestination
+from tests.app.recorder import Recorder
 
 
 @pytest.fixture
@@ -47,6 +50,39 @@ async def test_a_commit_keeps_the_row_and_the_event(app: Redrive) -> None:
     assert await orders(app) == [42]
     assert await events(app) == ["order.paid"]
     assert (await app.drain()).delivered == 1
+
+
+async def test_a_publish_is_told_when_its_transaction_has_committed(app: Redrive) -> None:
+    recorder, metrics = Recorder(), PrometheusObserver()
+    app.observe(recorder)
+    app.observe(metrics)
+
+    async with app.transaction() as transaction:
+        receipt = await app.publish("order.paid", within=transaction)
+        before = recorder.of(Published)
+
+    [published] = recorder.of(Published)
+    assert before == []
+    assert published.events == (("order.paid", receipt),)
+    assert b"redrive_events_published_total 1.0" in metrics.render()
+    assert recorder.of(Written) == []
+
+
+async def test_a_publish_that_was_rolled_back_is_not_told(app: Redrive) -> None:
+    recorder, metrics = Recorder(), PrometheusObserver()
+    app.observe(recorder)
+    app.observe(metrics)
+
+    async def pay() -> None:
+        async with app.transaction() as transaction:
+            await app.publish("order.paid", within=transaction)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await pay()
+
+    assert (recorder.of(Published), recorder.of(Written)) == ([], [])
+    assert b"redrive_events_published_total 0.0" in metrics.render()
 
 
 async def test_a_rollback_leaves_neither(app: Redrive) -> None:

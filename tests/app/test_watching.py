@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from redrive import DeadLettered, Event, Operations, Redrive, Retry, Terminal
+from redrive import DeadLettered, Event, NewEvent, Operations, Redrive, Retry, Terminal
+from redrive.model.settlement import FailureReason
 from redrive.observer import Fact
 from redrive.testing import Kit
 from tests.app.recorder import Recorder
@@ -116,6 +117,81 @@ async def test_a_hook_that_never_ends_is_waited_for_once_and_named(
     [told] = [one.getMessage() for one in caplog.records]
     assert told.startswith("The on_failed hook ")
     assert "page_somebody has not ended within 0s" in told
+
+
+async def test_a_hook_hears_of_what_operators_fail(store: str) -> None:
+    app = shop()
+    told: list[DeadLettered] = []
+    app.on_failed(told.append)
+
+    async with Kit(app, store=store) as kit:
+        for _ in range(3):
+            await app.publish("order.paid", due="1h")
+        await kit.operations.cancel([1], by="ada", why="a mistake")
+        await kit.operations.fail_pending("billing", by="ada", why="it is gone")
+        letters = {one.id: one for one in kit.dead_letters()}
+
+    assert [one.delivery_id for one in told] == [1, 2, 3]
+    assert [one.fault.message for one in told] == ["a mistake", "it is gone", "it is gone"]
+    assert {one.reason for one in told} == {FailureReason.CANCELLED}
+    assert all(letters[one.delivery_id].fault == one.fault for one in told)
+
+
+async def test_async_hooks_run_a_hundred_at_a_time_and_each_is_called(store: str) -> None:
+    app = shop()
+    is_full, may_end, told, running, most = asyncio.Event(), asyncio.Event(), [], 0, 0
+
+    @app.on_failed
+    async def page_somebody(letter: DeadLettered) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 100:
+            is_full.set()
+        await may_end.wait()
+        running -= 1
+        told.append(letter.delivery_id)
+
+    async with Kit(app, store=store) as kit:
+        await app.publish_many([NewEvent(type="order.paid") for _ in range(250)])
+        draining = asyncio.ensure_future(kit.drain())
+        await is_full.wait()
+        may_end.set()
+        await draining
+
+    assert most == 100
+    assert sorted(told) == list(range(1, 251))
+
+
+async def test_calls_that_find_no_room_are_counted_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.observers.hooks._MOST_AT_ONCE", 2)
+    monkeypatch.setattr("redrive.observers.hooks._MOST_WAITING", 4)
+    app = shop()
+    may_end, told, begun = asyncio.Event(), 0, 0
+
+    @app.on_failed
+    def count(letter: DeadLettered) -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 20:
+            asyncio.get_running_loop().call_soon(may_end.set)
+
+    @app.on_failed
+    async def page_somebody(letter: DeadLettered) -> None:
+        nonlocal told
+        await may_end.wait()
+        told += 1
+
+    async with Kit(app) as kit:
+        await app.publish_many([NewEvent(type="order.paid") for _ in range(20)])
+        await kit.drain()
+
+    first, last = [one.getMessage() for one in caplog.records]
+    assert first.startswith("The on_failed hook ")
+    assert "2 run, 4 wait, and those that come now are left out" in first
+    assert last == f"Calls of hooks that were left out: {20 - told}."
 
 
 async def test_closing_the_sync_door_does_not_wait_for_hooks_elsewhere(store: str) -> None:

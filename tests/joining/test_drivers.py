@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import asyncpg
@@ -16,7 +17,10 @@ from redrive import (
     TransactionError,
 )
 from redrive.model.delivery import Status
+from redrive.observer import Published, Written
+from redrive.observers.prometheus import PrometheusObserver
 from redrive.testing import ScriptedDestination
+from tests.app.recorder import Recorder
 from tests.joining.drivers import Shop
 
 
@@ -44,6 +48,33 @@ async def test_a_rollback_leaves_neither(shop: Shop) -> None:
     assert await shop.orders() == []
     assert await shop.events() == 0
     assert (await shop.app.drain()).attempts == 0
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["committed", "rolled back"])
+async def test_what_may_be_rolled_back_is_told_as_written_and_not_as_published(
+    shop: Shop, *, is_kept: bool
+) -> None:
+    """How a transaction ends that is not ours is not known, so nothing more is said."""
+    recorder, metrics = Recorder(), PrometheusObserver()
+    shop.app.observe(recorder)
+    shop.app.observe(metrics)
+
+    async def pay() -> None:
+        async with shop.transaction() as till:
+            await till.publish("order.paid")
+            if not is_kept:
+                raise LookupError
+
+    with contextlib.suppress(LookupError):
+        await pay()
+
+    [written] = recorder.of(Written)
+    assert [event_type for event_type, _ in written.events] == ["order.paid"]
+    assert recorder.of(Published) == []
+    counted = metrics.render()
+    assert b"redrive_events_published_total 0.0" in counted
+    assert b"redrive_events_written_total 1.0" in counted
+    assert await shop.events() == is_kept
 
 
 async def test_nobody_sees_it_before_the_commit(shop: Shop) -> None:

@@ -63,6 +63,9 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         return any(matches(pattern, event_type) for pattern in self.patterns)
 
 
+_MOST_REMEMBERED = 10_000
+
+
 class Routes:
     """All destinations as of one version; finds those that want an event."""
 
@@ -76,6 +79,9 @@ class Routes:
         found = self._found.get(event_type)
         if found is None:
             found = tuple(one.name for one in self.destinations if one.wants(event_type))
+            if len(self._found) >= _MOST_REMEMBERED:
+                # Types are few, unless somebody puts ids into them; then the oldest is forgotten.
+                self._found.pop(next(iter(self._found)), None)
             self._found[event_type] = found
         return found
 

@@ -13,15 +13,20 @@ from redrive.store import DestinationFigures, Figures
 __all__ = ["OTHER", "breaker_gauges", "gauges"]
 
 OTHER = "(other)"
-"""The label of all destinations beyond the limit; no destination can have this name."""
+"""The label of all destinations, and of all tenants, beyond the limit."""
 
 _DEGREES: dict[type[BreakerState], int] = {Closed: 0, HalfOpen: 1, Open: 2}
 
 
 def gauges(
-    figures: Figures | None, folded: Sequence[tuple[str, DestinationFigures]]
+    figures: Figures | None,
+    folded: Sequence[tuple[str, DestinationFigures]],
+    tenants: Mapping[str, int],
 ) -> Iterator[Metric]:
-    """Yield the series that tell of the whole store; each destination comes with its label."""
+    """Yield the series that tell of the whole store; each destination comes with its label.
+
+    `tenants` are the dead letters of each label of tenants.
+    """
     up = "Whether the store gave its figures for this scrape."
     yield GaugeMetricFamily("redrive_store_up", up, value=figures is not None)
     if figures is None:
@@ -48,11 +53,11 @@ def gauges(
         "redrive_workers", "Workers the store has heard of.", value=len(figures.workers)
     )
     yield GaugeMetricFamily("redrive_in_flight", "Deliveries under way.", value=in_flight)
-    yield from _letter_gauges(figures)
+    yield from _letter_gauges(figures, tenants)
     yield from _neglect_gauges(figures, {one.name: name for name, one in folded})
 
 
-def _letter_gauges(figures: Figures) -> Iterator[Metric]:
+def _letter_gauges(figures: Figures, tenants: Mapping[str, int]) -> Iterator[Metric]:
     letters = figures.letters
     age = 0.0 if letters.oldest is None else (figures.now - letters.oldest).total_seconds()
     yield GaugeMetricFamily(
@@ -73,7 +78,7 @@ def _letter_gauges(figures: Figures) -> Iterator[Metric]:
         "redrive_dead_letters_by_tenant",
         "Dead letters in the store, of the tenants with the most.",
         ("tenant",),
-        {(tenant,): count for tenant, count in letters.by_tenant},
+        {(tenant,): count for tenant, count in tenants.items()},
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from redrive.model.duration import spell_duration
 from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, Fact, ReplayStopped
@@ -27,16 +29,21 @@ ReplayHook = Callable[[ReplayStopped], Any]
 """A function, sync or async, that is told when a replay stops itself. A sync one must be quick."""
 
 _PATIENCE = timedelta(seconds=10)
+_MOST_AT_ONCE = 100
+_MOST_WAITING = 1_000
 _log = logging.getLogger("redrive")
 
 
 class Hooks:
-    """Calls each hook once per fact of its kind; one that fails is logged and harms nothing."""
+    """Calls each hook once per fact of its kind; one that fails is logged and harms nothing.
+
+    Of async ones a hundred run at once, and a thousand more wait their turn. What comes beyond
+    that is left out, and the log says how much.
+    """
 
     def __init__(self) -> None:
         self._hooks: list[tuple[type[Fact], str, Callable[[Any], Any]]] = []
-        self._running: dict[asyncio.Task[None], str] = {}
-        self._late: set[asyncio.Task[None]] = set()
+        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
 
     def on_failed(self, hook: FailureHook) -> None:
         """Let one more hook hear of dead letters."""
@@ -65,42 +72,101 @@ class Hooks:
                 _log.exception("An %s hook failed.", name)
                 continue
             if inspect.isawaitable(answer):
-                task = asyncio.ensure_future(_follow(answer, name))
-                self._running[task] = f"{name} hook {_title(hook)}"
-                task.add_done_callback(self._ended)
+                self._enlist(_Call(answer, f"{name} hook {_title(hook)}"))
 
     async def finish(self) -> None:
         """Wait for the async hooks under way on this event loop, and once only for one that hangs.
 
         Those that take too long are logged, and go on for as long as the event loop does.
         """
-        loop = asyncio.get_running_loop()
-        mine = [task for task in self._running if task.get_loop() is loop]
-        awaited = [task for task in mine if task not in self._late]
-        if not awaited:
-            return
-        _, late = await asyncio.wait(awaited, timeout=_PATIENCE.total_seconds())
-        for task in late:
-            self._late.add(task)
+        line = self._line()
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                while awaited := [task for task in line.running if task not in line.late]:
+                    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            for task in [one for one in line.running if one not in line.late]:
+                line.late.add(task)
+                _log.warning(
+                    "The %s has not ended within %s, so it is no longer waited for; "
+                    "give what it does a time-out.",
+                    line.running[task],
+                    spell_duration(_PATIENCE),
+                )
+        if line.waiting:
             _log.warning(
-                "The %s has not ended within %s, so it is no longer waited for; "
-                "give what it does a time-out.",
-                self._running[task],
-                spell_duration(_PATIENCE),
+                "%d calls of hooks wait for others to end, and may not be made any more; "
+                "give what they do a time-out.",
+                len(line.waiting),
             )
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        self._late.discard(task)
+    def _line(self) -> _Line:
+        """Return the calls of this event loop."""
+        loop = asyncio.get_running_loop()
+        for closed in [one for one in self._lines if one.is_closed()]:
+            del self._lines[closed]
+        return self._lines.setdefault(loop, _Line())
+
+    def _enlist(self, call: _Call) -> None:
+        """Begin a call, or let it wait its turn; what finds no room any more is told."""
+        line = self._line()
+        if len(line.waiting) < _MOST_WAITING:
+            line.waiting.append(call)
+            self._go_on(line)
+            return
+        if line.left_out == 0:
+            _log.error(
+                "The %s is called faster than it ends: %d run, %d wait, and those that come now "
+                "are left out. Collect in the hook, and do what takes long elsewhere.",
+                call.title,
+                len(line.running),
+                len(line.waiting),
+            )
+        line.left_out += 1
+        if inspect.iscoroutine(call.answer):
+            call.answer.close()
+
+    def _go_on(self, line: _Line) -> None:
+        while line.waiting and len(line.running) < _MOST_AT_ONCE:
+            call = line.waiting.popleft()
+            task = asyncio.ensure_future(_follow(call.answer, call.title))
+            line.running[task] = call.title
+            task.add_done_callback(partial(self._ended, line))
+        if line.left_out and len(line.waiting) < _MOST_WAITING // 2:
+            _log.error("Calls of hooks that were left out: %d.", line.left_out)
+            line.left_out = 0
+
+    def _ended(self, line: _Line, task: asyncio.Task[None]) -> None:
+        line.running.pop(task, None)
+        line.late.discard(task)
+        if not task.get_loop().is_closed():
+            self._go_on(line)
 
 
-async def _follow(answer: Awaitable[object], name: str) -> None:
+class _Call(NamedTuple):
+    """What a hook has answered: something to await."""
+
+    answer: Awaitable[object]
+    title: str
+
+
+class _Line:
+    """The calls of async hooks on one event loop: those that run, and those that wait."""
+
+    def __init__(self) -> None:
+        self.running: dict[asyncio.Task[None], str] = {}
+        self.waiting: deque[_Call] = deque()
+        self.late: set[asyncio.Task[None]] = set()
+        self.left_out = 0
+
+
+async def _follow(answer: Awaitable[object], title: str) -> None:
     try:
         await answer
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException:  # noqa: BLE001 - an exit out of a task would end the event loop
-        _log.exception("An %s hook failed.", name)
+        _log.exception("The %s failed.", title)
 
 
 def _title(hook: Callable[[Any], Any]) -> str:

@@ -54,6 +54,7 @@ from redrive.observer import (
     WorkerStopping,
     WorkerWedged,
     WorkStranded,
+    Written,
 )
 from redrive.policies.display import escape_controls, safe_lines
 from redrive.store import Replay
@@ -89,6 +90,8 @@ class LoggingObserver:
     def notice(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
         log = self._logger.bind()
         match fact:
+            case Written():
+                _written(log, fact)
             case Published():
                 _published(log, fact)
             case Claimed():
@@ -314,6 +317,12 @@ def _published(log: FilteringBoundLogger, fact: Published) -> None:
             )
         else:
             log.info("unrouted", event_type=event_type, event_id=receipt.event_id)
+
+
+def _written(log: FilteringBoundLogger, fact: Written) -> None:
+    if _hears(log, logging.DEBUG):
+        for event_type, receipt in fact.events:
+            log.debug("written", event_type=event_type, event_id=receipt.event_id)
 
 
 def _claimed(log: FilteringBoundLogger, fact: Claimed) -> None:

@@ -69,6 +69,7 @@ from redrive.observer import (
     WorkerStopping,
     WorkerWedged,
     WorkStranded,
+    Written,
 )
 from redrive.observers.gauges import OTHER, breaker_gauges, gauges
 from redrive.store import DestinationFigures, Figures
@@ -78,6 +79,7 @@ __all__ = ["OTHER", "PrometheusObserver"]
 _MOST_ACTIONS = 50
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BUCKET_NAMES = (*map(str, _BUCKETS), "+Inf")
+_MOST_TENANTS = 50
 _STATES: dict[type[BreakerState], str] = {
     Closed: "closed",
     HalfOpen: "half_open",
@@ -92,7 +94,9 @@ _RESULTS: dict[type[Settlement], str] = {
 
 
 class PrometheusObserver:
-    """Counts facts in series whose number is bounded: no id, type, tenant or text is a label.
+    """Counts facts in series whose number is bounded: no id, type or text is a label.
+
+    Of tenants only few are, and only of dead letters.
 
     Render them with `render`, or register the observer as a collector with a registry of yours.
     What one process did is counted; what `render` is given as figures is of the whole store.
@@ -104,12 +108,17 @@ class PrometheusObserver:
     def __init__(self, *, most_destinations: int = 1000) -> None:
         self._lock = threading.Lock()
         self._destinations = _Bounded(most_destinations)
+        self._tenants = _Bounded(_MOST_TENANTS)
         self._actions = _Bounded(_MOST_ACTIONS)
         self._published = _Counter(
             "redrive_events_published_total", "Events stored, without repeated publishes."
         )
         self._duplicates = _Counter(
             "redrive_events_duplicate_total", "Repeated publishes, which stored nothing."
+        )
+        self._written = _Counter(
+            "redrive_events_written_total",
+            "Events written in transactions of callers, who may have rolled back.",
         )
         self._unrouted = _Counter(
             "redrive_events_unrouted_total", "Events stored that no destination wanted."
@@ -209,8 +218,9 @@ class PrometheusObserver:
         """
         with self._lock:
             folded = () if figures is None else self._fold(figures)
+            tenants = self._fold_tenants(figures)
             states = [(self._destinations.name(one.destination), one) for one in gates]
-        series = [*self.collect(), *gauges(figures, folded), *breaker_gauges(states)]
+        series = [*self.collect(), *gauges(figures, folded, tenants), *breaker_gauges(states)]
         return generate_latest(_Scrape(series))
 
     def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
@@ -227,6 +237,8 @@ class PrometheusObserver:
                     else:
                         self._published.add()
                         self._unrouted.add(by=not receipt.is_routed)
+            case Written(events=events):
+                self._written.add(by=sum(not receipt.is_duplicate for _, receipt in events))
             case DeadLettered(destination=destination, reason=reason):
                 self._dead_letters.add(self._destinations.name(destination), str(reason))
             case Rescued(overdue=overdue, recovery=recovery):
@@ -293,6 +305,14 @@ class PrometheusObserver:
             self._claimed.add(name, by=0)
             for result in _RESULTS.values():
                 self._attempts.add(name, result, by=0)
+
+    def _fold_tenants(self, figures: Figures | None) -> dict[str, int]:
+        """Return dead letters by tenant; of the tenants, those that were seen first have a name."""
+        counts: dict[str, int] = {}
+        for tenant, count in () if figures is None else figures.letters.by_tenant:
+            name = self._tenants.name(tenant)
+            counts[name] = counts.get(name, 0) + count
+        return counts
 
     def _fold(self, figures: Figures) -> list[tuple[str, DestinationFigures]]:
         return [(self._destinations.name(one.name), one) for one in figures.destinations]

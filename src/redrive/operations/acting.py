@@ -53,8 +53,9 @@ class Acting(Desk):
             fault = Fault(error_class="Cancelled", message=message, rule="operator")
             return grouped(fault, destination)
 
-        changed = await (await self._to_change()).cancel(known_ids(ids), blame=blame, actor=actor)
-        return self._done("cancel", changed, actor)
+        store = await self._to_change()
+        changed = await store.cancel(known_ids(ids), blame=blame, actor=actor)
+        return await self._failed(store, changed, actor)
 
     async def reschedule(
         self, ids: Sequence[int], *, due: datetime, by: str, why: str = ""

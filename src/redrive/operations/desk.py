@@ -10,7 +10,7 @@ from redrive.executor import Executor, ThreadExecutor
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.retention import Retention
-from redrive.observer import Observer, Operated
+from redrive.observer import DeadLettered, Observer, Operated
 from redrive.store import Store
 
 __all__ = ["MOST_PER_PAGE", "Desk", "check_limit", "known_ids", "with_reason"]
@@ -48,6 +48,18 @@ class Desk:
                 Operated(action=action, by=actor.by, why=actor.why, destination=destination)
             )
         return is_new
+
+    async def _failed(
+        self, store: Store, changed: Sequence[DeliveryId], actor: Actor
+    ) -> list[DeliveryId]:
+        """Tell of an act that has made dead letters, and of each of them."""
+        self._done("cancel", changed, actor)
+        for one in changed:
+            delivery = await store.find_delivery(one)
+            # Somebody may have replayed it already.
+            if delivery and delivery.is_dead_letter and delivery.fault and delivery.reason:
+                self._observer.notice(DeadLettered.of(delivery, delivery.reason, delivery.fault))
+        return list(changed)
 
     def _done(self, action: str, changed: Sequence[DeliveryId], actor: Actor) -> list[DeliveryId]:
         if changed:

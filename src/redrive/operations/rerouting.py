@@ -102,7 +102,7 @@ class Rerouting(Desk):
         store, failed = await self._to_change(), 0
         async for ids in _waiting(store, destination):
             changed = await store.cancel(ids, blame=blame, actor=actor)
-            failed += len(self._done("cancel", changed, actor))
+            failed += len(await self._failed(store, changed, actor))
             if progress is not None:
                 progress(len(ids))
         return failed

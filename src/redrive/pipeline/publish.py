@@ -22,10 +22,11 @@ from redrive.errors import (
 )
 from redrive.model.destination import Routes
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
-from redrive.observer import Observer, Published
+from redrive.observer import Observer, Published, Written
 from redrive.policies.payload import check_size, encode_payload
 from redrive.store import (
     AppendResult,
+    Committing,
     Entry,
     EventLog,
     RoutesChanged,
@@ -286,8 +287,18 @@ class Publisher:
             if isinstance(result, Receipt)
         )
         if stored and (len(stored) == len(events) or not all_or_nothing):
-            self._observer.notice(Published(events=stored))
+            self._tell(stored, within)
         return appended.results
+
+    def _tell(self, stored: tuple[tuple[str, Receipt], ...], within: object) -> None:
+        """Tell of what is stored when it is; of what may still be rolled back, only so much."""
+        published = partial(self._observer.notice, Published(events=stored))
+        if within is None:
+            published()
+        elif isinstance(within, Committing):
+            within.after_commit(published)
+        else:
+            self._observer.notice(Written(events=stored))
 
 
 def _each(work: Callable[[NewEvent], T], events: Sequence[NewEvent]) -> list[T]:

@@ -72,7 +72,7 @@ from redrive.store.replays import (
 )
 from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
 from redrive.store.tenants import TenantFigures, Tenants
-from redrive.store.transactions import open_transaction, refuse_in_transaction
+from redrive.store.transactions import Committing, open_transaction, refuse_in_transaction
 
 __all__ = [
     "ALREADY_APPLIED",
@@ -93,6 +93,7 @@ __all__ = [
     "Checkup",
     "Claim",
     "ClaimRequest",
+    "Committing",
     "Conflict",
     "DeliveryQueue",
     "DestinationFigures",

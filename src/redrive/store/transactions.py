@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import contextvars
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from redrive.errors import TransactionError
 
-__all__ = ["open_transaction", "refuse_in_transaction"]
+__all__ = ["Committing", "open_transaction", "refuse_in_transaction"]
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """A transaction that tells when it has committed."""
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Call it when the transaction has committed, and never if it has not."""
 
 
 class _Transaction(Protocol):

@@ -28,6 +28,18 @@ def test_routes_find_every_destination_that_wants_a_type_sorted_by_name() -> Non
     assert routes.destinations_for("order.paid") == ("archive", "mail")
 
 
+def test_routes_forget_types_that_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever puts ids into types must not fill the memory of a publisher."""
+    monkeypatch.setattr("redrive.model.destination._MOST_REMEMBERED", 3)
+    routes = Routes(1, [Destination(name="mail", patterns=("order.*",))])
+
+    for number in range(10):
+        assert routes.destinations_for(f"order.{number}") == ("mail",)
+
+    assert list(routes._found) == ["order.7", "order.8", "order.9"]  # noqa: SLF001 - its size
+    assert routes.destinations_for("order.0") == ("mail",)
+
+
 @pytest.mark.parametrize("wrong", ["", "a b", "a/b", "x" * 101, "bïlling", None, 7])
 def test_a_bad_name_is_refused_with_advice(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match='such as "billing"') as refusal:

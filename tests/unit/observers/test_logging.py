@@ -62,6 +62,7 @@ from redrive.observer import (
     WorkerStopping,
     WorkerWedged,
     WorkStranded,
+    Written,
 )
 from redrive.observers.logging import LoggingObserver, configure_logging
 from redrive.store import Overdue, Pruned, Query, Replay
@@ -136,6 +137,7 @@ FACTS: list[tuple[Fact, str, str]] = [
         "published",
     ),
     (Published(events=(("order.paid", Receipt(event_id=EVENT.id)),)), "info", "unrouted"),
+    (Written(events=(("order.paid", Receipt(event_id=EVENT.id)),)), "debug", "written"),
     (Claimed(worker="w1", deliveries=(LEASED,)), "debug", "claimed"),
     (settled(Delivered()), "debug", "delivered"),
     (settled(RetryAt(when=LATER, fault=FAULT)), "info", "retry"),

@@ -24,7 +24,7 @@ from redrive.observer import (
     StoreLost,
 )
 from redrive.observers.prometheus import OTHER, PrometheusObserver
-from redrive.store import DestinationFigures, Figures
+from redrive.store import DestinationFigures, Figures, LetterFigures
 from redrive.testing import FakeClock, Kit
 from tests.unit.observers.test_logging import CARD, EVENT, FACTS, LEASED
 
@@ -290,3 +290,30 @@ def test_a_registry_of_ones_own_can_collect_it() -> None:
 
     read = Readings(generate_latest(registry))
     assert read.of("redrive_deliveries_claimed_total", destination="billing") == 2
+
+
+def test_tenants_are_few_however_many_come_and_go() -> None:
+    metrics = PrometheusObserver()
+
+    def scrape(*tenants: str) -> list[str]:
+        letters = LetterFigures(by_tenant=tuple((one, 2) for one in tenants))
+        figures = Figures(
+            now=NOW,
+            events=0,
+            unrouted=0,
+            refused_settlements=0,
+            deleted=0,
+            destinations=(),
+            workers=(),
+            letters=letters,
+        )
+        lines = metrics.render(figures).decode().splitlines()
+        return [line for line in lines if line.startswith("redrive_dead_letters_by_tenant{")]
+
+    for first in range(0, 200, 10):
+        scrape(*(f"t{number}" for number in range(first, first + 10)))
+
+    assert scrape("t7", "t198", "t199") == [
+        'redrive_dead_letters_by_tenant{tenant="t7"} 2.0',
+        'redrive_dead_letters_by_tenant{tenant="(other)"} 4.0',
+    ]

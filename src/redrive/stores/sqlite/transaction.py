@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import apsw
@@ -19,6 +19,7 @@ class SqliteTransaction:
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         """The apsw connection, for what `execute` does not cover. Do not commit on it."""
+        self._after_commit: list[Callable[[], None]] = []
 
     @property
     def is_open(self) -> bool:
@@ -27,6 +28,16 @@ class SqliteTransaction:
             return self.connection.in_transaction
         except apsw.ConnectionClosedError:
             return False
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Call it when the block has ended and committed; never if it has not."""
+        self._after_commit.append(then)
+
+    def committed(self) -> None:
+        """Tell whoever waits for the commit; the store does."""
+        for then in self._after_commit:
+            then()
+        self._after_commit.clear()
 
     def execute(
         self, sql: str, bindings: Sequence[Any] | dict[str, Any] | None = None

@@ -31,16 +31,18 @@ class EffectsRole(Core):
                 is_new = effects.enter(connection, leased, now=self._clock.now())
             if is_new is None:
                 return Ending.REFUSED
-            if is_new and not await self._run(connection, effect):
+            transaction = SqliteTransaction(connection)
+            if is_new and not await self._run(transaction, effect):
                 return Ending.UNDONE
             ending = await to_the_end(
                 self._threads.run(self._finish, connection, leased, is_new=is_new)
             )
         self._ring()
+        if ending is Ending.APPLIED:
+            transaction.committed()
         return ending
 
-    async def _run(self, connection: apsw.Connection, effect: Effect) -> bool:
-        transaction = SqliteTransaction(connection)
+    async def _run(self, transaction: SqliteTransaction, effect: Effect) -> bool:
         # Whoever wrote past it from here would wait for the lock that it holds.
         here = open_transaction.set(transaction)
         try:

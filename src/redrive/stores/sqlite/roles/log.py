@@ -82,12 +82,14 @@ class LogRole(Core):
         connection = await self._threads.run(connect, self.path)
         try:
             await self._threads.run(self._execute, connection, "BEGIN IMMEDIATE")
-            yield SqliteTransaction(connection)
+            transaction = SqliteTransaction(connection)
+            yield transaction
             await self._threads.run(self._execute, connection, "COMMIT")
         finally:
             rollback(connection)
             connection.close()
         self._ring()
+        transaction.committed()
 
     def _execute(self, connection: apsw.Connection, statement: str) -> None:
         with translated(self.path):
