@@ -17,7 +17,8 @@ from redrive.stores.postgres.lines import PLANS, session_settings
 
 __all__ = ["Bell"]
 
-_CALM_SECONDS = 0.002
+_CALM_SECONDS = 0.02
+"""At most 50 rings a second: each is a commit, and all of a server's take turns at one lock."""
 _CALM_AFTER_A_HINT_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -44,11 +45,19 @@ class Bell:
     here is needed for an event to be delivered, only for it to be delivered at once.
     """
 
-    def __init__(self, address: Address, *, clock: Clock, observer: Observer) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        clock: Clock,
+        observer: Observer,
+        pauses: Clock | None = None,
+    ) -> None:
         self._address = address
         self._channel = f"{address.schema}_work"
         self._clock = clock
-        self._pauses = SystemClock()  # of the connections, whatever time it is for deliveries
+        # Of the connections, whatever time it is for deliveries.
+        self._pauses: Clock = pauses or SystemClock()
         self._observer = observer
         self._news = asyncio.Event()
         self._notify: Callable[[str], Awaitable[object]] | None = None

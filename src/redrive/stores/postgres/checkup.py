@@ -34,6 +34,25 @@ SELECT current_setting('server_version') AS version,
         WHERE coalesce(backend_type, 'client backend') = 'client backend'
           AND datname IS NOT NULL) AS taken
 """
+_RIGHTS = """
+SELECT current_user AS "user",
+       array(SELECT relname FROM pg_class
+             WHERE relnamespace = to_regnamespace($1) AND relkind IN ('r', 'p')
+               AND relname <> 'schema'
+               AND NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+                        AND has_table_privilege(oid, 'UPDATE')
+                        AND has_table_privilege(oid, 'DELETE'))
+             ORDER BY relname) AS tables,
+       array(SELECT relname FROM pg_class
+             WHERE relnamespace = to_regnamespace($1) AND relkind = 'S'
+               AND NOT (has_sequence_privilege(oid, 'SELECT')
+                        AND has_sequence_privilege(oid, 'USAGE')
+                        AND has_sequence_privilege(oid, 'UPDATE'))
+             ORDER BY relname) AS sequences,
+       array(SELECT proname FROM pg_proc
+             WHERE pronamespace = to_regnamespace($1)
+               AND NOT has_function_privilege(oid, 'EXECUTE') ORDER BY proname) AS functions
+"""
 # Of other users' connections one without pg_read_all_stats sees only that they are there.
 _HIDDEN = """
 SELECT count(*) AS number, current_user AS "user" FROM pg_stat_activity
@@ -69,10 +88,12 @@ async def check_up(
     transactions = await link.fetch(_TRANSACTIONS, _LONG, _MOST_NAMED)
     prepared = await link.fetch(_PREPARED, _LONG, _MOST_NAMED)
     [hidden] = await link.fetch(_HIDDEN)
+    [rights] = await link.fetch(_RIGHTS, address.schema)
     tables = await link.fetch(_TABLES, address.schema)
     return (
         *_schema(server, address),
         *_writing(server),
+        *_rights(rights, address),
         *_durability(server),
         *_clock(ahead),
         *_connections(server, address, is_proxied=is_proxied),
@@ -103,6 +124,20 @@ def _writing(server: Any) -> Iterator[Finding]:  # noqa: ANN401 - as above
             level=Level.ERROR,
             what="The server is set to read only, so nothing can be published or delivered.",
             advice="Set default_transaction_read_only to off, for the server, database and user.",
+        )
+
+
+def _rights(rights: Any, address: Address) -> Iterator[Finding]:  # noqa: ANN401 - as above
+    """Tell what a user lacks who may read all of it and yet not do the work."""
+    kinds = ("tables", "sequences", "functions")
+    lacking = [f"{kind} {', '.join(rights[kind])}" for kind in kinds if rights[kind]]
+    if lacking:
+        yield Finding(
+            level=Level.ERROR,
+            what=f"The user {rights['user']} may not read and change all of the schema "
+            f"{address.schema}, so it can neither publish nor deliver; it lacks rights on the "
+            f"{'; the '.join(lacking)}.",
+            advice=f"Let the owner of the schema run: {address.grants(rights['user'])}",
         )
 
 

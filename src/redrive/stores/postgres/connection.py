@@ -21,7 +21,7 @@ from redrive.errors import (
     refuse_unknown,
 )
 
-__all__ = ["LOST", "Address", "Line", "Link", "named", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Line", "Link", "named", "quoted", "read_address", "translated"]
 
 LOST = (
     OSError,
@@ -134,6 +134,11 @@ def named(statement: str, schema: str) -> str:
     return statement if schema == "redrive" else statement.replace("redrive.", f"{schema}.")
 
 
+def quoted(name: str) -> str:
+    """Return the name of a role or another thing as a statement has it."""
+    return '"{}"'.format(name.replace('"', '""'))
+
+
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """A store URL, read: where the server is, which schema is ours, how many connections."""
 
@@ -147,6 +152,19 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.dsn)
         hosts = parts.netloc.rpartition("@")[2] or "localhost"
         return f"postgresql://{hosts}{parts.path} (schema {self.schema})"
+
+    def grants(self, user: str | None = None) -> str:
+        """Return how its owner lets a user work with it, by default the one in the address."""
+        who = quoted(user or unquote(urlsplit(self.dsn).username or "") or "…")
+        return "".join(
+            f"GRANT {rights} {self.schema} TO {who}; "
+            for rights in (
+                "USAGE ON SCHEMA",
+                "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA",
+                "SELECT, USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA",
+                "EXECUTE ON ALL FUNCTIONS IN SCHEMA",
+            )
+        ).rstrip()
 
     def __repr__(self) -> str:
         return f"Address({self.name}, pool={self.pool})"
@@ -278,8 +296,9 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[RedriveError], str], ...] = (
         (asyncpg.InsufficientPrivilegeError,),
         StoreUnavailableError,
         (
-            "This user may not do that in {name}: {error}. Grant it all on the schema, or run "
-            "`redrive init` once as a user who may create it."
+            "This user may not do that in {name}: {error}. Let the owner of the schema run: "
+            "{grants} Or, if there is no schema yet, run `redrive init` once as a user who may "
+            "create it."
         ),
     ),
     (
@@ -321,7 +340,7 @@ def _ours(error: Exception, address: Address) -> RedriveError:
     if not isinstance(error, asyncpg.PostgresError):  # a server does not know the password
         text = address.censored(text)
     return next(
-        ours(message.format(name=address.name, error=text.rstrip(".")))
+        ours(message.format(name=address.name, error=text.rstrip("."), grants=address.grants()))
         for theirs, ours, message in _MEANINGS
         if isinstance(error, theirs)
     )

@@ -97,15 +97,25 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
         )
         await connection.execute(f"INSERT INTO {schema}.schema VALUES (0, 0)")
     version, oldest_code = await connection.fetchrow(named(_READ, schema))
-    for number, (script, needs) in enumerate(_MIGRATIONS, start=1):
-        if number > version:
-            await connection.execute(named(_script(script), schema))
-            version, oldest_code = number, needs
-            await connection.execute(
-                named("UPDATE redrive.schema SET version = $1, oldest_code = $2", schema),
-                number,
-                needs,
-            )
+    found = version
+    try:
+        for number, (script, needs) in enumerate(_MIGRATIONS, start=1):
+            if number > version:
+                await connection.execute(named(_script(script), schema))
+                version, oldest_code = number, needs
+                await connection.execute(
+                    named("UPDATE redrive.schema SET version = $1, oldest_code = $2", schema),
+                    number,
+                    needs,
+                )
+    except asyncpg.InsufficientPrivilegeError as error:
+        if not found:
+            raise
+        raise SchemaError(
+            f"The store {address.name} has schema version {found}, this Redrive needs {LATEST}, "
+            f"and this user may not change it ({error}). Run `redrive init` of this version once "
+            "as the owner of the schema."
+        ) from error
     _check(version, oldest_code, address)
     return int(version)
 
@@ -113,8 +123,8 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
 def _check(version: int, oldest_code: int, address: Address) -> None:
     if oldest_code > LATEST:
         raise SchemaError(
-            f"{address.name} has schema version {version}, which needs a newer Redrive than this "
-            f"one (it knows versions up to {LATEST}). Upgrade Redrive here."
+            f"The store {address.name} has schema version {version}, made by a newer Redrive; this "
+            f"one works with versions up to {LATEST}. Upgrade with: pip install --upgrade redrive"
         )
 
 
