@@ -24,6 +24,7 @@ from rich.table import Table
 
 from redrive import Event, NewEvent, Redrive
 from redrive.clock import SystemClock
+from redrive.model.destination import Order
 from redrive.model.settlement import Delivered
 from redrive.store import Allowance, Claim, ClaimRequest, Settled
 from redrive.stores.sqlite import SqliteStore
@@ -188,7 +189,7 @@ async def _lane_itself(folder: Path, *, hot: int) -> Figures:
 def _app(folder: Path, *, order: str = "none") -> Redrive:
     app = Redrive(f"sqlite:///{folder}/redrive.db")
 
-    @app.handler("order.*", name="noop", order=order)
+    @app.handler("order.*", name="noop", order=Order(order))
     async def handle(event: Event[Any]) -> None: ...
 
     return app

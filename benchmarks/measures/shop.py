@@ -59,7 +59,8 @@ class Shop:
         self.app = Redrive(self.url, concurrency=self.concurrency)
         self._enough = asyncio.Event()
         self._wanted = 0
-        self.app.handler("order.*", name="noop", **self.options)(self._handle)
+        declare: Any = self.app.handler
+        declare("order.*", name="noop", **self.options)(self._handle)
 
     async def _handle(self, event: Event[Any]) -> None:  # noqa: ARG002 - it does nothing
         self.handled += 1

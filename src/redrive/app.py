@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -23,6 +23,7 @@ from redrive.declaration import (
     Declaration,
     DestinationOptions,
     HandlerOptions,
+    NamedOptions,
     Ports,
     check_handler_options,
     declare_destination,
@@ -32,7 +33,7 @@ from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
 from redrive.executor import Executor
 from redrive.maintenance import Upkeep
 from redrive.model.duration import Duration, duration
-from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
+from redrive.model.event import Event, EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 __all__ = ["Redrive"]
 
 H = TypeVar("H", bound=Handler)
+S = TypeVar("S", bound=Callable[[Event[Any]], object])
+M = TypeVar("M", bound=Callable[[list[Event[Any]]], object])
+E = TypeVar("E", bound=Callable[[Event[Any], Any], object])
 F = TypeVar("F", bound=FailureHook)
 B = TypeVar("B", bound=BreakerHook)
 P = TypeVar("P", bound=PauseHook)
@@ -78,6 +82,21 @@ class Redrive:
         # Settings may still be replaced, as `redrive worker` and Django do.
         self._make_store: Callable[[], Store] = lambda: self._stores.make(self.settings)
         _apps.add(self)
+
+    @overload
+    def handler(
+        self, *patterns: str, batch: int, **options: Unpack[NamedOptions]
+    ) -> Callable[[M], M]: ...
+
+    @overload
+    def handler(
+        self, *patterns: str, transactional: Literal[True], **options: Unpack[NamedOptions]
+    ) -> Callable[[E], E]: ...
+
+    @overload
+    def handler(
+        self, *patterns: str, transactional: Literal[False] = ..., **options: Unpack[NamedOptions]
+    ) -> Callable[[S], S]: ...
 
     def handler(self, *patterns: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
         """Declare a function as a destination for events whose type fits one of the patterns.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
@@ -32,6 +32,7 @@ __all__ = [
     "DestinationOptions",
     "EffectHandler",
     "HandlerOptions",
+    "NamedOptions",
     "Ports",
     "check_handler_options",
     "declare_destination",
@@ -53,7 +54,7 @@ class DestinationOptions(TypedDict, total=False):
     See `policies.terms.Terms`, `model.limits` and `model.fairness`.
     """
 
-    profile: str
+    profile: Literal["high_traffic", "development", "critical"]
     retry: Retry
     retry_overrides: Mapping[str, Retry]
     timeout: Duration
@@ -62,7 +63,7 @@ class DestinationOptions(TypedDict, total=False):
     transient: tuple[type[BaseException], ...]
     snooze_limit: int
     snooze_age: Duration
-    order: Order | str
+    order: Order | Literal["none", "park", "block", "skip"]
     breaker: Breaker | None
     health: HealthCheck | None
     rate: Rate | str | None
@@ -75,10 +76,15 @@ class DestinationOptions(TypedDict, total=False):
     fairness: Fairness
 
 
-class HandlerOptions(DestinationOptions, total=False):
-    """The terms of a handler, its name, how many events it takes, and how its effect is kept."""
+class NamedOptions(DestinationOptions, total=False):
+    """The terms of a handler, and its name."""
 
     name: str
+
+
+class HandlerOptions(NamedOptions, total=False):
+    """The terms of a handler, its name, how many events it takes, and how its effect is kept."""
+
     batch: int
     transactional: bool
 

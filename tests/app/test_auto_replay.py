@@ -32,7 +32,8 @@ class Shop:
         self.is_mended = False
         self.received: list[int] = []
         self.tried = 0
-        self.app.handler(
+        declare: Any = self.app.handler
+        declare(
             "order.*",
             name="billing",
             retry=Retry(max_attempts=1),
@@ -170,4 +171,4 @@ def test_a_schedule_that_is_none_is_refused() -> None:
     app = Redrive("memory://")
 
     with pytest.raises(ConfigurationError, match="auto_replay is 'hourly'; pass an AutoReplay"):
-        app.handler("order.*", auto_replay="hourly")(print)  # type: ignore[arg-type]
+        app.handler("order.*", auto_replay="hourly")(print)  # type: ignore[call-overload]

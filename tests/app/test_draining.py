@@ -28,7 +28,8 @@ class Shop:
         self.is_mended = False
         self.received: list[Any] = []
         options: Any = {"retry": Retry(max_attempts=1), "replay_rate": None}
-        self.app.handler("order.*", name="billing", **options)(self.bill)
+        declare: Any = self.app.handler
+        declare("order.*", name="billing", **options)(self.bill)
         self.kit = Kit(self.app, store=store)
 
     async def bill(self, event: Event[Any]) -> None:

@@ -217,7 +217,7 @@ async def test_what_is_no_tenant_or_no_fairness_is_refused(sqlite: str) -> None:
     app = Redrive(sqlite)
     with pytest.raises(ConfigurationError, match="fairness is 3; pass a Fairness"):
 
-        @app.handler("order.*", fairness=3)  # type: ignore[arg-type]
+        @app.handler("order.*", fairness=3)  # type: ignore[call-overload, untyped-decorator]
         async def bill(event: Event[object]) -> None: ...
 
     async with app:

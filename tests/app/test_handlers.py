@@ -264,6 +264,26 @@ async def test_a_batch_handler_gets_several_events_at_once(store: str) -> None:
     assert tally.delivered == 7
 
 
+@pytest.mark.parametrize("hint", [Event[Any], Event, tuple[Event[Any], ...], dict[str, Any]])
+def test_a_batch_handler_that_does_not_take_a_list_is_refused(hint: Any) -> None:  # noqa: ANN401
+    def bill(events: object) -> None: ...
+
+    bill.__annotations__["events"] = hint
+
+    with pytest.raises(ConfigurationError, match=r"bill gets a list of events.*leave batch out"):
+        Redrive("memory://").handler("order.*", batch=10)(bill)
+
+
+@pytest.mark.parametrize("hint", [list[Event[Any]], list, Sequence[Event[Any]], tuple[Event[Any]]])
+def test_a_handler_that_takes_a_list_without_batch_is_refused(hint: Any) -> None:  # noqa: ANN401
+    def bill(events: object) -> None: ...
+
+    bill.__annotations__["events"] = hint
+
+    with pytest.raises(ConfigurationError, match=r"bill asks for several events.*batch=100"):
+        Redrive("memory://").handler("order.*")(bill)
+
+
 async def test_a_batch_handler_answers_for_each_event(store: str) -> None:
     app = Redrive("memory://")
 

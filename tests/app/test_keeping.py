@@ -404,7 +404,7 @@ def test_a_limit_of_another_kind_is_refused() -> None:
     app = Redrive("memory://", export_folder="exports")
 
     with pytest.raises(ConfigurationError, match="dead_letters is 5; pass a Keep"):
-        app.handler("order.*", dead_letters=5)(print)  # type: ignore[arg-type]
+        app.handler("order.*", dead_letters=5)(print)  # type: ignore[call-overload]
 
 
 @asynccontextmanager

@@ -54,7 +54,8 @@ class Shop:
         self.is_mended = False
         self.received: Counter[int] = Counter()
         options = {"retry": Retry(max_attempts=1), "replay_rate": None, **options}
-        self.app.handler("order.*", name="billing", **options)(self.bill)
+        declare: Any = self.app.handler
+        declare("order.*", name="billing", **options)(self.bill)
         self.recorder = Recorder()
         self.app.observe(self.recorder)
         self.kit = Kit(self.app, store=store)

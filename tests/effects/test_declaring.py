@@ -30,21 +30,21 @@ def test_a_handler_that_takes_no_connection_is_refused() -> None:
     async def bill(event: Event[Any]) -> None: ...
 
     with pytest.raises(ConfigurationError, match="two arguments, the event and the connection"):
-        app.handler("order.*", transactional=True)(bill)
+        app.handler("order.*", transactional=True)(bill)  # type: ignore[type-var]
 
 
 def test_a_batch_is_refused() -> None:
     app = Redrive("sqlite:///shop.db")
 
     with pytest.raises(ConfigurationError, match="cannot be transactional and take a batch"):
-        app.handler("order.*", transactional=True, batch=10)
+        app.handler("order.*", transactional=True, batch=10)  # type: ignore[call-overload]
 
 
 def test_anything_but_true_or_false_is_refused() -> None:
     app = Redrive("sqlite:///shop.db")
 
     with pytest.raises(ConfigurationError, match="transactional is 'yes'; write True"):
-        app.handler("order.*", transactional="yes")  # type: ignore[arg-type]
+        app.handler("order.*", transactional="yes")  # type: ignore[call-overload]
 
 
 async def test_a_store_without_a_database_is_refused() -> None:

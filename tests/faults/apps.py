@@ -13,6 +13,7 @@ from typing import Any
 
 from redrive import Breaker, Event, Redrive, Retry, Terminal, http
 from redrive.clock import SystemClock
+from redrive.model.destination import Order
 from tests.effects.ledger import Connection, Ledger
 from tests.faults import mortality
 from tests.faults.journal import record
@@ -196,7 +197,7 @@ def ordered(folder: Path, *, order: str) -> Redrive:
     """Keeps the order of keys, and refuses what is marked until somebody has mended it."""
     app = make_app(folder, lease="10s")
 
-    @app.handler("thing.*", name="ordered", order=order, retry=never_again, replay_rate=None)
+    @app.handler("thing.*", name="ordered", order=Order(order), retry=never_again, replay_rate=None)
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
         await spend(0.001)

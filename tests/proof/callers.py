@@ -16,6 +16,7 @@ import asyncpg
 
 from redrive import Event, Query, Redrive, Retry, StoreError, Terminal
 from redrive.model.delivery import Delivery, Status
+from redrive.model.destination import Order
 from redrive.stores.postgres.connection import read_address
 from redrive.testing import Kit
 
@@ -71,7 +72,7 @@ class Scene:
         self._callers: list[Caller] = []
         self.steps: list[str] = []
         self._app = Redrive(url)
-        for name, order in (("free", "none"), ("parked", "park"), ("passed", "skip")):
+        for name, order in (("free", Order.NONE), ("parked", Order.PARK), ("passed", Order.SKIP)):
             self._app.handler("thing.*", name=name, order=order, retry=Retry(max_attempts=1))(
                 self._handler(name)
             )

@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableSequence, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,8 @@ __all__ = ["FunctionTransport", "Handler", "is_async", "name_of"]
 Handler = Callable[..., Any]
 
 _SUCCEEDED = Succeeded()
+_LISTS: tuple[object, ...] = (list, Sequence, MutableSequence, Collection, Iterable)
+_NO_LISTS: tuple[object, ...] = (tuple, set, frozenset, dict)
 
 
 class FunctionTransport:
@@ -215,6 +217,7 @@ def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN40
     """Return what the handler's first parameter asks for; `Any` when it says nothing."""
     parameters = inspect.signature(handler).parameters
     hint = _resolved(next(iter(parameters.values())).annotation, handler)
+    _check_shape(handler, typing.get_origin(hint) or hint, takes_batch=takes_batch)
     if takes_batch:
         arguments = typing.get_args(hint)
         hint = arguments[0] if arguments else Any
@@ -222,6 +225,20 @@ def _payload_type(handler: Handler, *, takes_batch: bool) -> Any:  # noqa: ANN40
         (wanted,) = typing.get_args(hint)
         return Any if wanted is object or isinstance(wanted, typing.TypeVar) else wanted
     return Any
+
+
+def _check_shape(handler: Handler, shape: object, *, takes_batch: bool) -> None:
+    """Refuse a handler for one event that gets a list, and the other way round."""
+    if takes_batch and shape in {Event, *_NO_LISTS}:
+        raise ConfigurationError(
+            f"The handler {name_of(handler)} gets a list of events, because it is declared with "
+            "batch; let it take events: list[Event[...]], or leave batch out."
+        )
+    if not takes_batch and shape in {*_LISTS, *_NO_LISTS}:
+        raise ConfigurationError(
+            f"The handler {name_of(handler)} asks for several events, and without batch it gets "
+            "one at a time; declare it with batch=100, say, or let it take event: Event[...]."
+        )
 
 
 def is_async(handler: Handler) -> bool:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from redrive import Event, NewEvent, Redrive
-from redrive.model.destination import Destination
+from redrive.model.destination import Destination, Order
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.observer import EventsCompleted
@@ -51,7 +51,7 @@ class Shop:
     def _an_app(self, url: str, *names: str) -> Redrive:
         app = Redrive(url)
         for name in names:
-            order = "park" if name == "late" else "none"
+            order = Order.PARK if name == "late" else Order.NONE
             app.handler("order.*", name=name, order=order)(self._handler(name))
         return app
 

@@ -1,0 +1,102 @@
+"""Type checkers see what a declaration would refuse."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+RIGHT = """
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from redrive import Event, Redrive, Retry
+
+@dataclass
+class Order:
+    number: int
+
+app = Redrive("memory://")
+
+@app.handler("order.*", order="park", profile="critical", retry=Retry(max_attempts=3))
+async def one(event: Event[Order]) -> None: ...
+
+@app.handler("order.*", name="bare")
+def bare(event: Event[Any]) -> object:
+    return None
+
+@app.handler("order.*", batch=10)
+async def many(events: list[Event[Order]]) -> Sequence[object]:
+    return events
+
+@app.handler("order.*", batch=10, name="any_sequence")
+def several(events: Sequence[Event[Order]]) -> None: ...
+
+@app.handler("order.*", transactional=True)
+async def effect(event: Event[Order], connection: Any) -> None: ...
+
+@app.handler("order.*", transactional=False)
+def plain(event: Event[Order]) -> None: ...
+
+class Biller:
+    async def __call__(self, event: Event[Order]) -> None: ...
+
+app.handler("order.*", name="object")(Biller())
+app.handler("order.*", name="lambda")(lambda event: None)
+app.handler("order.*", name="lambdas", batch=2)(lambda events: None)
+reveal_type(one)
+"""
+WRONG = """
+from redrive import Event, Redrive
+
+app = Redrive("memory://")
+
+@app.handler("order.*", batch=10)  # one event
+async def one(event: Event[int]) -> None: ...
+
+@app.handler("order.*")  # several events
+async def many(events: list[Event[int]]) -> None: ...
+
+@app.handler("order.*", transactional=True)  # no connection
+async def effect(event: Event[int]) -> None: ...
+
+@app.handler("order.*", order="fifo")  # no such order
+async def ordered(event: Event[int]) -> None: ...
+
+@app.handler("order.*", profile="fast")  # no such profile
+async def profiled(event: Event[int]) -> None: ...
+
+app.destination("crm", "order.*", transport="https://crm.example")  # text
+"""
+
+
+def checked(folder: Path, source: str) -> str:
+    (folder / "shop.py").write_text(source)
+    answer = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "shop.py"],
+        cwd=folder,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout
+
+
+def test_every_shape_of_handler_that_works_is_accepted_and_keeps_its_type(tmp_path: Path) -> None:
+    said = checked(tmp_path, RIGHT)
+
+    assert "error" not in said
+    assert 'Revealed type is "def (event: redrive.model.event.Event[shop.Order])' in said
+
+
+def test_what_a_declaration_refuses_is_an_error_where_it_is_written(tmp_path: Path) -> None:
+    said = checked(tmp_path, WRONG)
+
+    found = {int(line) for line in re.findall(r"^shop\.py:(\d+): error", said, re.MULTILINE)}
+    expected = {number for number, line in enumerate(WRONG.splitlines(), 1) if "  # " in line}
+    assert found == expected, said
