@@ -58,8 +58,10 @@ class LogConformance:
         await world.logged(4)
 
         read: list[LoggedEvent] = []
-        while page := await world.store.read_events(
-            after=read[-1].position if read else LOG_START, limit=1
+        while len(read) <= len(events) and (
+            page := await world.store.read_events(
+                after=read[-1].position if read else LOG_START, limit=1
+            )
         ):
             read += page
 
