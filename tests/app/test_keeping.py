@@ -191,6 +191,21 @@ async def test_pruning_by_hand_does_the_same(store: str) -> None:
         assert sum(seen) == 5
 
 
+async def test_a_prune_by_hand_is_in_the_audit_log(store: str) -> None:
+    app = shop()
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid")
+        await kit.drain()
+        kit.clock.advance("31d")
+        await kit.operations.prune(by="ada", why="the disk is full")
+        await kit.operations.prune(by="ada")
+
+        [entry] = await kit.operations.audit()
+
+    assert (entry.action, entry.by, entry.why) == ("prune", "ada", "the disk is full")
+    assert (entry.count, entry.deliveries, entry.detail) == (2, (), "delivered 1, events 1")
+
+
 async def test_dead_letters_over_the_count_are_exported_before_they_go(
     store: str, tmp_path: Path
 ) -> None:

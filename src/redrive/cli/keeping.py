@@ -41,6 +41,8 @@ def prune(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Yes = False,
+    by: By = None,
+    why: Why = "",
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -62,7 +64,7 @@ def prune(
 
     async def work(app: Redrive) -> PrunePlan:
         with progress("Pruning", plan.pruned.delivered + plan.pruned.events) as advance:
-            return await app.operations.prune(progress=advance)
+            return await app.operations.prune(by=by or current_user(), why=why, progress=advance)
 
     done = in_session(work, store=store, app=app)
     if json:

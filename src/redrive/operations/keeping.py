@@ -50,13 +50,19 @@ class Keeper(Desk):
             expiring=tuple(one.destination for one in hoards if expiring(one)),
         )
 
-    async def prune(self, *, progress: Callable[[int], None] | None = None) -> PrunePlan:
+    async def prune(
+        self,
+        *,
+        by: str = "operator",
+        why: str = "",
+        progress: Callable[[int], None] | None = None,
+    ) -> PrunePlan:
         """Remove what was kept long enough, as workers do by themselves, and tell how much.
 
         Dead letters over their destination's limit are exported first; if they cannot be, it ends
-        with a `UsageError` and they stay.
+        with a `UsageError` and they stay. What it removed is one entry of the audit log.
         """
-        store = await self._to_change()
+        actor, store = Actor(by, why), await self._to_change()
         total = Pruned()
         while True:
             pruned = await store.prune(self._retention, limit=_BATCH)
@@ -66,6 +72,10 @@ class Keeper(Desk):
             total += pruned
             if progress is not None:
                 progress(pruned.delivered + pruned.events)
+        gone = {name: count for name, count in msgspec.structs.asdict(total).items() if count}
+        if gone:
+            detail = ", ".join(f"{name} {count}" for name, count in gone.items())
+            await store.note("prune", (), actor=actor, count=sum(gone.values()), detail=detail)
         return PrunePlan(pruned=total, exported=await self._relieve())
 
     async def _relieve(self) -> int:

@@ -272,3 +272,14 @@ class Audit(Protocol):
 
     async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         """Return entries, the latest first; `before` is the id to go on from."""
+
+    async def note(
+        self,
+        action: str,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        count: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """Write down an act that leaves no entry by itself; else `count` is that of the ids."""

@@ -79,6 +79,19 @@ class MemoryIntervention(Tables):
             earlier = [entry for entry in self._audit if before is None or entry.id < before]
             return tuple(reversed(earlier))[:limit]
 
+    async def note(
+        self,
+        action: str,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        count: int | None = None,
+        detail: str = "",
+    ) -> None:
+        with self._lock:
+            now = self._clock.now()
+            self._note(action, actor, now=now, ids=ids, count=count, detail=detail)
+
     def _begin_cycle(
         self,
         row: Row,

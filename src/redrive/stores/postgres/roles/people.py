@@ -85,3 +85,18 @@ class PeopleRole(Core):
         return await self._read(
             lambda link, _: auditing.read_audit(link, before=before, limit=limit)
         )
+
+    async def note(
+        self,
+        action: str,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        count: int | None = None,
+        detail: str = "",
+    ) -> None:
+        await self._write(
+            lambda link, now: auditing.record(
+                link, action, ids, actor, now=now, count=count, detail=detail
+            )
+        )

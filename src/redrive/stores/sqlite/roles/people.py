@@ -83,3 +83,18 @@ class PeopleRole(Core):
 
     async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         return await self._reader.call(lambda c: auditing.read_audit(c, before=before, limit=limit))
+
+    async def note(
+        self,
+        action: str,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        count: int | None = None,
+        detail: str = "",
+    ) -> None:
+        await self._write(
+            lambda c, now: auditing.record(
+                c, action, ids, actor, now=now, count=count, detail=detail
+            )
+        )
