@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from redrive.model.delivery import Delivery
+from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.destination import Destination
 from redrive.model.event import EventId, Receipt
 from redrive.policies.payload import encode_payload
@@ -42,6 +42,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[LoggedEvent]
     deliveries: Sequence[Delivery]
     figures: Figures
+    stuck: Sequence[DeliveryId] = ()
 
 
 def judge(books: Books, destinations: Sequence[Destination]) -> list[Violation]:
@@ -68,6 +69,7 @@ def judge(books: Books, destinations: Sequence[Destination]) -> list[Violation]:
             deliveries=tuple(books.deliveries),
             events=tuple(one.event for one in books.events),
             figures=books.figures,
+            stuck=tuple(books.stuck),
             is_final=True,
         )
     )

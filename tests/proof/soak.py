@@ -218,6 +218,7 @@ def _judge(machine: Machine, faults: Counter[str]) -> Verdict:
         events=events,
         deliveries=deliveries,
         figures=machine.figures(),
+        stuck=machine.app.sync.operate(Operations.stuck),
     )
     return Verdict(
         acknowledged=len(acknowledged),

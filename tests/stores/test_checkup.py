@@ -9,6 +9,7 @@ from typing import NamedTuple
 import apsw
 import pytest
 
+from redrive import Redrive
 from redrive.clock import SystemClock
 from redrive.model.destination import Destination
 from redrive.store import Finding, Level
@@ -31,6 +32,27 @@ class Usage(NamedTuple):
     total: int
     used: int
     free: int
+
+
+async def test_what_waits_for_nobody_is_told(tmp_path: Path) -> None:
+    """As a worker of another release might leave it."""
+    app = Redrive(f"sqlite:///{tmp_path / 'redrive.db'}")
+    app.handler("order.*", name="ledger", order="park")(lambda _: None)
+    async with app:
+        for _ in range(3):
+            await app.publish("order.paid", key="k")
+        assert not [one for one in await app.operations.examine() if "behind nobody" in one.what]
+        connection = apsw.Connection(str(tmp_path / "redrive.db"))
+        connection.execute("UPDATE redrive_deliveries SET is_behind = 1")
+        connection.close()
+
+        [finding] = [one for one in await app.operations.examine() if "behind nobody" in one.what]
+
+        assert finding.level is Level.ERROR
+        assert "1 delivery waits behind nobody (1)" in finding.what
+        await app.operations.cancel([1], by="ada", why="stuck")
+        await app.operations.replay([1], by="ada")
+        assert (await app.drain()).delivered == 3
 
 
 @pytest.fixture

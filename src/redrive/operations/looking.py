@@ -40,8 +40,11 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> object:
-        """The payload a try carries, decoded."""
-        return msgspec.json.decode(self.carried)
+        """The payload a try carries, decoded; as text, if no reader could."""
+        try:
+            return msgspec.json.decode(self.carried)
+        except (ValueError, RecursionError):
+            return bytes(self.carried).decode(errors="replace")
 
 
 class Looking(Desk):
@@ -67,9 +70,17 @@ class Looking(Desk):
                 gates,
                 paused=await store.tenants(only_paused=True),
                 overdue=len(await store.overdue()),
+                stuck=await store.stuck(),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
             ),
         )
+
+    async def stuck(self) -> Sequence[DeliveryId]:
+        """Return pending deliveries that wait behind nobody, which nothing would ever free.
+
+        There are none, unless something is wrong; `examine` says so as well.
+        """
+        return await (await self._store()).stuck()
 
     async def deliveries(
         self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from shlex import quote
 
+from redrive.model.delivery import DeliveryId
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures, Hold, Open, Pause
 from redrive.policies.attention import SILENT_AFTER, near_limit, orphans, stranded
@@ -18,6 +19,7 @@ NEGLECTED_AFTER = timedelta(days=7)
 """A dead letter should not wait longer than this for a person."""
 
 _LATE_AFTER = timedelta(minutes=1)
+_MOST_NAMED = 5
 _CLOCK_SLACK = timedelta(seconds=5)
 _START_ONE = "Start a worker with: redrive worker module:app"
 
@@ -28,12 +30,14 @@ def diagnose(
     *,
     paused: Sequence[TenantFigures] = (),
     overdue: int = 0,
+    stuck: Sequence[DeliveryId] = (),
     is_neglected: bool = False,
 ) -> Sequence[Finding]:
     """Say how the system is.
 
     `paused` are the tenants that somebody has stopped; `overdue` is how many leases have run out
-    without a rescue; `is_neglected` says that a dead letter is older than `NEGLECTED_AFTER`.
+    without a rescue; `stuck` are deliveries that wait behind nobody; `is_neglected` says that a
+    dead letter is older than `NEGLECTED_AFTER`.
     """
     return (
         *_workers(figures, overdue),
@@ -43,6 +47,7 @@ def diagnose(
         *_dead_letters(figures, is_neglected=is_neglected),
         *_near_limits(figures),
         *_lanes(figures),
+        *_stuck(stuck),
         *_orphans(figures),
         *_stranded(figures),
         *_unrouted(figures),
@@ -191,6 +196,19 @@ def _lanes(figures: Figures) -> Iterator[Finding]:
                 "behind others of their key.",
                 advice="See which, and behind what, with: redrive destination lanes",
             )
+
+
+def _stuck(stuck: Sequence[DeliveryId]) -> Iterator[Finding]:
+    if stuck:
+        named = ", ".join(map(str, stuck[:_MOST_NAMED]))
+        more = ", …" if len(stuck) > _MOST_NAMED else ""
+        yield Finding(
+            level=Level.ERROR,
+            what=f"{_counted(len(stuck), 'delivery waits', 'deliveries wait')} behind nobody "
+            f"({named}{more}), and so do the others of their keys: a defect of Redrive.",
+            advice="Set each going with: redrive delivery cancel ID --why stuck, then redrive dlq "
+            "replay ID; and please report it.",
+        )
 
 
 def _near_limits(figures: Figures) -> Iterator[Finding]:

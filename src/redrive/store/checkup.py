@@ -8,6 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from redrive.model.delivery import DeliveryId
+
 __all__ = ["Checkup", "Finding", "Level"]
 
 
@@ -32,6 +34,12 @@ class Checkup(Protocol):
 
     schema_version: int
     """The version of the schema, once open; 0 where there is none."""
+
+    async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:
+        """Return pending deliveries that wait behind nobody, which nothing would ever free.
+
+        There are none, unless something is wrong. May read all that is in lanes.
+        """
 
     async def check(self) -> Sequence[Finding]:
         """Look for what is wrong with the store; may read all of it, and changes nothing."""

@@ -19,7 +19,7 @@ from tests.proof.checkers.records import (
     Stopping,
 )
 
-__all__ = ["AllSettles", "NoDrip", "StopsInTime"]
+__all__ = ["AllSettles", "NoDrip", "StopsInTime", "WaitsForSomebody"]
 
 _MOST_NAMED = 5
 
@@ -47,6 +47,26 @@ class AllSettles(Check):
                 for one in left[:_MOST_NAMED]
             )
             yield f"{len(left)} are not settled {record.at - self._bound:.1f} s too late: {named}"
+
+
+class WaitsForSomebody(Check):
+    """Who waits behind another of its key waits for one that is still to go."""
+
+    name = "I13 waiting"
+
+    def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
+        if not isinstance(record, Looked):
+            return
+        for number in record.stuck:
+            yield f"{number} waits behind nobody"
+        to_go = {
+            one.id
+            for one in record.deliveries
+            if one.status in (Status.PENDING, Status.IN_FLIGHT) or one.is_dead_letter
+        }
+        for one in record.deliveries:
+            if one.behind is not None and (one.behind == one.id or one.behind not in to_go):
+                yield f"{one.id} to {one.destination} waits behind {one.behind}, which is over"
 
 
 class StopsInTime(Check):

@@ -9,7 +9,7 @@ import msgspec
 from tests.proof.checkers.accounts import CountersRight, NoPhantom, NothingLost
 from tests.proof.checkers.attempts import AttemptsBounded, CrashesCounted, SettledAsAnswered
 from tests.proof.checkers.check import Check
-from tests.proof.checkers.endings import AllSettles, NoDrip, StopsInTime
+from tests.proof.checkers.endings import AllSettles, NoDrip, StopsInTime, WaitsForSomebody
 from tests.proof.checkers.fairness import Fair
 from tests.proof.checkers.gates import BreakerKept, LimitsKept
 from tests.proof.checkers.leases import SettledOnce, StaleRefused
@@ -44,6 +44,7 @@ CHECKS: tuple[type[Check], ...] = (
     InItsTime,
     OnSchedule,
     AllSettles,
+    WaitsForSomebody,
     CountersRight,
     StopsInTime,
     NoDrip,

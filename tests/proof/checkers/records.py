@@ -167,7 +167,8 @@ class Healed(Record, frozen=True, kw_only=True):
 class Looked(Record, frozen=True, kw_only=True):
     """Everything there is in the store, in one consistent reading.
 
-    `is_final` says that no work is under way and none must be left.
+    `stuck` is what the store itself finds to wait for nobody. `is_final` says that no work is
+    under way and none must be left.
     """
 
     now: datetime
@@ -176,6 +177,7 @@ class Looked(Record, frozen=True, kw_only=True):
     figures: Figures
     audit: tuple[AuditEntry, ...] = ()
     replays: tuple[Replay, ...] = ()
+    stuck: tuple[DeliveryId, ...] = ()
     is_final: bool = False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -252,6 +252,8 @@ class Scene:
         *,
         is_final: bool = False,
         without: Sequence[int] = (),
+        behind: Mapping[int, int] | None = None,
+        stuck: tuple[DeliveryId, ...] = (),
         **figures: Any,  # noqa: ANN401 - of the store
     ) -> None:
         """Look at a store that is as the ledger has it, but for what is asked."""
@@ -270,6 +272,7 @@ class Scene:
                 crashes=one.crashes,
                 deadline=one.deadline,
                 reason=None,
+                behind=DeliveryId(behind[one.id]) if behind and one.id in behind else None,
             )
             for one in self.inspector.ledger.entries.values()
             if one.id not in without
@@ -280,6 +283,7 @@ class Scene:
         counts["waiting"] = sum(
             one.status is Status.PENDING and one.due > self.time for one in deliveries
         )
+        counts["behind"] = sum(one.behind is not None for one in deliveries)
         events = tuple(figures.pop("events", self.inspector.ledger.events.values()))
         told = Figures(
             **{
@@ -301,6 +305,7 @@ class Scene:
                 deliveries=tuple(deliveries),
                 events=events,
                 figures=told,
+                stuck=stuck,
                 is_final=is_final,
             )
         )

@@ -99,6 +99,39 @@ class TestNothingLost:
         assert scene.wrong == []
 
 
+class TestWaitsForSomebody:
+    def test_one_that_waits_behind_itself(self) -> None:
+        scene = Scene(order=Order.PARK)
+        scene.publish(key="k")
+        scene.look(behind={1: 1})
+
+        assert scene.wrong == ["I13 waiting"]
+
+    def test_one_that_waits_behind_what_is_over(self) -> None:
+        scene = Scene(order=Order.PARK)
+        scene.publish(key="k")
+        scene.publish(key="k")
+        scene.deliver(1)
+        scene.look(behind={2: 1})
+
+        assert scene.wrong == ["I13 waiting"]
+
+    def test_one_that_the_store_tells_of(self) -> None:
+        scene = Scene()
+        scene.publish()
+        scene.look(stuck=(DeliveryId(1),))
+
+        assert scene.wrong == ["I13 waiting"]
+
+    def test_one_that_waits_behind_another_is_well(self) -> None:
+        scene = Scene(order=Order.PARK)
+        scene.publish(key="k")
+        scene.publish(key="k")
+        scene.look(behind={2: 1})
+
+        assert scene.wrong == []
+
+
 class TestNoPhantom:
     def test_an_event_that_nobody_offered(self) -> None:
         scene = Scene()

@@ -37,6 +37,14 @@ class Sabotage(NamedTuple):
 
 SABOTAGES = (
     Sabotage(
+        "leaves the next of a lane behind nobody",
+        "sqlite",
+        "intervention.py",
+        "        free_lanes(connection, lanes_of(connection, changed))",
+        "        lanes_of(connection, changed)",
+        "nobody_waits",
+    ),
+    Sabotage(
         "no fencing",
         "sqlite",
         "settling.py",

@@ -11,6 +11,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from redrive.model.delivery import Status
 from redrive.model.destination import Destination, Order
 from redrive.model.settlement import Delivered
 from redrive.store import RoutesChanged
@@ -105,6 +106,22 @@ async def test_it_goes_behind_a_dead_letter_that_came_back(world: World, begin: 
         await world.store.replay([leased.lease.delivery_id], actor=OPERATOR)
         await publish(world, "second", within=connection)
 
+    assert await drain(world) == [["first"], ["second"]]
+
+
+async def test_what_waits_for_nobody_is_told(world: World, person: Any) -> None:  # noqa: ANN401 - a driver's
+    """As a worker of another release might leave it."""
+    await world.store.register([LEDGER])
+    await publish(world, "first")
+    await publish(world, "second")
+    assert await world.store.stuck() == ()
+
+    await person.execute("UPDATE deliveries SET is_behind = true")
+
+    [first, _] = sorted(one.id for one in await world.found(status=Status.PENDING))
+    assert await world.store.stuck() == (first,)
+    await person.execute("INSERT INTO late_lanes SELECT destination, lane FROM deliveries LIMIT 1")
+    assert await world.store.stuck() == ()  # the next claim looks at it
     assert await drain(world) == [["first"], ["second"]]
 
 

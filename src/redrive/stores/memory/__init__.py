@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from redrive.clock import Clock
 from redrive.errors import TransactionError
-from redrive.model.delivery import Leased
+from redrive.model.delivery import DeliveryId, Leased
 from redrive.store import Capabilities, Effect, Ending, Finding, Level
 from redrive.stores.memory.keeping import MemoryKeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
@@ -46,6 +46,9 @@ class MemoryStore(
     async def close(self) -> None:
         with self._lock:
             self._tell()
+
+    async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:  # noqa: ARG002 - the contract
+        return ()  # who goes next is found out anew by each claim
 
     async def check(self) -> Sequence[Finding]:
         what = "The store is in memory: it ends with its process, and no other process sees it."

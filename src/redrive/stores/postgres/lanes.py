@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from redrive.model.delivery import Status
+from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Order
 from redrive.stores.postgres.codec import STATUSES
 from redrive.stores.postgres.connection import Link
@@ -20,6 +20,7 @@ __all__ = [
     "line_up_strays",
     "pass_by",
     "relane",
+    "stuck",
 ]
 
 Lane = tuple[int, str]
@@ -95,6 +96,19 @@ UPDATE redrive.deliveries SET lane = NULL, is_behind = false WHERE id = ANY ($1:
 _PUT_IN = """
 UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0, kind = d.kind % 3
 FROM redrive.events e WHERE e.position = d.position AND d.id = ANY ($1::bigint[])
+"""
+_STUCK = """
+SELECT d.id FROM redrive.deliveries d
+WHERE d.lane IS NOT NULL AND d.status <> 2 AND d.resolution IS NULL AND d.status = 0 AND d.is_behind
+  AND NOT EXISTS (
+      SELECT FROM redrive.deliveries o
+      WHERE o.destination = d.destination AND o.lane = d.lane
+        AND o.status <> 2 AND o.resolution IS NULL AND (o.id < d.id OR o.status = 1)
+  )
+  AND NOT EXISTS (
+      SELECT FROM redrive.late_lanes l WHERE l.destination = d.destination AND l.lane = d.lane
+  )
+ORDER BY d.id LIMIT $1
 """
 _ALL_LANES = """
 SELECT DISTINCT destination, lane FROM redrive.deliveries
@@ -179,6 +193,11 @@ async def line_up(link: Link, ids: Sequence[int]) -> bool:
     lanes = await lanes_of(link, ids)
     await free_lanes(link, lanes)
     return bool(lanes)
+
+
+async def stuck(link: Link, *, limit: int) -> tuple[DeliveryId, ...]:
+    """Carry out `Checkup.stuck`; a lane that is still to be looked at is not stuck."""
+    return tuple(DeliveryId(row[0]) for row in await link.fetch(_STUCK, limit))
 
 
 async def relane(link: Link, destination: int, *, before: Order, after: Order) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import asyncpg
 
 from redrive.clock import Clock
+from redrive.model.delivery import DeliveryId
 from redrive.observer import Observer, Observers
 from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
 from redrive.stores.postgres.connection import read_address, translated
+from redrive.stores.postgres.lanes import stuck
 from redrive.stores.postgres.roles.effects import EffectsRole
 from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.keeping import KeepingRole
@@ -53,6 +55,9 @@ class PostgresStore(
             joins_transactions=True,
             effects_at_once=self.address.pool // 2,
         )
+
+    async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:
+        return await self._read(lambda link, _: stuck(link, limit=limit))
 
     async def check(self) -> Sequence[Finding]:
         return await self._read(

@@ -6,16 +6,28 @@ from collections.abc import Sequence
 
 import apsw
 
+from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Order
 from redrive.stores.codec import json_text
+from redrive.stores.sqlite.connection import rows
 
-__all__ = ["Lane", "free_lanes", "lanes_of", "line_up", "pass_by", "rejoin", "relane"]
+__all__ = ["Lane", "free_lanes", "lanes_of", "line_up", "pass_by", "rejoin", "relane", "stuck"]
 
 _OF = "IN (SELECT value FROM json_each(?))"
 _LANES = """
 SELECT DISTINCT d.destination, d.lane
 FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
 WHERE d.lane IS NOT NULL
+"""
+_STUCK = """
+SELECT d.id FROM redrive_deliveries d
+WHERE d.lane IS NOT NULL AND d.resolution IS NULL AND d.status = 0 AND d.is_behind = 1
+  AND NOT EXISTS (
+      SELECT 1 FROM redrive_deliveries o
+      WHERE o.destination = d.destination AND o.lane = d.lane AND o.resolution IS NULL
+        AND o.status <> 2 AND (o.id < d.id OR o.status = 1)
+  )
+ORDER BY d.id LIMIT ?
 """
 _SKIPS = "destination IN (SELECT id FROM redrive_destinations WHERE document ->> 'order' = 'skip')"
 _KEY = "(SELECT key FROM redrive_events e WHERE e.position = redrive_deliveries.position)"
@@ -111,6 +123,11 @@ def line_up(connection: apsw.Connection, ids: Sequence[int]) -> None:
     if lanes:
         connection.execute(_FALL_IN, (json_text(ids), json_text(lanes)))
         free_lanes(connection, lanes)
+
+
+def stuck(connection: apsw.Connection, *, limit: int) -> tuple[DeliveryId, ...]:
+    """Carry out `Checkup.stuck`."""
+    return tuple(DeliveryId(number) for (number,) in rows(connection, _STUCK, (limit,)))
 
 
 def relane(connection: apsw.Connection, destination: int, *, before: Order, after: Order) -> None:

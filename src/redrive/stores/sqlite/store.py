@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from redrive.clock import Clock
+from redrive.model.delivery import DeliveryId
 from redrive.store import Capabilities, Finding
 from redrive.stores.sqlite.checkup import check_up
+from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.roles.effects import EffectsRole
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
@@ -45,6 +47,9 @@ class SqliteStore(
         self, path: Path, *, clock: Clock, history: int = 20, threads: Threads | None = None
     ) -> None:
         super().__init__(path, clock=clock, history=history, threads=threads or Threads())
+
+    async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:
+        return await self._reader.call(lambda connection: stuck(connection, limit=limit))
 
     async def check(self) -> Sequence[Finding]:
         return await self._threads.run(check_up, self.path, now=self._clock.now())

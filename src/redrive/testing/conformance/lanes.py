@@ -77,6 +77,19 @@ class LaneConformance:
 
         assert len((await world.claim("billing")).deliveries) == 2
 
+    async def test_nobody_waits_for_nobody(self, world: World) -> None:
+        first, *_ = await _publish(world, "aaabb")
+        seen = [await world.store.stuck()]
+        leased = await world.claim_one("ledger")
+        seen.append(await world.store.stuck())
+        await world.fail(leased)
+        seen.append(await world.store.stuck())
+        await world.store.resolve([first], actor=OPERATOR)
+        seen.append(await world.store.stuck())
+        await _deliver_one(world)
+
+        assert [list(one) for one in (*seen, await world.store.stuck())] == [[]] * 5
+
     async def test_priority_does_not_overtake_within_a_lane(self, world: World) -> None:
         first, urgent = await world.publish(
             an_event(key="a"), an_event(key="a", priority=100), to="ledger"
