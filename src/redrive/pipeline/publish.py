@@ -238,7 +238,11 @@ class Publisher:
         """Store events while those of the same keys that come meanwhile stay behind them."""
         batch = [one for group in groups.values() for one in group]
         if len(groups) == 1:
-            await self._store_patiently(batch)
+            if error := await self._store_patiently(batch):
+                # Whoever has come meanwhile would wait as long again, for the same.
+                for name in groups:
+                    _fail(self._behind.pop(name), error)
+                return
         else:
             async with self._parts:
                 is_stored = await self._store_batch(batch)
@@ -248,19 +252,23 @@ class Publisher:
         for name in groups:
             self._enlist(self._behind.pop(name))
 
-    async def _store_patiently(self, group: Sequence[_Waiting]) -> None:
-        """Store the events of a key one after the other, each as a call of its own."""
+    async def _store_patiently(self, group: Sequence[_Waiting]) -> StoreError | None:
+        """Store the events of a key one after the other, each as a call of its own.
+
+        Returns why the store would not take them, if so.
+        """
         for place, (event, future) in enumerate(group):
             try:
                 (result,) = await self._append([event], all_or_nothing=True, within=None)
             except StoreError as error:
                 _fail(group[place:], error)  # it would be the same for the others
-                return
+                return error
             except Exception as error:  # noqa: BLE001 - its caller hears of it
                 _fail([(event, future)], error)
             else:
                 if not future.done():
                     future.set_result(result)
+        return None
 
     async def _append(
         self, events: Sequence[Prepared], *, all_or_nothing: bool, within: object
@@ -338,6 +346,7 @@ def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
     for _, future in batch:
         if not future.done():
             future.set_exception(error)
+            future.exception()  # who is just giving up does not hear it, and nobody else should
 
 
 def _refuse_bypass(within: object) -> None:

@@ -72,11 +72,12 @@ def sift(
         if earlier is not None:
             results.append(_result(earlier, event))
             continue
-        actual = versions.get(event.key or "", 0)
+        actual = 0 if event.key is None else versions.get(event.key, 0)
         if entry.expected_version not in (None, actual):
             results.append(VersionConflict(actual))
             continue
-        versions[event.key or ""] = actual + 1
+        if event.key is not None:
+            versions[event.key] = actual + 1
         fresh.append(entry)
         known[event.id] = known[keyed] = Kept(event, entry.destinations)
         results.append(Receipt(event_id=event.id, destinations=entry.destinations))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -174,3 +175,47 @@ async def test_the_first_who_is_cancelled_takes_nobody_with_it() -> None:
 
     assert len(await asyncio.gather(*others)) == 2
     assert first.cancelled()
+
+
+@pytest.mark.timeout(20)
+async def test_who_came_meanwhile_does_not_wait_as_long_again() -> None:
+    store = Held("held")
+    store.error = StoreUnavailableError("held for too long")
+    desk = Desk(store)
+    [first] = desk.publish("held")
+    while store.calls.count(["held"]) < 2:  # together with others, and then alone
+        await clock.sleep(0)
+    later = desk.publish("held", "held")
+    await clock.sleep(0)
+
+    store.free.set()
+    results = await asyncio.gather(first, *later, return_exceptions=True)
+
+    assert results == [store.error] * 3
+    assert store.calls.count(["held"]) == 2
+
+
+async def test_who_gives_up_just_as_the_store_fails_leaves_no_complaint() -> None:
+    """Its future has an error then that nobody asks for."""
+    complaints: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    store = Held("held")
+    store.error = StoreUnavailableError("held for too long")
+    [task] = Desk(store).publish("held")
+    while len(store.calls) < 2:
+        await clock.sleep(0)
+
+    store.free.set()
+    waits_for: asyncio.Future[object] | None = None
+    while not task.done():
+        waits_for = getattr(task, "_fut_waiter", None)
+        if waits_for is not None and waits_for.done():
+            task.cancel()
+        await clock.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task, waits_for
+    gc.collect()
+
+    assert complaints == []

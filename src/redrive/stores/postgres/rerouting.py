@@ -261,7 +261,7 @@ async def backfill(
     if is_ordered:
         keys = sorted({event.key for _, event in events if event.key is not None})
         latest = {row[0]: row[1] for row in await link.fetch(_LATEST, keys, number)}
-    fresh = [one for one in events if latest.get(one[1].key or "", 0) <= one[0]]
+    fresh = [one for one in events if one[1].key is None or latest.get(one[1].key, 0) <= one[0]]
     if fresh:
         rows = [
             (

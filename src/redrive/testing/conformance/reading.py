@@ -167,6 +167,14 @@ class VersionConformance:
         logged = await world.logged(6)
         assert [one.version for one in logged] == [1, 1, 2, None, 3, 2]
 
+    async def test_an_empty_key_is_a_key_and_none_is_not(self, world: World) -> None:
+        batch = [*entries(an_event(), an_event()), *expecting(0, an_event(key=""))]
+
+        receipts = await world.receipts(batch)
+        [later] = await world.receipts(expecting(1, an_event(key="")))
+
+        assert [one.version for one in (*receipts, later)] == [None, None, 1, 2]
+
     async def test_the_version_that_was_expected_is_stored(self, world: World) -> None:
         first = await world.receipts(expecting(0, an_event(key="a")))
         second = await world.receipts(expecting(1, an_event(key="a")))
