@@ -97,4 +97,7 @@ def _edited(told: Story) -> str:
 def _readable(payload: msgspec.Raw) -> str:
     from msgspec.json import format as formatted
 
-    return formatted(bytes(payload), indent=2).decode() + "\n"
+    try:
+        return formatted(bytes(payload), indent=2).decode() + "\n"
+    except (ValueError, RecursionError):
+        return bytes(payload).decode(errors="replace")

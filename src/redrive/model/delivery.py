@@ -9,7 +9,7 @@ from typing import NewType
 import msgspec
 
 from redrive.model.edit import Edit
-from redrive.model.event import Event, EventId
+from redrive.model.event import UNREADABLE, Event, EventId
 from redrive.model.outcome import Exchange, Fault
 from redrive.model.settlement import FailureReason
 
@@ -95,6 +95,11 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     last_crash_at: datetime | None = None
     is_alone: bool = False
     breaker_generation: int = 0
+
+    @property
+    def unreadable(self) -> str:
+        """Why what is stored of it cannot be read, and so not be carried; empty if it can."""
+        return self.event.headers.get(UNREADABLE, "")
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

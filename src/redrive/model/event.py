@@ -15,6 +15,7 @@ from redrive.model.duration import Duration, duration
 
 __all__ = [
     "DEFAULT_GENERATION",
+    "UNREADABLE",
     "Event",
     "EventAttributes",
     "EventId",
@@ -28,6 +29,9 @@ EventId = NewType("EventId", str)
 T = TypeVar("T")
 
 DEFAULT_GENERATION = "default"
+UNREADABLE = "redrive-unreadable"
+"""The header of an event that stands in for one whose document cannot be read, and says why."""
+
 _LONGEST_NAME = 200
 _LONGEST_HEADER = 8_000
 _LONGEST_SPAN = timedelta(days=365 * 1000)

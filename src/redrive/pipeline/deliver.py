@@ -12,7 +12,7 @@ from typing import cast
 
 from redrive.clock import Clock, wait_at_most
 from redrive.model.delivery import Lease, Leased
-from redrive.model.outcome import Faulted, Nature, Outcome
+from redrive.model.outcome import Fault, Faulted, Nature, Outcome
 from redrive.observer import HandlerStuck, Observer
 from redrive.policies.capture import capture, timed_out
 from redrive.policies.classify import classify
@@ -82,10 +82,12 @@ def loads_of(
     for name, theirs in by_destination.items():
         endpoint = endpoints[name]
         size = endpoint.transport.batch
+        sound = [one for one in theirs if not one.unreadable]
         loads += [
-            Load(endpoint, theirs[begin : begin + size], claimed=claimed)
-            for begin in range(0, len(theirs), size)
+            Load(endpoint, sound[begin : begin + size], claimed=claimed)
+            for begin in range(0, len(sound), size)
         ]
+        loads += [Load(endpoint, [one], claimed=claimed) for one in theirs if one.unreadable]
     return loads
 
 
@@ -273,7 +275,10 @@ class Carrier:
             self._must_check.set()
         outcomes: Sequence[Outcome]
         try:
-            outcomes = await load.endpoint.transport.send(load.deliveries)
+            if load.deliveries[0].unreadable:
+                outcomes = [_unreadable(load.deliveries[0])]
+            else:
+                outcomes = await load.endpoint.transport.send(load.deliveries)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and load.is_timed_out:
                 outcomes = _timed_out(load)
@@ -367,6 +372,17 @@ def _raised(load: Load, error: BaseException) -> list[Outcome]:
         fault=capture(error, rule=rule), nature=verdict.nature, retry_after=verdict.retry_after
     )
     return [outcome] * len(load.deliveries)
+
+
+def _unreadable(leased: Leased) -> Outcome:
+    """Return what becomes of a delivery that nobody was sent."""
+    fault = Fault(
+        error_class="Unreadable",
+        message=f"Nothing was sent: {leased.unreadable}. Give it a payload with "
+        "`redrive dlq edit`, or publish the event anew and resolve this one.",
+        rule="it cannot be read",
+    )
+    return Faulted(fault=fault, nature=Nature.TERMINAL)
 
 
 def _timed_out(load: Load) -> list[Outcome]:

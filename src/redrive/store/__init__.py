@@ -46,6 +46,7 @@ from redrive.store.people import (
 )
 from redrive.store.queue import (
     FORGOTTEN_AFTER,
+    MOST_BYTES,
     Allowance,
     Blame,
     Claim,
@@ -78,6 +79,7 @@ __all__ = [
     "ALREADY_APPLIED",
     "FORGOTTEN_AFTER",
     "LOWEST_PRIORITY",
+    "MOST_BYTES",
     "MOST_COUNTED",
     "SCHEDULER",
     "Advance",

@@ -41,6 +41,10 @@ ShedBlame = Callable[[str, FailureReason], Fault]
 """Says what a delivery to this destination has failed of that was not to wait; pure as well."""
 
 
+MOST_BYTES = 32 * 2**20
+"""How much of what is due a worker takes into its memory at once."""
+
+
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a destination's work may start now: in all, and of each kind.
 
@@ -73,7 +77,9 @@ class Serving(msgspec.Struct, frozen=True):
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which work a worker asks for: at most `limit` in all, serving the allowances in turn.
 
-    With `alone` it asks for one suspect and nothing else.
+    What it is given has at most `most_bytes` of JSON, but for a single delivery that has more by
+    itself; `next_due` of the claim then says to ask again soon. With `alone` it asks for one
+    suspect and nothing else.
     """
 
     worker: str
@@ -82,6 +88,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease: timedelta
     limit: int | None = None
     alone: bool = False
+    most_bytes: int = MOST_BYTES
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

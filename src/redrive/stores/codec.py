@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -12,13 +13,14 @@ from redrive.errors import UsageError
 from redrive.model.delivery import Attempt, Cycle, DeliveryId, Resolution
 from redrive.model.destination import Destination
 from redrive.model.edit import Edit
-from redrive.model.event import Event
+from redrive.model.event import UNREADABLE, Event, EventId
 from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
     "attempts_from",
     "body_digest",
     "carried",
+    "carrying",
     "cycles_from",
     "destination_from",
     "edits_from",
@@ -34,12 +36,15 @@ __all__ = [
     "micros",
     "read_cursor",
     "resolution_from",
+    "why_unreadable",
     "write_cursor",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LARGEST_NUMBER = 2**63 - 1
+_LONGEST_REASON = 500
+_BEGINNING = re.compile(r'\{"id":"([^"\\]*)","type":"([^"\\]*)"')
 
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[Event[msgspec.Raw]] = msgspec.json.Decoder(Event[msgspec.Raw])
@@ -50,13 +55,6 @@ _cycles = msgspec.json.Decoder(tuple[Cycle, ...])
 _edits = msgspec.json.Decoder(tuple[Edit, ...])
 _resolutions = msgspec.json.Decoder(Resolution)
 _destinations = msgspec.json.Decoder(Destination)
-
-
-class _Carrier(msgspec.Struct):
-    payload: msgspec.Raw
-
-
-_carriers = msgspec.json.Decoder(_Carrier)
 
 
 def micros(instant: datetime) -> int:
@@ -84,14 +82,51 @@ def json_text(value: object) -> str:
     return _encoder.encode(value).decode()
 
 
-def event_from(document: str | bytes) -> Event[msgspec.Raw]:
-    """Read an event's document."""
-    return _events.decode(document)
+def event_from(
+    document: str | bytes, event_id: str = "", event_type: str = ""
+) -> Event[msgspec.Raw]:
+    """Read an event's document.
+
+    One that cannot be read, whoever has written it, must keep nobody from the others: an event
+    stands in for it that says why, and has the whole document as a text for its payload.
+    """
+    try:
+        event = _events.decode(document if isinstance(document, str) else document.decode())
+        if event_id and (event.id.lower(), event.type) != (event_id.lower(), event_type):
+            raise ValueError(f"it is the document of {event.type} {event.id}")  # noqa: TRY301 - one place makes the stand-in
+        return event  # noqa: TRY300 - of the same check
+    except (ValueError, RecursionError) as error:
+        found = _BEGINNING.match(msgspec.json.decode(_as_text(document)))
+        return Event(
+            id=EventId(event_id or (found[1] if found else "")),
+            type=event_type or (found[2] if found else "unreadable"),
+            payload=msgspec.Raw(_as_text(document)),
+            published_at=_EPOCH,
+            occurred_at=_EPOCH,
+            headers={UNREADABLE: f"its event cannot be read: {error}"[:_LONGEST_REASON]},
+        )
 
 
-def carried(document: str, edited: str | None) -> bytes:
+def carrying(event: Event[msgspec.Raw], edited: str | bytes | None) -> Event[msgspec.Raw]:
+    """Return an event as a delivery carries it: with the payload that a person gave it, if so.
+
+    That makes good for an event that cannot be read.
+    """
+    if edited is None:
+        return event
+    payload = edited.encode() if isinstance(edited, str) else edited
+    headers = {name: value for name, value in event.headers.items() if name != UNREADABLE}
+    if (why := why_unreadable(payload)) is not None:
+        why = f"the payload that it was given cannot be read: {why}"
+        headers[UNREADABLE] = why[:_LONGEST_REASON]
+        payload = _as_text(payload)
+    return msgspec.structs.replace(event, payload=msgspec.Raw(payload), headers=headers)
+
+
+def carried(document: str | bytes, edited: str | bytes | None) -> bytes:
     """Return what a delivery carries: the payload of its event's document, unless it was edited."""
-    return bytes(_carriers.decode(document).payload) if edited is None else edited.encode()
+    raw = maybe_raw(edited)
+    return bytes(event_from(document).payload if raw is None else raw)
 
 
 @lru_cache(maxsize=1024)
@@ -125,9 +160,27 @@ def edits_from(document: str | None) -> tuple[Edit, ...]:
     return () if document is None else _edits.decode(document)
 
 
-def maybe_raw(document: str | None) -> msgspec.Raw | None:
-    """Return JSON as it was stored, if there is any."""
-    return None if document is None else msgspec.Raw(document.encode())
+def maybe_raw(document: str | bytes | None) -> msgspec.Raw | None:
+    """Return JSON as it was stored, if there is any; what is none comes as a text."""
+    if document is None:
+        return None
+    raw = document.encode() if isinstance(document, str) else document
+    return msgspec.Raw(raw if why_unreadable(raw) is None else _as_text(raw))
+
+
+def why_unreadable(payload: bytes | msgspec.Raw) -> str | None:
+    """Return why something is no JSON, or `None` if it is."""
+    try:
+        msgspec.json.decode(payload)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    return None
+
+
+def _as_text(document: str | bytes) -> bytes:
+    """Return anything as the JSON of a text."""
+    raw = document.encode(errors="replace") if isinstance(document, str) else document
+    return _encoder.encode(raw.decode(errors="replace"))
 
 
 def resolution_from(document: str | None) -> Resolution | None:

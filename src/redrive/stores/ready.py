@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate, takewhile
 from typing import Protocol
 
 import msgspec
@@ -14,7 +15,22 @@ from redrive.model.gate import Bucket
 from redrive.policies.fairness import Served, affordable, spent
 from redrive.stores.codec import from_micros, maybe_micros
 
-__all__ = ["KINDS", "NOBODY", "Account", "Candidate", "Ready", "Sort", "TenantState", "accounts"]
+__all__ = [
+    "KINDS",
+    "NOBODY",
+    "SOON",
+    "Account",
+    "Candidate",
+    "Ready",
+    "Sort",
+    "TenantState",
+    "accounts",
+    "fitting",
+]
+
+SOON = timedelta(milliseconds=100)
+"""When to ask again for what there was no room for, or what somebody else had a hold of."""
+
 
 KINDS = (Kind.FIRST, Kind.RETRY, Kind.REPLAY, Kind.FIRST)
 """By number; a store may keep first attempts that never waited apart from the others."""
@@ -36,6 +52,12 @@ class Candidate(msgspec.Struct, array_like=True, frozen=True, order=True, gc=Fal
     due: int
     destination: int
     tenant: str = ""
+
+
+def fitting(sizes: Iterable[int], most_bytes: int) -> int:
+    """Return how many of these, from the first on, fit into so many bytes; one always does."""
+    within = takewhile(lambda taken: taken <= most_bytes, accumulate(sizes))
+    return max(1, sum(1 for _ in within))
 
 
 class TenantState(msgspec.Struct, array_like=True, frozen=True):

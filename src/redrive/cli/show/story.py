@@ -196,7 +196,10 @@ def _edits(edits: Sequence[Edit], now: datetime) -> Group:
 
 def _payload(told: Story) -> Text:
     document = bytes(told.carried)
-    return _shortened(msgspec.json.format(document, indent=2).decode())
+    try:
+        return _shortened(msgspec.json.format(document, indent=2).decode())
+    except (ValueError, RecursionError):
+        return _shortened(document.decode(errors="replace"))
 
 
 def _shortened(whole: str) -> Text:

@@ -25,7 +25,7 @@ from redrive.store import (
     RoutesChanged,
     VersionConflict,
 )
-from redrive.stores.codec import is_same_body
+from redrive.stores.codec import carrying, is_same_body, why_unreadable
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity, Tables
 from redrive.stores.sifting import Kept, is_refused
@@ -101,11 +101,13 @@ class MemoryEventLog(Tables):
             identities = self._identities(entry.event)
             first = next((known[one] for one in identities if one in known), None)
             if first is None:
-                actual = versions.get(entry.event.key or "", 0)
+                key = entry.event.key
+                actual = 0 if key is None else versions.get(key, 0)
                 if not self._is_expected(entry, actual):
                     results.append(VersionConflict(actual))
                     continue
-                first = Kept(entry.event, entry.destinations, self._next(entry.event, versions))
+                event = _readable(entry.event)
+                first = Kept(event, entry.destinations, self._next(event, versions))
                 fresh.append(first)
                 known |= dict.fromkeys(identities, first)
             results.append(self._result(entry, first))
@@ -177,6 +179,13 @@ class MemoryEventLog(Tables):
         for identity in self._identities(kept.event):
             if self._known.get(identity) is before:
                 self._known[identity] = kept
+
+
+def _readable(event: Event[msgspec.Raw]) -> Event[msgspec.Raw]:
+    """Return an event, or what stands in for one whose payload nobody could read."""
+    if why_unreadable(event.payload) is None:
+        return event
+    return carrying(event, bytes(event.payload))
 
 
 class MemoryRegistry(Tables):

@@ -37,6 +37,7 @@ from redrive.store import (
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
 from redrive.stores.memory.tenants import MemoryTenants
+from redrive.stores.ready import SOON
 
 __all__ = ["MemoryQueue"]
 
@@ -44,10 +45,15 @@ __all__ = ["MemoryQueue"]
 class MemoryQueue(MemoryTenants):
     """`DeliveryQueue` over the tables."""
 
+    _bytes_left = 0
+    _has_taken = False
+    _is_full = False
+
     async def claim(self, request: ClaimRequest) -> Claim:
         with self._lock:
             now = self._clock.now()
             self._has_news = False
+            self._bytes_left, self._has_taken, self._is_full = request.most_bytes, False, False
             self._pass_by()
             reachable = self._reachable(request)
             ready = [row for row in reachable if self._may_start(row, now)]
@@ -62,6 +68,8 @@ class MemoryQueue(MemoryTenants):
             changes, self._breaker_changes = tuple(self._breaker_changes), []
             gates_open_at, self._gates_open_at = self._gates_open_at, []
             later = [row.due for row in reachable if not row.is_due(now)]
+            if self._is_full:
+                later.append(now + SOON)
             return Claim(
                 now=now,
                 deliveries=tuple(
@@ -301,9 +309,21 @@ class MemoryQueue(MemoryTenants):
             lines,
             rotation,
             room=turnstile.left,
-            lets=lambda row: turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate)),
+            lets=lambda row: self._lets(row, turnstile),
             is_out=lambda row: turnstile.is_out(row.kind, was_held=_was_held(row, turnstile.gate)),
         )
+
+    def _lets(self, row: Row, turnstile: Turnstile) -> bool:
+        """Let one pass if the gate does, and if there is room for what it carries."""
+        size = len(row.carried.payload)
+        if self._has_taken and size > self._bytes_left:
+            self._is_full = True
+            return False
+        is_let = turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate))
+        if is_let:
+            self._bytes_left -= size
+            self._has_taken = True
+        return is_let
 
     def _current(self, lease: Lease, now: datetime) -> Row | None:
         row = self._rows.get(lease.delivery_id)

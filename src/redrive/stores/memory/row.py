@@ -25,6 +25,7 @@ from redrive.model.outcome import Exchange, Fault
 from redrive.model.replay import ReplayState
 from redrive.model.settlement import FailureReason, Requeued
 from redrive.store import Replay
+from redrive.stores.codec import carrying
 
 __all__ = ["Record", "Row"]
 
@@ -109,9 +110,7 @@ class Row:
     @property
     def carried(self) -> Event[msgspec.Raw]:
         """The event as a transport gets it: with the payload a person gave this delivery."""
-        if self.payload is None:
-            return self.event
-        return msgspec.structs.replace(self.event, payload=self.payload)
+        return carrying(self.event, None if self.payload is None else bytes(self.payload))
 
     @property
     def changed_at(self) -> datetime:

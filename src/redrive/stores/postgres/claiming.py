@@ -13,13 +13,12 @@ from operator import itemgetter
 import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
-from redrive.model.event import Event
 from redrive.policies.fairness import Line, Share, serve
 from redrive.policies.gate import Passage
 from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
-from redrive.stores.codec import event_from, maybe_from_micros, micros
-from redrive.stores.postgres.at_once.claim import SOON, PlainGates
+from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
+from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.floors import Floors, Reading
@@ -27,7 +26,7 @@ from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
 from redrive.stores.postgres.settling import see_worker
-from redrive.stores.ready import KINDS, Candidate, TenantState, accounts
+from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
 from redrive.stores.turns import Turns, all_sorts, open_sorts
 
 __all__ = ["claim"]
@@ -69,10 +68,21 @@ _LEASE = """
 WITH seen AS (
     INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+), free AS MATERIALIZED (
+    SELECT d.id, given.breaker_generation, given.place, d.position,
+           coalesce(octet_length(d.payload), 0) AS bytes
+    FROM unnest((SELECT $5::text::bigint[]), (SELECT $6::text::integer[]))
+        WITH ORDINALITY AS given (id, breaker_generation, place)
+    JOIN redrive.deliveries d ON d.id = given.id
+    WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
+    FOR NO KEY UPDATE OF d SKIP LOCKED
+), room AS MATERIALIZED (
+    SELECT count(*) <= 1 OR sum(octet_length(e.document) + free.bytes) <= $16 AS is_enough
+    FROM free JOIN redrive.events e ON e.position = free.position
 ), charged AS (
     UPDATE redrive.gates g SET document = given.document
     FROM unnest((SELECT $7::integer[]), (SELECT $8::text[])) AS given (destination, document)
-    WHERE g.destination = given.destination
+    WHERE g.destination = given.destination AND (SELECT is_enough FROM room)
 ), served AS (
     INSERT INTO redrive.tenants AS past
         (destination, tenant, round, processed, consecutive, tokens, refilled_at, served_at)
@@ -80,26 +90,25 @@ WITH seen AS (
         (SELECT $9::integer[]), (SELECT $10::text[]), (SELECT $11::bigint[]),
         (SELECT $12::bigint[]), (SELECT $13::integer[]), (SELECT $14::double precision[]),
         (SELECT $15::timestamptz[])
-    )
+    ) WHERE (SELECT is_enough FROM room)
     ON CONFLICT (destination, tenant) DO UPDATE SET
         served_at = excluded.served_at, round = excluded.round,
         processed = past.processed + excluded.processed, consecutive = excluded.consecutive,
         tokens = excluded.tokens, refilled_at = excluded.refilled_at
-), free AS MATERIALIZED (
-    SELECT d.id, given.breaker_generation, given.place
-    FROM unnest((SELECT $5::text::bigint[]), (SELECT $6::text::integer[]))
-        WITH ORDINALITY AS given (id, breaker_generation, place)
-    JOIN redrive.deliveries d ON d.id = given.id
-    WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
-    FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE redrive.deliveries d
 SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_until = $3,
     is_alone = $4, kind = kind % 3, breaker_generation = free.breaker_generation
 FROM free JOIN redrive.events e ON true
-WHERE d.id = free.id AND e.position = d.position
+WHERE d.id = free.id AND e.position = d.position AND (SELECT is_enough FROM room)
 RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
           d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation, d.payload
+"""
+_SIZES = """
+SELECT octet_length(e.document) + coalesce(octet_length(d.payload), 0)
+FROM unnest($1::text::bigint[]) WITH ORDINALITY AS given (id, place)
+JOIN redrive.deliveries d ON d.id = given.id JOIN redrive.events e ON e.position = d.position
+ORDER BY given.place
 """
 _ACCOUNT = 7
 
@@ -109,16 +118,22 @@ async def claim(
 ) -> Claim:
     """Carry out `DeliveryQueue.claim`."""
     asked = {one.destination for one in request.allowances}
-    keeper = await Gatekeeper.read(link, now=now, only=asked)
     is_known = plain.has_heard_of(request.worker)
-    turn = _Turn(link, keeper, request, floors=floors.reading(), is_known=is_known, now=now)
-    outlook = await turn.look()
-    suspects = await turn.suspects() if outlook.is_suspected else []
-    if request.alone:
-        await turn.choose_suspect(suspects)
-    else:
-        await turn.choose(outlook)
-    deliveries = await turn.lease()
+    limit, is_limited = request.limit, False
+    while True:
+        keeper = await Gatekeeper.read(link, now=now, only=asked)
+        limited = msgspec.structs.replace(request, limit=limit)
+        turn = _Turn(link, keeper, limited, floors=floors.reading(), is_known=is_known, now=now)
+        outlook = await turn.look()
+        suspects = await turn.suspects() if outlook.is_suspected else []
+        if request.alone:
+            await turn.choose_suspect(suspects)
+        else:
+            await turn.choose(outlook)
+        deliveries = await turn.lease(is_limited=is_limited)
+        if deliveries or (limit := await turn.fitting()) is None:
+            break
+        is_limited = True
     await floors.follow(link.fetch)
     turn.tell(plain, outlook)
     return Claim(
@@ -328,11 +343,19 @@ class _Turn:
             plain.learn(name, None if has_tenants else self._keeper.plain(name, passage))
             plain.breakers.learn(name, self._keeper.breaker(name))
 
-    async def lease(self) -> tuple[Leased, ...]:
-        """Lease what was chosen, and write down what it has cost.
+    async def fitting(self) -> int | None:
+        """Return how many of the chosen there is room for, if nothing was leased for lack of it."""
+        ids = numbers(number for number, _ in self._chosen)
+        sizes = [row[0] for row in await self._link.fetch(_SIZES, ids)] if self._chosen else []
+        most_bytes = self._request.most_bytes
+        is_too_much = len(sizes) > 1 and sum(sizes) > most_bytes
+        return fitting(sizes, most_bytes) if is_too_much else None
+
+    async def lease(self, *, is_limited: bool) -> tuple[Leased, ...]:
+        """Lease what was chosen, and write down what it has cost; nothing if it is too large.
 
         What a person is just changing is left out, without waiting for it; there may be other work
-        in its place, so the worker is to ask again soon.
+        in its place, so the worker is to ask again soon, as when what it may take `is_limited`.
         """
         if not self._chosen:
             await self._keeper.write()
@@ -349,14 +372,15 @@ class _Turn:
             numbers(generation for _, generation in self._chosen),
             *columns(self._keeper.changed(), 2),
             *columns(self._accounts, _ACCOUNT),
+            self._request.most_bytes,
         )
-        if len(rows) < len(self._chosen):
+        if is_limited or len(rows) < len(self._chosen):
             self._openings.append(self._now + SOON)
         return tuple(
             Leased(
                 lease=Lease(number, token),
                 destination=self._names[destination],
-                event=_carrying(event_from(document), payload),
+                event=carrying(event_from(document), payload),
                 attempt=attempts,
                 kind=KINDS[kind],
                 claimed_at=self._now,
@@ -388,12 +412,6 @@ class _Turn:
 def _was_held(one: Candidate, turnstile: Turnstile) -> bool:
     reopened_at = turnstile.gate.reopened_at
     return reopened_at is not None and one.due <= micros(reopened_at)
-
-
-def _carrying(event: Event[msgspec.Raw], payload: str | None) -> Event[msgspec.Raw]:
-    if payload is None:
-        return event
-    return msgspec.structs.replace(event, payload=msgspec.Raw(payload.encode()))
 
 
 assert SUSPECT_AFTER == 2, "the partial indexes and queries above say 2"  # noqa: S101, PLR2004

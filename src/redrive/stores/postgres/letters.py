@@ -100,14 +100,14 @@ def _place(delivery: Delivery) -> str:
 async def letters_of(link: Link, where: str, values: Sequence[object]) -> list[Letter]:
     """Return the dead letters of a condition of ours, whole."""
     deliveries = await find_deliveries(link, where, values)
-    events = await _events(link, [one.event_id for one in deliveries])
-    return [Letter(event=events[one.event_id], delivery=one) for one in deliveries]
-
-
-async def _events(link: Link, ids: Sequence[EventId]) -> dict[str, Event[msgspec.Raw]]:
-    return {
-        number: event_from(document) for number, document in await link.fetch(_EVENTS, list(ids))
-    }
+    found = await link.fetch(_EVENTS, [one.event_id for one in deliveries])
+    documents: dict[str, str] = dict(found)
+    return [
+        Letter(
+            event=event_from(documents[one.event_id], one.event_id, one.event_type), delivery=one
+        )
+        for one in deliveries
+    ]
 
 
 async def restore(link: Link, given: Sequence[Letter], *, actor: Actor, now: datetime) -> Restored:

@@ -113,7 +113,7 @@ ORDER BY given.place
 """
 _FORGET_NEW = "DELETE FROM redrive.keys WHERE key = ANY ($1::text[]) AND version = 0"
 _READ = """
-SELECT xid, position, version, document FROM redrive.events
+SELECT xid, position, version, document, id::text, type FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
 """
@@ -271,10 +271,8 @@ async def destination_ids(
 async def read_events(link: Link, *, after: LogPosition, limit: int) -> Sequence[LoggedEvent]:
     """Carry out `EventLog.read_events`."""
     return tuple(
-        LoggedEvent(LogPosition(xid, number), event_from(document), version)
-        for xid, number, version, document in await link.fetch(
-            _READ, after.time, after.number, limit
-        )
+        LoggedEvent(LogPosition(xid, number), event_from(*event), version)
+        for xid, number, version, *event in await link.fetch(_READ, after.time, after.number, limit)
     )
 
 
@@ -282,8 +280,10 @@ async def find_event(link: Link, event_id: EventId) -> Event[msgspec.Raw] | None
     """Carry out `EventLog.find_event`."""
     if not is_uuid(event_id):
         return None
-    document = await link.value("SELECT document FROM redrive.events WHERE id = $1", event_id)
-    return None if document is None else event_from(document)
+    rows = await link.fetch(
+        "SELECT document, id::text, type FROM redrive.events WHERE id = $1", event_id
+    )
+    return event_from(*rows[0]) if rows else None
 
 
 async def register(link: Link, destinations: Sequence[Destination], *, history: int) -> Routes:

@@ -18,6 +18,7 @@ OLDEST_SERVER = 13
 _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0001_initial.sql", 1),
     ("0005_groups.sql", 1),
+    ("0006_unreadable.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

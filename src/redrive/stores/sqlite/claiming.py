@@ -14,13 +14,22 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from redrive.model.delivery import SUSPECT_AFTER, Leased
-from redrive.policies.fairness import Line, Share, serve
+from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
+from redrive.model.fairness import Fairness
+from redrive.policies.fairness import Line, Served, Share, serve
 from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
-from redrive.stores.codec import from_micros, json_text, micros
-from redrive.stores.ready import KINDS, Candidate, TenantState
+from redrive.stores.codec import (
+    carrying,
+    event_from,
+    from_micros,
+    json_text,
+    maybe_from_micros,
+    micros,
+)
+from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, fitting
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
+from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.ready import SqliteReady
 from redrive.stores.turns import Turns, all_sorts
@@ -87,6 +96,23 @@ CROSS JOIN redrive_destinations t ON t.id = d.destination
 """
 """Each row is a `Leased` as JSON, in the order of its fields."""
 
+_SIZE = "octet_length(e.document) + ifnull(octet_length(d.payload), 0)"
+_BYTES = f"""
+SELECT sum({_SIZE}) FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+CROSS JOIN redrive_events e ON e.position = d.position
+"""
+_SIZES = f"""
+SELECT {_SIZE} FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+CROSS JOIN redrive_events e ON e.position = d.position ORDER BY json_each.key
+"""
+_APART = """
+SELECT d.id, d.token, t.name, CAST(e.document AS BLOB), CAST(d.payload AS BLOB), d.attempts, d.kind,
+       d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
+FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+CROSS JOIN redrive_events e ON e.position = d.position
+CROSS JOIN redrive_destinations t ON t.id = d.destination
+"""
+
 _candidates = msgspec.json.Decoder(list[Candidate])
 # Instants come as seconds with six decimals, which only a decoder that is not strict reads.
 _leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
@@ -100,10 +126,20 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     if earliest is not None and earliest <= moment:
         connection.execute(_PROMOTE, (moment, _MOST_PROMOTED))
         is_flooded = connection.changes() == _MOST_PROMOTED
-    keeper = Gatekeeper(connection, now=now)
-    turn = _Turn(connection, keeper, request, is_flooded=is_flooded, now=now)
-    suspects = turn.suspects()
-    chosen = turn.choose_suspect(suspects) if request.alone else turn.choose()
+    limit = request.limit
+    while True:
+        keeper = Gatekeeper(connection, now=now)
+        limited = msgspec.structs.replace(request, limit=limit)
+        turn = _Turn(connection, keeper, limited, is_flooded=is_flooded, now=now)
+        suspects = turn.suspects()
+        chosen = turn.choose_suspect(suspects) if request.alone else turn.choose()
+        most = _fitting(connection, chosen, request.most_bytes)
+        if most is None:
+            break
+        limit = most
+    turn.keep_accounts()
+    if limit != request.limit:
+        turn.ask_again(now + SOON)
     deliveries = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
     return Claim(
         now=now,
@@ -137,6 +173,7 @@ class _Turn:
         }
         self._names = {number: name for name, number in keeper.numbers.items()}
         self._opening: list[datetime] = []
+        self._accounts: list[tuple[int, Fairness, Sequence[Served], Mapping[str, TenantState]]] = []
 
     def suspects(self) -> list[Candidate]:
         """Return the deliveries that may only run alone, if their gate lets them through now."""
@@ -196,6 +233,15 @@ class _Turn:
                 left -= len(chosen[name])
         return chosen
 
+    def keep_accounts(self) -> None:
+        """Write down what tenants were given."""
+        for account in self._accounts:
+            keep_account(self._connection, *account, now=self._now)
+
+    def ask_again(self, when: datetime) -> None:
+        """Note that there is more than was chosen."""
+        self._opening.append(when)
+
     def next_due(self) -> datetime | None:
         """Return when something more may be claimed."""
         numbers = json_text([self._keeper.numbers[name] for name in self._allowances])
@@ -224,7 +270,7 @@ class _Turn:
             gate = msgspec.structs.replace(gate, rotation=serving.rotation)
         self._keeper.put(name, gate)
         number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
-        keep_account(self._connection, number, fairness, serving.served, states, now=self._now)
+        self._accounts.append((number, fairness, serving.served, states))
         return [one.id for one in serving.chosen]
 
     def _has_more(self, name: str, chosen: Sequence[Candidate]) -> bool:
@@ -251,6 +297,17 @@ class _Turn:
 
     def _states(self, one: Candidate) -> dict[str, TenantState]:
         return tenant_states(self._connection, one.destination, [one.tenant])
+
+
+def _fitting(
+    connection: apsw.Connection, chosen: Mapping[str, Sequence[int]], most_bytes: int
+) -> int | None:
+    """Return how many of the chosen there is room for, if not for all."""
+    ids = [number for numbers in chosen.values() for number in numbers]
+    if len(ids) <= 1 or connection.execute(_BYTES, (json_text(ids),)).get <= most_bytes:
+        return None
+    sizes = [size for (size,) in rows(connection, _SIZES, (json_text(ids),))]
+    return fitting(sizes, most_bytes)
 
 
 def _at_once(turns: Coroutine[Any, Any, T]) -> T:
@@ -289,11 +346,51 @@ def _lease(
         return ()
     see_worker(connection, request.worker, moment)
     instant = f"{moment // 1_000_000}.{moment % 1_000_000:06}"
-    found = connection.execute(
-        _LEASED,
-        {"ids": json_text(everything), "now": instant, "alone": json_text(request.alone)},
-    ).get
-    return _leased.decode(found)
+    ids = json_text(everything)
+    try:
+        found = connection.execute(
+            _LEASED, {"ids": ids, "now": instant, "alone": json_text(request.alone)}
+        ).get
+        return _leased.decode(found)
+    except (ValueError, RecursionError, apsw.SQLError):
+        # One of them cannot be read, and is to fail alone.
+        return _read_apart(connection, ids, is_alone=request.alone, now=now)
+
+
+def _read_apart(
+    connection: apsw.Connection, ids: str, *, is_alone: bool, now: datetime
+) -> tuple[Leased, ...]:
+    """Return what was leased, each row read by itself."""
+    return tuple(
+        Leased(
+            lease=Lease(number, token),
+            destination=name,
+            event=carrying(event_from(document), payload),
+            attempt=attempts,
+            kind=KINDS[kind],
+            claimed_at=now,
+            enqueued_at=from_micros(enqueued_at),
+            snoozes=snoozes,
+            crashes=crashes,
+            last_crash_at=maybe_from_micros(last_crash_at),
+            is_alone=is_alone,
+            breaker_generation=breaker_generation,
+        )
+        for (
+            number,
+            token,
+            name,
+            document,
+            payload,
+            attempts,
+            kind,
+            enqueued_at,
+            snoozes,
+            crashes,
+            last_crash_at,
+            breaker_generation,
+        ) in rows(connection, _APART, (ids,))
+    )
 
 
 def see_worker(connection: apsw.Connection, worker: str, moment: int) -> None:

@@ -79,7 +79,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
     ("log", "d.log", attempts_from),
     ("cycles", "d.cycles", cycles_from),
-    ("payload", "d.payload", maybe_raw),
+    ("payload", "CAST(d.payload AS BLOB)", maybe_raw),
     ("edits", "d.edits", edits_from),
     ("replay", "d.replay", None),
     ("auto_replays", "d.auto_replays", None),
@@ -105,7 +105,7 @@ _FILTERS = {
 _TEXT = """(
     instr(casefold(d.fault ->> 'message'), ?)
     OR instr(casefold(d.fault ->> 'error_class'), ?)
-    OR instr(casefold(e.document -> 'payload'), ?)
+    OR instr(casefold(iif(json_valid(e.document), e.document -> 'payload', '')), ?)
     OR instr(casefold(d.payload), ?)
 )"""
 _GROUPS = """

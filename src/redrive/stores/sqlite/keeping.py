@@ -87,8 +87,9 @@ SELECT json_group_array(json_array(position, since)) FROM (
 )
 """
 _FINISHED_EVENTS = """
-SELECT e.position, value ->> 1, e.destinations = '[]', ifnull(e.document ->> 'source', ''),
-       e.document ->> 'idempotency_key', e.id
+SELECT e.position, value ->> 1, e.destinations = '[]',
+       ifnull(iif(json_valid(e.document), e.document ->> 'source', ''), ''),
+       iif(json_valid(e.document), e.document ->> 'idempotency_key', NULL), e.id
 FROM json_each(?) CROSS JOIN redrive_events e ON e.position = value ->> 0
 WHERE NOT EXISTS (SELECT 1 FROM redrive_deliveries d WHERE d.position = e.position)
 """
@@ -112,7 +113,8 @@ _PRUNABLE_EVENTS = """
 SELECT count(*), ifnull(sum(has_key AND since <= ?3), 0),
        ifnull(sum(iif(since <= ?4, applied, 0)), 0)
 FROM (
-    SELECT e.document ->> 'idempotency_key' IS NOT NULL AS has_key,
+    SELECT iif(json_valid(e.document), e.document ->> 'idempotency_key', NULL) IS NOT NULL
+        AS has_key,
     (SELECT count(*) FROM redrive_inbox n WHERE n.event = e.id) AS applied, max(
         ifnull((SELECT since FROM redrive_idle i WHERE i.position = e.position), 0),
         ifnull((SELECT max(ifnull(resolved_at, settled_at)) FROM redrive_deliveries d
@@ -218,7 +220,8 @@ def _prune_events(
 
 def _remains(connection: apsw.Connection, position: int) -> str:
     destinations, version, document = connection.execute(
-        "SELECT destinations, version, document FROM redrive_events WHERE position = ?",
+        "SELECT destinations, version, CAST(document AS BLOB) FROM redrive_events "
+        "WHERE position = ?",
         (position,),
     ).get
     return json_text(Remains.of(Kept(event_from(document), _names.decode(destinations), version)))

@@ -29,7 +29,6 @@ from redrive.stores.sqlite.effects import restore_inbox
 from redrive.stores.sqlite.inspection import conditions_of, find_deliveries
 from redrive.stores.sqlite.lanes import pass_by
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
-from redrive.stores.sqlite.surveying import check_fit
 
 __all__ = ["letters", "letters_of", "restore"]
 
@@ -40,7 +39,8 @@ JOIN redrive_destinations t ON t.id = d.destination
 WHERE {where} AND d.id > ? ORDER BY d.id LIMIT ?
 """
 _EVENTS = """
-SELECT id, document FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, CAST(document AS BLOB) FROM redrive_events
+WHERE id IN (SELECT value FROM json_each(?))
 """
 _KNOWN = """
 SELECT e.id, t.name FROM json_each(?)
@@ -88,17 +88,18 @@ def letters(
 def letters_of(connection: apsw.Connection, where: str, values: Sequence[Any]) -> list[Letter]:
     """Return the dead letters of a condition of ours, whole."""
     deliveries = find_deliveries(connection, where, values)
-    events = _events(connection, [one.event_id for one in deliveries])
-    return [Letter(event=events[one.event_id], delivery=one) for one in deliveries]
+    ids = json_text([one.event_id for one in deliveries])
+    documents: dict[str, bytes] = dict(rows(connection, _EVENTS, (ids,)))
+    return [
+        Letter(
+            event=event_from(documents[one.event_id], one.event_id, one.event_type), delivery=one
+        )
+        for one in deliveries
+    ]
 
 
 def _place(delivery: Delivery) -> str:
     return write_cursor(delivery.settled_at or delivery.enqueued_at, delivery.id)
-
-
-def _events(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, Any]:
-    found = rows(connection, _EVENTS, (json_text(ids),))
-    return {number: event_from(document) for number, document in found}
 
 
 def restore(
@@ -122,9 +123,6 @@ def restore(
             connection, "SELECT id FROM redrive_deliveries WHERE id > ? ORDER BY id", (last,)
         )
     ]
-    for number, one in zip(ids, fresh, strict=True):
-        if one.delivery.payload is not None:
-            check_fit(connection, number, bytes(one.delivery.payload).decode())
     fall_in_behind(connection, last)
     pass_by(connection, ids)
     record(connection, "import", ids, actor, now=now)

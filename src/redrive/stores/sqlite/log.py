@@ -135,7 +135,7 @@ def _known_events(
     ids = json_text([entry.event.id for entry in entries])
     for destinations, version, document in rows(
         connection,
-        "SELECT destinations, version, document FROM redrive_events "
+        "SELECT destinations, version, CAST(document AS BLOB) FROM redrive_events "
         "WHERE id IN (SELECT value FROM json_each(?))",
         (ids,),
     ):
@@ -149,8 +149,8 @@ def _known_events(
     if keyed:
         for source, key, destinations, version, document, remains in rows(
             connection,
-            "SELECT i.source, i.key, e.destinations, e.version, e.document, i.remains "
-            "FROM json_each(?) "
+            "SELECT i.source, i.key, e.destinations, e.version, CAST(e.document AS BLOB), "
+            "i.remains FROM json_each(?) "
             "CROSS JOIN redrive_idempotency i ON i.source = value ->> 0 AND i.key = value ->> 1 "
             "LEFT JOIN redrive_events e ON e.position = i.position",
             (json_text(keyed),),
@@ -312,11 +312,11 @@ def read_events(
 ) -> Sequence[LoggedEvent]:
     """Carry out `EventLog.read_events`; there is one writer, so positions are in commit order."""
     return tuple(
-        LoggedEvent(LogPosition(number=number), event_from(document), version)
-        for number, version, document in rows(
+        LoggedEvent(LogPosition(number=number), event_from(*event), version)
+        for number, version, *event in rows(
             connection,
-            "SELECT position, version, document FROM redrive_events WHERE position > ? "
-            "ORDER BY position LIMIT ?",
+            "SELECT position, version, CAST(document AS BLOB), id, type FROM redrive_events "
+            "WHERE position > ? ORDER BY position LIMIT ?",
             (after.number, limit),
         )
     )
@@ -325,9 +325,9 @@ def read_events(
 def find_event(connection: apsw.Connection, event_id: EventId) -> Event[msgspec.Raw] | None:
     """Carry out `EventLog.find_event`."""
     row = connection.execute(
-        "SELECT document FROM redrive_events WHERE id = ?", (event_id,)
+        "SELECT CAST(document AS BLOB), id, type FROM redrive_events WHERE id = ?", (event_id,)
     ).fetchone()
-    return None if row is None else event_from(row[0])
+    return None if row is None else event_from(*row)
 
 
 def register(connection: apsw.Connection, destinations: Sequence[Destination]) -> Routes:

@@ -66,11 +66,13 @@ SELECT d.id, d.position FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.i
 WHERE d.status = 0 ORDER BY d.id
 """
 _READ_LOG = """
-SELECT position, type, key, destinations, document ->> 'published_at', document ->> 'deadline'
+SELECT position, type, key, destinations,
+       iif(json_valid(document), document ->> 'published_at', '1970-01-01T00:00:00Z'),
+       iif(json_valid(document), document ->> 'deadline', NULL)
 FROM redrive_events WHERE position > ? ORDER BY position LIMIT ?
 """
 _EVENTS = """
-SELECT e.position, e.destinations, e.document FROM json_each(?)
+SELECT e.position, e.destinations, CAST(e.document AS BLOB) FROM json_each(?)
 CROSS JOIN redrive_events e ON e.position = value ORDER BY e.position
 """
 _INSERT = """
@@ -221,7 +223,7 @@ def backfill(
     if is_ordered:
         keys = sorted({event.key for _, event in events if event.key is not None})
         latest = dict(rows(connection, _LATEST, (json_text(keys), number)))
-    fresh = [one for one in events if latest.get(one[1].key or "", 0) <= one[0]]
+    fresh = [one for one in events if one[1].key is None or latest.get(one[1].key, 0) <= one[0]]
     if fresh:
         moment = micros(now)
         last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0

@@ -8,7 +8,6 @@ from datetime import datetime
 import apsw
 import msgspec
 
-from redrive.errors import PayloadError
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.edit import Change, Edit
@@ -30,7 +29,7 @@ from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.intervention import begin_cycles
 from redrive.stores.sqlite.replaying import SELECTED, selected, sendable, start
 
-__all__ = ["check_fit", "edit", "has_due", "read_schedules", "start_scheduled", "survey"]
+__all__ = ["edit", "has_due", "read_schedules", "start_scheduled", "survey"]
 
 _MOST_NAMED = 10
 _COUNTED = {
@@ -60,13 +59,9 @@ WHERE state IN ('running', 'paused') AND document ->> 'by' = '{SCHEDULER}'
   AND document -> 'destinations' = json_array(?)
 """
 _CARRIED = """
-SELECT e.document, d.payload, d.edits
+SELECT CAST(e.document AS BLOB), CAST(d.payload AS BLOB), d.edits
 FROM redrive_deliveries d JOIN redrive_events e ON e.position = d.position
 WHERE d.id = ? AND d.status = 3 AND d.resolution IS NULL
-"""
-_FITS = """
-SELECT json_set(e.document, '$.payload', json(?))
-FROM redrive_deliveries d JOIN redrive_events e ON e.position = d.position WHERE d.id = ?
 """
 
 
@@ -147,7 +142,6 @@ def edit(
     if carried(document, edited) != bytes(before):
         return False
     text = bytes(payload).decode()
-    check_fit(connection, delivery_id, text)
     made = Edit(by=actor.by, at=now, why=actor.why, changes=changes, more=more)
     connection.execute(
         "UPDATE redrive_deliveries SET payload = ?, edits = ? WHERE id = ?",
@@ -160,17 +154,6 @@ def edit(
         )
         record(connection, "replay", [delivery_id], actor, now=now)
     return True
-
-
-def check_fit(connection: apsw.Connection, delivery_id: DeliveryId, payload: str) -> None:
-    """Refuse what a claim could not read: it would keep all others from being claimed with it."""
-    try:
-        connection.execute(_FITS, (payload, delivery_id)).fetchall()
-    except apsw.SQLError as error:
-        raise PayloadError(
-            "The payload has lists or objects within each other too deep to be stored; make it "
-            "flat, or send it as text."
-        ) from error
 
 
 def _schedules(connection: apsw.Connection) -> list[tuple[int, str, AutoReplay, int | None]]:

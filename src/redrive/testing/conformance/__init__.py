@@ -9,7 +9,11 @@ import pytest_asyncio
 
 from redrive.testing.conformance.applying import EffectConformance, InboxConformance
 from redrive.testing.conformance.backfilling import BackfillConformance
-from redrive.testing.conformance.claiming import ClaimingConformance, KindConformance
+from redrive.testing.conformance.claiming import (
+    ClaimingConformance,
+    KindConformance,
+    RoomConformance,
+)
 from redrive.testing.conformance.fencing import FencingConformance
 from redrive.testing.conformance.gating import (
     BreakerConformance,
@@ -60,6 +64,7 @@ from redrive.testing.conformance.sharing import FairnessConformance
 from redrive.testing.conformance.telling import ExchangeConformance, WorkerConformance
 from redrive.testing.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from redrive.testing.conformance.transitions import TransitionConformance
+from redrive.testing.conformance.unreadable import UnreadableConformance
 from redrive.testing.conformance.world import MakeStore, World, an_event, entries
 
 __all__ = [
@@ -79,6 +84,7 @@ class StoreConformance(
     RegistryConformance,
     ClaimingConformance,
     KindConformance,
+    RoomConformance,
     SettlingConformance,
     FencingConformance,
     TransitionConformance,
@@ -120,6 +126,7 @@ class StoreConformance(
     WatchConformance,
     WorkloadConformance,
     LetterConformance,
+    UnreadableConformance,
     RemovalConformance,
     MoveConformance,
     BackfillConformance,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from redrive.model.delivery import Kind, Status
+import msgspec
+
+from redrive.model.delivery import DeliveryId, Kind, Status
+from redrive.model.limits import Limits, Rate
 from redrive.model.settlement import Requeued, Snoozed
 from redrive.store import Allowance, ClaimRequest, Rescue
 from redrive.testing.conformance.world import (
+    BILLING,
     OPERATOR,
     World,
     an_event,
@@ -18,7 +22,7 @@ from redrive.testing.conformance.world import (
     only,
 )
 
-__all__ = ["ClaimingConformance", "KindConformance"]
+__all__ = ["ClaimingConformance", "KindConformance", "RoomConformance"]
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -239,6 +243,80 @@ class ClaimingConformance:
         workers = (await world.store.figures()).workers
         assert [(one.id, one.in_flight) for one in workers] == [("busy", 2), ("late", 1)]
         assert [one.seen_at for one in workers] == [world.now - timedelta(seconds=1), world.now]
+
+
+class RoomConformance:
+    """How many bytes `DeliveryQueue.claim` brings at once."""
+
+    async def test_a_claim_brings_no_more_bytes_than_asked_for(self, world: World) -> None:
+        ids = await world.publish(*[an_event("x" * 1_000) for _ in range(10)])
+
+        claim = await world.claim(most_bytes=5_000)
+
+        assert 1 < len(claim.deliveries) < 5
+        assert ids_of(claim) == list(ids[: len(claim.deliveries)])
+        assert claim.next_due is not None
+        assert claim.next_due <= world.after("1s")
+
+    async def test_what_is_too_large_comes_alone(self, world: World) -> None:
+        ids = await world.publish(*[an_event("x" * 3_000) for _ in range(3)])
+
+        claims = [await world.claim(most_bytes=10) for _ in range(3)]
+
+        assert [ids_of(one) for one in claims] == [[number] for number in ids]
+
+    async def test_claims_go_on_until_all_is_claimed(self, world: World) -> None:
+        """Of several kinds, destinations and tenants, with order and without."""
+        events = [
+            an_event("x" * (number * 97 % 1_500), tenant=f"t{number % 3}", key=f"k{number}")
+            for number in range(30)
+        ]
+        await world.append(entries(*events, to=["billing", "ledger", "mailing"]))
+        for leased in (await world.claim(total=5)).deliveries:
+            await world.retry(leased, "0s")
+
+        claimed: list[DeliveryId] = []
+        for _ in range(90):
+            claim = await world.claim("billing", "ledger", "mailing", most_bytes=4_000)
+            sizes = [len(one.event.payload) for one in claim.deliveries]
+            assert sum(sizes) <= 4_000
+            claimed += ids_of(claim)
+            if not claim.deliveries:
+                break
+
+        assert len(claimed) == len(set(claimed)) == 90
+
+    async def test_only_what_was_claimed_is_taken_from_a_rate(self, world: World) -> None:
+        limits = Limits(rate=Rate(per_second=10.0, burst=10.0))
+        await world.store.register([msgspec.structs.replace(BILLING, limits=limits)])
+        version = (await world.store.routes()).version
+        await world.store.append(
+            entries(*[an_event("x" * 1_000) for _ in range(20)]),
+            routes_version=version,
+            all_or_nothing=True,
+        )
+
+        counts = [len((await world.claim(most_bytes=2_500)).deliveries) for _ in range(9)]
+
+        assert sum(counts) == 10
+
+    async def test_a_payload_that_a_person_gave_counts_as_well(self, world: World) -> None:
+        for _ in range(3):
+            leased = await world.dead_letter()
+            await world.store.edit(
+                leased,
+                before=msgspec.Raw(b"null"),
+                payload=msgspec.Raw(msgspec.json.encode("x" * 3_000)),
+                changes=(),
+                more=0,
+                actor=OPERATOR,
+                is_replayed=False,
+            )
+        await world.store.replay(
+            [one.id for one in await world.found(status=Status.FAILED)], actor=OPERATOR
+        )
+
+        assert len((await world.claim(most_bytes=7_000)).deliveries) <= 2
 
 
 class KindConformance:

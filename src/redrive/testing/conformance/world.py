@@ -20,6 +20,7 @@ from redrive.model.outcome import Fault
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Settlement
 from redrive.store import (
+    MOST_BYTES,
     Allowance,
     Appended,
     Claim,
@@ -258,6 +259,7 @@ class World:
         lease: Duration = "30s",
         limit: int | None = None,
         alone: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> Claim:
         """Claim with the same allowance for each destination, `billing` unless named."""
         return await self.store.claim(
@@ -273,6 +275,7 @@ class World:
                 lease=duration(lease),
                 limit=limit,
                 alone=alone,
+                most_bytes=most_bytes,
             )
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from redrive.model.delivery import Kind, Lease, Leased
@@ -21,11 +21,9 @@ from redrive.stores.postgres.at_once.idle import NOTHING_TO_SORT_OUT, heard, is_
 from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.floors import Reading
+from redrive.stores.ready import SOON
 
-__all__ = ["CLAIM", "CLAIM_AND_LOOK", "SOON", "Plain", "PlainGates", "glance"]
-
-SOON = timedelta(milliseconds=100)
-"""When to ask again for what somebody else had a hold of."""
+__all__ = ["CLAIM", "CLAIM_AND_LOOK", "Plain", "PlainGates", "glance"]
 
 _MOST_LEFT_ALONE = 64
 _WIDTH = 11
@@ -85,17 +83,25 @@ WITH present AS MATERIALIZED (
            array_agg((SELECT d.id {_FIRST})) AS firsts
     FROM present CROSS JOIN asked q
 ), picked AS MATERIALIZED (
-    SELECT fresh.place, q.breaker_generation
+    SELECT fresh.place, fresh.position, q.breaker_generation
     FROM present CROSS JOIN asked q CROSS JOIN LATERAL (
-        SELECT d.ctid AS place {_FRESH} LIMIT q.most FOR NO KEY UPDATE SKIP LOCKED
+        SELECT d.ctid AS place, d.position {_FRESH} LIMIT q.most FOR NO KEY UPDATE SKIP LOCKED
     ) AS fresh
     WHERE (SELECT is_plain FROM outlook)
+), fitting AS MATERIALIZED (
+    SELECT place, breaker_generation FROM (
+        SELECT picked.*, row_number() OVER in_order AS number,
+               sum(octet_length(e.document)) OVER in_order AS bytes
+        FROM picked JOIN redrive.events e ON e.position = picked.position
+        WINDOW in_order AS (ORDER BY picked.position, picked.place ROWS UNBOUNDED PRECEDING)
+    ) AS picked
+    WHERE number = 1 OR bytes <= $12
 ), leased AS (
     UPDATE redrive.deliveries d
     SET status = 1, token = token + 1, attempts = attempts + 1, worker = $3,
         lease_until = present.now + $4, is_alone = false, kind = 0,
-        breaker_generation = picked.breaker_generation
-    FROM present CROSS JOIN picked WHERE d.ctid = picked.place
+        breaker_generation = fitting.breaker_generation
+    FROM present CROSS JOIN fitting WHERE d.ctid = fitting.place
     RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at
 ), counted AS MATERIALIZED (
     SELECT q.*, (SELECT count(*) FROM leased WHERE destination = q.destination) AS leased
@@ -211,7 +217,8 @@ class PlainGates:
                     plain.reopened_at,
                 )
             )
-        return [now, generation, request.worker, request.lease, *columns(rows, 7)]
+        asked = columns(rows, 7)
+        return [now, generation, request.worker, request.lease, *asked, request.most_bytes]
 
     def _shares(self, request: ClaimRequest) -> Mapping[str, int]:
         """Return how many each may give: an equal part to all who gave all they could last time.
