@@ -2,13 +2,15 @@
 
 The fixtures are what the code of its time wrote: for each schema version that was released, a store
 with deliveries in every state, and a note of what is in it. Versions 2 to 4 of SQLite were never
-released on their own.
+released on their own. `tests.stores.fill` makes the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -30,6 +32,7 @@ from redrive.stores.postgres import schema as postgres_schema
 from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite import schema as sqlite_schema
 from redrive.testing.clock import FakeClock
+from tests.docs.pages import ROOT
 from tests.servers.postgres import Database
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -78,11 +81,22 @@ class Old:
         self.arrived.append(event.id)
 
 
-@pytest.fixture(params=[*SQLITE, *POSTGRES], ids=lambda path: path.name.partition(".")[0])
+@pytest.fixture(
+    params=[*SQLITE, *POSTGRES, "sqlite", "postgres"],
+    ids=lambda one: one.name.partition(".")[0] if isinstance(one, Path) else f"{one}-of-today",
+)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
+    """One that is kept, or one that is filled as the next to be kept will be."""
     path: Path = request.param
-    note = FIXTURES / f"{path.name.partition('.')[0]}.json"
-    if path in SQLITE:
+    if request.param == "sqlite":
+        path = _filled(
+            f"sqlite:///{tmp_path}/old.db", tmp_path / f"sqlite-{sqlite_schema.LATEST}.sql"
+        )
+    elif request.param == "postgres":
+        with request.getfixturevalue("database").schema() as url:
+            path = _filled(url, tmp_path / f"postgres-{postgres_schema.LATEST}.rows.json")
+    note = path.with_name(f"{path.name.partition('.')[0]}.json")
+    if path.suffix == ".sql":
         file = tmp_path / "shop.db"
         connection = apsw.Connection(str(file))
         connection.execute(path.read_text("utf-8"))
@@ -94,16 +108,25 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
         yield Old(note, postgres_schema.LATEST, lambda clock: PostgresStore(url, clock=clock))
 
 
+def _filled(url: str, path: Path) -> Path:
+    target = path.with_name(path.name.partition(".")[0])
+    program = [sys.executable, "-m", "tests.stores.fill", url, str(target)]
+    subprocess.run(program, cwd=ROOT, check=True)
+    return path
+
+
 def _restore(path: Path, url: str, database: Database) -> None:
-    """Make a PostgreSQL schema of the first version, and put the rows of a fixture into it."""
+    """Make a PostgreSQL schema of that version, and put the rows of a fixture into it."""
     name = read_address(url).schema
-    script = resources.files("redrive.stores.postgres").joinpath("sql", "0001_initial.sql")
+    number = int(path.name.partition(".")[0].rpartition("-")[2])
+    scripts = sorted(resources.files("redrive.stores.postgres").joinpath("sql").iterdir(), key=str)
     rows = json.loads(path.read_text("utf-8"))
     database.execute(f"CREATE SCHEMA {name}")
     database.execute(
         f"CREATE TABLE {name}.schema (version integer NOT NULL, oldest_code integer NOT NULL)"
     )
-    database.execute(script.read_text("utf-8").replace("redrive.", f"{name}."))
+    for script in scripts[:number]:
+        database.execute(script.read_text("utf-8").replace("redrive.", f"{name}."))
     tables = rows["tables"]
     # Rows that the script has made itself, and then those that others refer to.
     database.execute("".join(f"DELETE FROM {name}.{table};" for table in tables))
