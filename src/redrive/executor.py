@@ -12,7 +12,15 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, NoReturn, Protocol, TypeVar
 
-__all__ = ["WEDGED", "Duty", "Executor", "RunningDuty", "ThreadExecutor", "end_process"]
+__all__ = [
+    "WEDGED",
+    "Duty",
+    "Executor",
+    "RunningDuty",
+    "StillRunning",
+    "ThreadExecutor",
+    "end_process",
+]
 
 WEDGED = 70
 """The exit code of a process that had to end because handlers in it would not."""
@@ -21,6 +29,10 @@ _FLUSH_SECONDS = 1.0
 T = TypeVar("T")
 Duty = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 """Work that goes on until the event it is given is set."""
+
+
+class StillRunning(asyncio.CancelledError):
+    """Nobody waits any more for a function in a thread, and it goes on all the same."""
 
 
 class RunningDuty(Protocol):

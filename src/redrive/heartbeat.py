@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
+from redrive.model.delivery import Lease
 from redrive.observer import LeasesLost, Observer, WorkerWedged
-from redrive.pipeline.deliver import Carrier
+from redrive.pipeline.deliver import Carrier, Load
 from redrive.store import Serving, Store
 
 __all__ = ["Heartbeat"]
@@ -87,6 +88,31 @@ class Heartbeat:
             if store is not None:
                 await store.close()
 
+    async def linger(self, stopped: asyncio.Event) -> None:
+        """Hold on to what the worker could not end, while it runs; then give it back.
+
+        The worker has left and says nothing more of itself: whatever ends this process now has
+        not crashed it.
+        """
+        left = self._carrier.left()
+        store: Store | None = None
+        try:
+            while left and not stopped.is_set():
+                pause = self._beat_every
+                try:
+                    store = store or await self._open_store()
+                    await store.release(_leases(one for one in left if not one.is_on_its_way))
+                    left = self._carrier.still_held(left)
+                    await store.extend(_leases(left), lease=self._lease)
+                except StoreError:
+                    pause /= 4
+                except Exception:
+                    logging.getLogger("redrive").exception("A lease was not extended; it goes on.")
+                await wait_at_most(stopped, pause, self._clock)
+        finally:
+            if store is not None:
+                await store.close()
+
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
         since_heard = self._clock.monotonic() - self._heard_at()
@@ -116,3 +142,7 @@ class Heartbeat:
                 )
             )
             self._on_wedged()
+
+
+def _leases(loads: Iterable[Load]) -> list[Lease]:
+    return [one.lease for load in loads for one in load.deliveries]

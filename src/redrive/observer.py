@@ -232,10 +232,14 @@ class WorkerStopping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker has ended; what it could not finish was given back."""
+    """A worker has ended; what it could not finish was given back.
+
+    `left` are the deliveries whose handlers did not end: they are held until this process ends.
+    """
 
     worker: str
     released: int
+    left: tuple[DeliveryId, ...] = ()
 
 
 class HistoryPruned(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from redrive.clock import SystemClock
 from redrive.model.destination import Order
 from tests.effects.ledger import Connection, Ledger
 from tests.faults import mortality
-from tests.faults.journal import record
+from tests.faults.deadlock import lock_up
+from tests.faults.journal import is_first, record
 from tests.waiting import spend, spend_at_once
 
 App = Callable[[Path], Redrive]
@@ -82,6 +84,37 @@ def patient(folder: Path) -> Redrive:
     return slow(folder, grace="60s")
 
 
+def unending(folder: Path) -> Redrive:
+    """Keeps order by a thread that cannot be ended; in a later process it ends at once."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="lane", order="park")
+    def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        while is_first(folder):
+            record(folder, event, "running")
+            threading.Event().wait(0.002)
+        record(folder, event, "done")
+
+    return app
+
+
+def refusing(folder: Path) -> Redrive:
+    """Keeps order by a task that refuses to be ended; in a later process it ends at once."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="lane", order="park")
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        while is_first(folder):
+            record(folder, event, "running")
+            with suppress(asyncio.CancelledError):
+                await clock.sleep(0.002)
+        record(folder, event, "done")
+
+    return app
+
+
 def deafened(folder: Path) -> Redrive:
     """Stops listening to signals, and does not end."""
     app = make_app(folder)
@@ -108,6 +141,20 @@ def poisoned(folder: Path) -> Redrive:
             os._exit(1)
         await spend(0.1)
         record(folder, event, "done")
+
+    return app
+
+
+def locked_up(folder: Path) -> Redrive:
+    """Blocks the event loop in a C function that waits on after a signal; one holds Python, too."""
+    app = make_app(folder)
+
+    @app.handler("thing.*", name="locked", timeout="10m")
+    async def handle(event: Payload) -> None:
+        record(folder, event, "begun")
+        while not (folder / "go").exists():
+            await clock.sleep(0.01)
+        lock_up(holds_python=event.payload["holds_python"])
 
     return app
 

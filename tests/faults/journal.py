@@ -8,7 +8,7 @@ from typing import Any
 
 from redrive import Event
 
-__all__ = ["record"]
+__all__ = ["is_first", "record"]
 
 
 def record(folder: Path, event: Event[Any], what: str) -> None:
@@ -19,3 +19,9 @@ def record(folder: Path, event: Event[Any], what: str) -> None:
         os.write(journal, line.encode())
     finally:
         os.close(journal)
+
+
+def is_first(folder: Path) -> bool:
+    """Tell whether this process was the first to write."""
+    with (folder / "journal").open(encoding="utf-8") as journal:
+        return int(journal.readline().split()[-1]) == os.getpid()

@@ -1,4 +1,4 @@
-"""SIGTERM: finish within the grace time, give back the rest; a second one: quit now."""
+"""SIGTERM: finish within the grace time, give back what has ended; a second one: quit now."""
 
 from __future__ import annotations
 
@@ -70,3 +70,30 @@ def test_a_second_signal_quits_at_once_and_gives_back_what_runs(
     assert worker.wait() == 0
     (delivery,) = machine.deliveries(Status.PENDING)
     assert (delivery.attempts, delivery.crashes) == (0, 0)
+
+
+@pytest.mark.parametrize("app", ["unending", "refusing"])
+@on_each_store
+def test_a_lane_goes_on_only_when_the_process_of_a_handler_that_did_not_end_is_gone(
+    machine_of: MachineOf, app: str
+) -> None:
+    machine = machine_of(app)
+    for number in (1, 2):
+        machine.app.sync.publish("thing.made", {"number": number}, key="a")
+    worker = machine.start_worker()
+    machine.until_written("running", 1, within=20)
+    machine.start_worker()
+    machine.until_workers(2, within=20)
+
+    worker.send(signal.SIGTERM)
+    code = worker.wait(within=20)
+    machine.until_settled(within=20)
+
+    first, second = sorted(machine.deliveries(Status.DELIVERED), key=lambda one: one.id)
+    running = machine.story(1).count("running")
+    assert code == 0
+    assert machine.story(1) == ["begun", *["running"] * running, "begun", "done"]
+    assert machine.story(2) == ["begun", "done"]
+    assert len(machine.pids()) == 2
+    assert [one.result for one in first.log] == ["interrupted"]
+    assert [(one.attempts, one.crashes) for one in (first, second)] == [(1, 0), (1, 0)]

@@ -23,7 +23,18 @@ from tests.simulation.plan import Plan
 __all__ = ["WITNESSED", "Link", "Server", "at_once", "given_by_name", "tells"]
 
 WITNESSED = (
-    *("append", "claim", "settle", "release", "heartbeat", "retire", "rescue", "expire", "shed"),
+    *(
+        "append",
+        "claim",
+        "settle",
+        "release",
+        "heartbeat",
+        "extend",
+        "retire",
+        "rescue",
+        "expire",
+        "shed",
+    ),
     "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
     "start_scheduled",
@@ -32,7 +43,7 @@ WITNESSED = (
 )
 """The calls that change what a checker goes by."""
 _REPEATABLE = (
-    *("append", "claim", "settle", "release", "heartbeat", "rescue", "retire", "expire"),
+    *("append", "claim", "settle", "release", "heartbeat", "extend", "rescue", "retire", "expire"),
     *("move", "drop", "backfill"),
 )
 _ALL = 100_000
@@ -262,7 +273,7 @@ def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer
             return bool(answer.steps)
         case "move" | "backfill":
             return bool(answer.moved if method == "move" else answer.added)
-        case "settle" | "release" | "rescue" | "append" | "heartbeat" | "retire":
+        case "settle" | "release" | "rescue" | "append" | "heartbeat" | "extend" | "retire":
             return True
         case _:
             return bool(answer)

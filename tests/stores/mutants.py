@@ -44,6 +44,7 @@ from redrive.store import (
     Entry,
     Group,
     Grouping,
+    Left,
     LetterPage,
     LoggedEvent,
     Moved,
@@ -128,6 +129,29 @@ class DoesNotExtendLeases(Mutant):
         serving: Serving | None = None,
     ) -> Sequence[Lease]:
         return await super().heartbeat(worker, [], lease=lease, serving=serving)
+
+
+class HearsOfWhoHasRetired(Mutant):
+    async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
+        for row in self._found(one.delivery_id for one in leases):
+            self._workers[row.worker or ""] = self._clock.now()
+        return await super().extend(leases, lease=lease)
+
+
+class HoldsOnToNothing(Mutant):
+    async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
+        return ()
+
+
+class TellsNothingOfWhatIsLeft(Mutant):
+    async def retire(self, worker: str, *, left: Sequence[Left] = ()) -> None:
+        await super().retire(worker)
+
+
+class TellsTwiceOfWhatIsLeft(Mutant):
+    async def retire(self, worker: str, *, left: Sequence[Left] = ()) -> None:
+        self._workers.setdefault(worker, self._clock.now())
+        await super().retire(worker, left=left)
 
 
 class RescuesCurrentLeases(Mutant):

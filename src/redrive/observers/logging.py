@@ -139,7 +139,9 @@ class LoggingObserver:
                 )
             case WorkerStopping(worker=worker, carrying=carrying):
                 log.info("worker stopping", worker=worker, carrying=carrying)
-            case WorkerStopped(worker=worker, released=released):
+            case WorkerStopped(worker=worker, released=released, left=left):
+                if left:
+                    log.warning("handlers left", worker=worker, **_ids(left))
                 log.info("worker stopped", worker=worker, released=released)
             case HistoryPruned(pruned=pruned):
                 log.debug("pruned", **msgspec.structs.asdict(pruned))

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import cast
 
 from redrive.clock import Clock, wait_at_most
+from redrive.executor import StillRunning
 from redrive.model.delivery import Lease, Leased
 from redrive.model.outcome import Fault, Faulted, Nature, Outcome
 from redrive.observer import HandlerStuck, Observer
@@ -21,6 +22,8 @@ from redrive.transport import Endpoint
 __all__ = ["Carrier", "Load", "loads_of"]
 
 _LONGEST_WITHOUT_A_BREAK = 0.01
+_ENDING_SECONDS = 1.0
+"""How long handlers that were cancelled may take to clean up before they count as not ended."""
 
 
 class Load:
@@ -31,6 +34,7 @@ class Load:
         "deliveries",
         "endpoint",
         "is_abandoned",
+        "is_out_of_sight",
         "is_timed_out",
         "outcomes",
         "started",
@@ -52,6 +56,7 @@ class Load:
         self.took = 0.0
         self.is_timed_out = False
         self.is_abandoned = False
+        self.is_out_of_sight = False
 
     def finish(self, outcomes: Sequence[Outcome], *, now: float) -> None:
         """Keep what came of it, and how long it took."""
@@ -60,9 +65,18 @@ class Load:
         self.took = 0.0 if self.started is None else now - self.started
 
     @property
+    def is_on_its_way(self) -> bool:
+        """Whether its handler runs, or somebody lost sight of it."""
+        return self.is_out_of_sight or (self.task is not None and not self.task.done())
+
+    @property
     def begun(self) -> float:
         """When its time began to run: a load that is never started must not be held for ever."""
         return self.claimed if self.started is None else self.started
+
+    def may_be_held(self, now: float, *, grace: float) -> bool:
+        """Tell whether its lease is still worth extending, whatever its handler does."""
+        return now < self.begun + self.timeout + grace
 
     def overran(self, now: float, *, grace: float) -> bool:
         """Tell whether it has run for longer than its time-out and the grace after it."""
@@ -125,6 +139,7 @@ class Carrier:
         self._context = contextvars.copy_context()
         self._last_break = clock.monotonic()
         self._is_runner_called = False
+        self._is_stopped = False
         self._next_check = math.inf
         self._must_check = asyncio.Event()
 
@@ -176,9 +191,18 @@ class Carrier:
         return [
             delivery.lease
             for load in list(self._running)
-            if not load.is_abandoned and now < load.begun + load.timeout + self._grace
+            if not load.is_abandoned and load.may_be_held(now, grace=self._grace)
             if with_effects or not load.endpoint.is_transactional
             for delivery in load.deliveries
+        ]
+
+    def still_held(self, loads: Iterable[Load]) -> list[Load]:
+        """Return those that go on and are worth holding. May be called from another thread."""
+        now = self._clock.monotonic()
+        return [
+            load
+            for load in loads
+            if load.is_on_its_way and load.may_be_held(now, grace=self._grace)
         ]
 
     def wedged_by(self, last_tick: float) -> Load | None:
@@ -208,25 +232,37 @@ class Carrier:
             self._check()
 
     async def stop(self) -> list[Leased]:
-        """End everything now; returns the deliveries that were not finished."""
+        """End what can be ended; returns the deliveries that have ended without an outcome.
+
+        What goes on all the same is `left`, and its leases are worth extending until it ends.
+        """
+        self._is_stopped = True
         self._queue.clear()
         self._held.clear()
-        runners = list(self._runners)
-        for _ in range(2):  # a handler in a thread gives up at the second word only
-            for runner in runners:
+        told = {load.task for load in self._running if load.is_timed_out}
+        for runner in list(self._runners):
+            if runner not in told:  # a handler in a thread is no longer waited for at a second word
                 runner.cancel()
+        for _ in range(2):
             await self._clock.sleep(0)
+        running = [load.task for load in self.left() if load.task and not load.task.done()]
+        if running:
+            await asyncio.wait(running, timeout=_ENDING_SECONDS)
         for parked in self._parked:
             parked.cancel()
         # Only now: what has ended meanwhile is settled, and must not be given back as well.
-        unfinished = [
-            delivery
-            for load in self._running
-            if not load.is_abandoned
-            for delivery in load.deliveries
-        ]
-        self._running.clear()
-        return unfinished
+        return self._take_ended()
+
+    def _take_ended(self) -> list[Leased]:
+        """Let go of what no longer runs, and return what there is to give back of it."""
+        ended = [load for load in list(self._running) if not load.is_on_its_way]
+        for load in ended:
+            self._running.pop(load, None)
+        return [one for load in ended if not load.is_abandoned for one in load.deliveries]
+
+    def left(self) -> list[Load]:
+        """Return what was to end and goes on."""
+        return [load for load in self._running if not load.is_abandoned]
 
     def _call_runner(self) -> None:
         if not self._queue or self._is_runner_called:
@@ -259,7 +295,8 @@ class Carrier:
             self._call_runner()
             load.task = task
             await self._carry(load)
-            if task.cancelling():  # it was told to end while the load had to finish a step
+            # It was told to end while the load had to finish a step, or to clean up.
+            if task.cancelling() or self._is_stopped:
                 return
             if contextvars.copy_context() != clean:
                 self._call_runner()
@@ -280,6 +317,9 @@ class Carrier:
             else:
                 outcomes = await load.endpoint.transport.send(load.deliveries)
         except BaseException as error:
+            if isinstance(error, StillRunning):
+                load.is_out_of_sight = True
+                raise
             if isinstance(error, asyncio.CancelledError) and load.is_timed_out:
                 outcomes = _timed_out(load)
             elif _ends_runner(error, task):

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.clock import Rng
 from redrive.model.delivery import Attempt, Leased
-from redrive.model.outcome import Applied, Faulted, Nature, Outcome, Succeeded
+from redrive.model.outcome import Applied, Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
 from redrive.observer import (
     AlreadyApplied,
@@ -26,11 +26,12 @@ from redrive.policies.fingerprint import grouped
 from redrive.policies.retry import bounded_retry_after
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
-from redrive.store import DeliveryQueue, Gates, Report, Settled
+from redrive.store import DeliveryQueue, Gates, Left, Report, Settled
 
 __all__ = ["Decision", "Settler", "Tally"]
 
 _DELIVERED = Delivered()
+_INTERRUPTED = "interrupted"
 
 
 class Tally(msgspec.Struct):
@@ -146,6 +147,23 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
                 result = "snoozed"
             case never:
                 assert_never(never)
+        return self._attempt(leased, result, fault, now=now, took=took)
+
+    def leave(self, leased: Leased, *, waited: float, took: float) -> Left:
+        """Return what the story says of a try that goes on after the worker has left."""
+        now = leased.claimed_at + timedelta(seconds=waited)
+        attempt = self._attempt(leased, _INTERRUPTED, None, now=now, took=timedelta(seconds=took))
+        return Left(leased.lease, attempt)
+
+    def _attempt(
+        self,
+        leased: Leased,
+        result: str,
+        fault: Fault | None,
+        *,
+        now: datetime,
+        took: timedelta,
+    ) -> Attempt:
         return Attempt(
             number=leased.attempt,
             started_at=now - took,

@@ -21,6 +21,7 @@ __all__ = [
     "Claim",
     "ClaimRequest",
     "DeliveryQueue",
+    "Left",
     "Overdue",
     "Rescue",
     "Serving",
@@ -139,6 +140,13 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
 
 
+class Left(msgspec.Struct, frozen=True):
+    """A try that goes on after its worker has left, as the story of its delivery tells it."""
+
+    lease: Lease
+    attempt: Attempt
+
+
 class Rescue(msgspec.Struct, frozen=True):
     """The decision about one overdue lease."""
 
@@ -190,8 +198,19 @@ class DeliveryQueue(Protocol):
         worker is forgotten. Forgets workers that have been silent for `FORGOTTEN_AFTER`.
         """
 
-    async def retire(self, worker: str) -> None:
-        """Forget a worker that has stopped in good order."""
+    async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
+        """Extend current leases without a word of their worker; return the refused ones.
+
+        For what still runs when its worker has retired. Once its process has ended, these leases
+        run out, and nobody has crashed.
+        """
+
+    async def retire(self, worker: str, *, left: Sequence[Left] = ()) -> None:
+        """Forget a worker that has stopped in good order.
+
+        What it has `left` joins the stories of the deliveries whose lease is current; a repeat,
+        after an answer that was lost, adds nothing.
+        """
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         """Return leases that have run out, the oldest first."""

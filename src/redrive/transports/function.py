@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from redrive.errors import ConfigurationError
-from redrive.executor import Executor
+from redrive.executor import Executor, StillRunning
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
 from redrive.model.outcome import Cancel, Fault, Faulted, Outcome, Snooze, Succeeded
@@ -131,15 +131,18 @@ class FunctionTransport:
     async def _in_thread(self, *arguments: object) -> object:
         """Run the handler in a thread.
 
-        A thread cannot be ended: the first cancellation (the time-out) goes on waiting for it, so
-        that its place in the worker stays taken.
+        A thread cannot be ended: the first cancellation (the time-out, or the worker's end) goes on
+        waiting for it, so that its place in the worker and its lease stay taken.
         """
         future = self._executor.submit(lambda: self._handler(*arguments))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            if not future.done():
-                await asyncio.wait([future])
+            try:
+                if not future.done():
+                    await asyncio.wait([future])
+            except asyncio.CancelledError:
+                raise StillRunning from None
             raise
 
     def _outcome(self, answer: object) -> Outcome:

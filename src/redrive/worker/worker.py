@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
-from redrive.executor import Executor
+from redrive.executor import Executor, RunningDuty
 from redrive.heartbeat import Heartbeat
 from redrive.maintenance import Caretaker, Housekeeper
 from redrive.model.delivery import Leased
@@ -21,9 +22,9 @@ from redrive.observer import (
 )
 from redrive.pipeline.admit import admit, starves
 from redrive.pipeline.claim import Claimer
-from redrive.pipeline.deliver import Carrier, loads_of
+from redrive.pipeline.deliver import Carrier, Load, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
-from redrive.store import Claim, Serving, Store
+from redrive.store import Claim, Left, Serving, Store
 from redrive.transport import Closing, Endpoint
 from redrive.worker.reach import FIRST_PAUSE_SECONDS, Reach
 from redrive.worker.settings import WorkerSettings
@@ -32,6 +33,13 @@ from redrive.worker.turn import found_nothing, no_claim, together
 __all__ = ["Worker"]
 
 _LAST_WORDS_SECONDS = 5.0
+
+
+class _Leaving(NamedTuple):
+    """What a worker has not finished when it leaves: what has ended, and what goes on."""
+
+    ended: Sequence[Leased]
+    left: Sequence[Left]
 
 
 class Worker:
@@ -73,6 +81,7 @@ class Worker:
         self._is_alone = False
         self._reach = Reach(self.id, observer, lease=settings.lease)
         self._is_wedged = self._leaves_handlers = False
+        self._lingering: RunningDuty | None = None
         self._carrier = Carrier(
             worker=self.id,
             clock=clock,
@@ -129,7 +138,7 @@ class Worker:
         self._progress.set()
 
     def quit(self) -> None:
-        """End now; what runs is given back."""
+        """End now; what ends is given back."""
         self.stop()
         self._quitting.set()
 
@@ -169,13 +178,17 @@ class Worker:
             await self._work(until_idle=until_idle)
             await self._wind_down()
         finally:
-            unfinished = await self._carrier.stop()
-            self._leaves_handlers = bool(self._carrier.stuck() or unfinished)
+            ended = await self._carrier.stop()
+            left = self._carrier.left()
+            self._leaves_handlers = bool(self._carrier.stuck() or left)
             for chore in chores:
                 chore.cancel()
             ends = await asyncio.gather(*chores, return_exceptions=True)
             await heartbeat.stop()
-            await self._sign_off(unfinished)
+            if left:
+                name = "redrive-lingering"
+                self._lingering = self._executor.start(self._heartbeat.linger, name=name)
+            await self._sign_off(ended, left)
             ends += await self._close_transports()
         for end in ends:
             if isinstance(end, Exception):
@@ -357,29 +370,47 @@ class Worker:
             grace.cancel()
             quitting.cancel()
 
-    async def _sign_off(self, unfinished: Sequence[Leased]) -> None:
-        """Settle the last outcomes, give back what did not finish, and retire."""
+    async def _sign_off(self, ended: Sequence[Leased], left: Sequence[Load]) -> None:
+        """Settle the last outcomes, give back what has ended, and retire.
+
+        What is left keeps its lease: another try of it, or of its lane, must not begin beside it.
+        """
         fresh = self._decide()
         self._undecided += fresh
+        leaving = _Leaving(ended=ended, left=self._leave(left))
         lost = "there was no answer"
         try:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                while lost := await self._last_words(fresh, unfinished):
+                while lost := await self._last_words(fresh, leaving):
                     await self._clock.sleep(FIRST_PAUSE_SECONDS)
         except TimeoutError:
             self._observer.notice(StoreLost(worker=self.id, error=lost))
-        self._observer.notice(WorkerStopped(worker=self.id, released=len(unfinished)))
+        self._observer.notice(
+            WorkerStopped(
+                worker=self.id,
+                released=len(ended),
+                left=tuple(one.lease.delivery_id for one in leaving.left),
+            )
+        )
 
-    async def _last_words(self, fresh: list[Decision], unfinished: Sequence[Leased]) -> str:
+    def _leave(self, loads: Sequence[Load]) -> list[Left]:
+        now = self._clock.monotonic()
+        return [
+            self._settler.leave(leased, waited=now - load.claimed, took=now - load.begun)
+            for load in loads
+            for leased in load.deliveries
+        ]
+
+    async def _last_words(self, fresh: list[Decision], leaving: _Leaving) -> str:
         """Say what is left to say; returns what went wrong, for whoever may say it again."""
         undecided, self._undecided = self._undecided, []
         try:
             await self._settle(undecided)
             await self._settler.report(fresh)
             fresh.clear()
-            if unfinished:
-                await self._store.release([leased.lease for leased in unfinished])
-            await self._store.retire(self.id)
+            if leaving.ended:
+                await self._store.release([leased.lease for leased in leaving.ended])
+            await self._store.retire(self.id, left=leaving.left)
         except StoreError as error:
             return str(error)
         return ""

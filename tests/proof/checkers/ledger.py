@@ -25,6 +25,7 @@ _HELD = {
     "settle": ("settled", "settle refused"),
     "release": ("released", "release refused"),
     "heartbeat": ("extended", "extend refused"),
+    "extend": ("extended", "extend refused"),
     "rescue": ("rescued", "rescue refused"),
 }
 
@@ -102,7 +103,7 @@ class Ledger:
                 yield from _changed(call, call.answer.changes)
                 for leased in call.answer.deliveries:
                     yield self._about("claimed", call, leased.lease, leased)
-            case "settle" | "release" | "heartbeat" | "rescue" | "retire":
+            case "settle" | "release" | "heartbeat" | "extend" | "rescue" | "retire":
                 yield Step(call.method, call)
                 for how, lease, detail in _leases(call):
                     yield self._about(how, call, lease, detail)
@@ -260,7 +261,7 @@ def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
             asked = [(one.lease, one.settlement) for one in call.given["batch"]]
         case "rescue":
             asked = [(one.lease, one.recovery) for one in call.given["batch"]]
-        case "heartbeat":
+        case "heartbeat" | "extend":
             asked = [(lease, call.given["lease"]) for lease in call.given["leases"]]
         case "retire":
             return

@@ -53,11 +53,11 @@ _append = Publisher._append  # noqa: SLF001 - what the bug is in the place of
 _unwatched: list[asyncio.Future[None]] = []
 
 
-async def _release_everything(self: Worker, unfinished: Sequence[Leased]) -> None:
+async def _release_everything(self: Worker, ended: Sequence[Leased], left: Sequence[Load]) -> None:
     fresh = self._decide()
     decided = [one.leased for one in [*self._undecided, *fresh]]
     await self._settle([*self._undecided, *fresh])
-    await _sign_off(self, [*unfinished, *decided])
+    await _sign_off(self, [*ended, *decided], left)
 
 
 _sign_off = Worker._sign_off  # noqa: SLF001 - what the bug is in the place of

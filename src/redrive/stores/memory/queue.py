@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from redrive.clock import wait_at_most
-from redrive.model.delivery import Delivery, Kind, Lease, Status
+from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Status
 from redrive.model.gate import Gate
 from redrive.model.settlement import (
     Delivered,
@@ -28,6 +28,7 @@ from redrive.store import (
     Blame,
     Claim,
     ClaimRequest,
+    Left,
     Overdue,
     Rescue,
     Serving,
@@ -133,17 +134,31 @@ class MemoryQueue(MemoryTenants):
                 one for one, seen_at in self._workers.items() if seen_at < now - FORGOTTEN_AFTER
             ]:
                 self._forget(silent)
-            refused = []
-            for one in leases:
-                row = self._current(one, now)
-                if row is None:
-                    refused.append(one)
-                else:
-                    row.lease_until = now + lease
-            return refused
+            return self._extend(leases, now=now, lease=lease)
 
-    async def retire(self, worker: str) -> None:
+    async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
         with self._lock:
+            return self._extend(leases, now=self._clock.now(), lease=lease)
+
+    def _extend(
+        self, leases: Sequence[Lease], *, now: datetime, lease: timedelta
+    ) -> Sequence[Lease]:
+        refused = []
+        for one in leases:
+            row = self._current(one, now)
+            if row is None:
+                refused.append(one)
+            else:
+                row.lease_until = now + lease
+        return refused
+
+    async def retire(self, worker: str, *, left: Sequence[Left] = ()) -> None:
+        with self._lock:
+            now = self._clock.now()
+            for one in left if worker in self._workers else ():
+                row = self._current(one.lease, now)
+                if row is not None:
+                    self._tell_story(row, one.attempt)
             self._forget(worker)
 
     def _forget(self, worker: str) -> None:
@@ -352,7 +367,10 @@ class MemoryQueue(MemoryTenants):
             case never:
                 assert_never(never)
         if settled.attempt is not None:
-            row.log = (*row.log, settled.attempt)[-self._history :]
+            self._tell_story(row, settled.attempt)
+
+    def _tell_story(self, row: Row, attempt: Attempt) -> None:
+        row.log = (*row.log, attempt)[-self._history :]
 
     def _release(self, row: Row, *, now: datetime) -> None:
         row.release(now=now)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import Overdue, Rescue, Settled
+from redrive.store import Left, Overdue, Rescue, Settled
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import columns, jsonb, numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import free_held, line_up, pass_by
 from redrive.stores.postgres.log import grow
 
-__all__ = ["overdue", "release", "rescue", "retire", "see_worker", "settle"]
+__all__ = ["extend", "overdue", "release", "rescue", "retire", "see_worker", "settle"]
 
 # Not `status = 1`: the planner would go through all leases for each of them, by their own index.
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status + 0 = 1
@@ -89,6 +89,17 @@ SET status = 0, {_DONE}, attempts = attempts - 1, due = least(due, $1), is_ready
 FROM unnest($2::bigint[], $3::bigint[]) AS given (id, token)
 WHERE {_IS_CURRENT}
 RETURNING d.id, d.token
+"""
+_EXTEND = f"""
+UPDATE redrive.deliveries d SET lease_until = $1::timestamptz + $2::interval
+FROM unnest($3::bigint[], $4::bigint[]) AS given (id, token)
+WHERE {_IS_CURRENT}
+RETURNING d.id, d.token
+"""
+_NOTE_LEFT = f"""
+UPDATE redrive.deliveries d SET log = {_LOG}
+FROM unnest($3::bigint[], $4::bigint[], $5::text[]) AS given (id, token, attempt)
+WHERE {_IS_CURRENT}
 """
 _IS_OVERDUE = "d.id = given.id AND d.token = given.token AND d.status = 1 AND d.lease_until <= $1"
 _REQUEUE = f"""
@@ -237,9 +248,22 @@ async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequ
     return [one for one in leases if one not in done]
 
 
-async def retire(link: Link, worker: str) -> None:
+async def extend(
+    link: Link, leases: Sequence[Lease], *, now: datetime, lease: timedelta
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.extend`."""
+    done = _leases(await link.fetch(_EXTEND, now, lease, *_columns(leases)))
+    return [one for one in leases if one not in done]
+
+
+async def retire(
+    link: Link, worker: str, left: Sequence[Left], *, now: datetime, history: int
+) -> None:
     """Carry out `DeliveryQueue.retire`."""
-    await link.fetch("DELETE FROM redrive.workers WHERE id = $1", worker)
+    known = await link.fetch("DELETE FROM redrive.workers WHERE id = $1 RETURNING id", worker)
+    if left and known:
+        notes = [(one.lease.delivery_id, one.lease.token, jsonb(one.attempt)) for one in left]
+        await link.fetch(_NOTE_LEFT, now, history, *columns(notes, 3))
     await link.fetch("DELETE FROM redrive.watches WHERE worker = $1", worker)
 
 

@@ -13,7 +13,7 @@ from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Settled
 from redrive.stores.codec import json_text, micros
 from redrive.stores.inbox import inbox_key
-from redrive.stores.sqlite.settling import settle
+from redrive.stores.sqlite.settling import note, settle
 
 __all__ = [
     "enter",
@@ -34,13 +34,6 @@ ON CONFLICT (handler, source, key) DO NOTHING
 """
 _TAKE_OVER = """
 UPDATE redrive_inbox SET event = ?, since = NULL WHERE handler = ? AND source = ? AND key = ?
-"""
-_NOTE = """
-UPDATE redrive_deliveries SET log = CASE
-    WHEN log IS NULL THEN json_array(json(?1))
-    WHEN json_array_length(log) < ?2 THEN json_insert(log, '$[#]', json(?1))
-    ELSE json_insert(json_remove(log, '$[0]'), '$[#]', json(?1)) END
-WHERE id = ?3
 """
 _LEAVE = """
 UPDATE redrive_inbox SET since = value ->> 1 FROM json_each(?) WHERE event = value ->> 0
@@ -100,7 +93,7 @@ def settle_repeat(
         worker=_worker(connection, leased, now=now) or "",
         result=ALREADY_APPLIED,
     )
-    connection.execute(_NOTE, (json_text(attempt), history, leased.lease.delivery_id))
+    note(connection, leased.lease.delivery_id, attempt, history=history)
     return settle_effect(connection, leased, now=now, history=history)
 
 

@@ -9,9 +9,9 @@ from typing import assert_never
 import apsw
 import msgspec
 
-from redrive.model.delivery import Lease
+from redrive.model.delivery import Attempt, DeliveryId, Lease
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
-from redrive.store import FORGOTTEN_AFTER, Overdue, Rescue, Serving, Settled
+from redrive.store import FORGOTTEN_AFTER, Left, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
 from redrive.stores.sqlite.claiming import see_worker
 from redrive.stores.sqlite.connection import rows
@@ -19,8 +19,10 @@ from redrive.stores.sqlite.lanes import Lane, free_lanes, line_up, pass_by
 from redrive.stores.sqlite.log import grow
 
 __all__ = [
+    "extend",
     "forget_exchanges",
     "heartbeat",
+    "note",
     "overdue",
     "release",
     "rescue",
@@ -48,6 +50,7 @@ _LOG = """CASE WHEN ?1 IS NULL THEN log
     WHEN log IS NULL THEN json_array(json(?1))
     WHEN json_array_length(log) < ?2 THEN json_insert(log, '$[#]', json(?1))
     ELSE json_insert(json_remove(log, '$[0]'), '$[#]', json(?1)) END"""
+_NOTE = f"UPDATE redrive_deliveries SET log = {_LOG} WHERE id = ?3"
 _BACK_TO_PENDING = "status = 0, worker = NULL, lease_until = NULL, is_alone = 0"
 _DELIVER = """
 UPDATE redrive_deliveries
@@ -207,6 +210,13 @@ def heartbeat(
     connection.execute(
         "DELETE FROM redrive_workers WHERE seen_at < ?", (micros(now - FORGOTTEN_AFTER),)
     )
+    return extend(connection, leases, now=now, lease=lease)
+
+
+def extend(
+    connection: apsw.Connection, leases: Sequence[Lease], *, now: datetime, lease: timedelta
+) -> Sequence[Lease]:
+    """Carry out `DeliveryQueue.extend`."""
     if not leases:
         return ()
     current, _ = _current(connection, leases, now=now)
@@ -218,10 +228,29 @@ def heartbeat(
     return [one for one in leases if one not in current]
 
 
-def retire(connection: apsw.Connection, worker: str) -> None:
+def retire(
+    connection: apsw.Connection,
+    worker: str,
+    left: Sequence[Left],
+    *,
+    now: datetime,
+    history: int,
+) -> None:
     """Carry out `DeliveryQueue.retire`."""
     connection.execute("DELETE FROM redrive_workers WHERE id = ?", (worker,))
+    if left and connection.changes():
+        current, _ = _current(connection, [one.lease for one in left], now=now)
+        for one in left:
+            if one.lease in current:
+                note(connection, one.lease.delivery_id, one.attempt, history=history)
     connection.execute("DELETE FROM redrive_watches WHERE worker = ?", (worker,))
+
+
+def note(
+    connection: apsw.Connection, number: DeliveryId, attempt: Attempt, *, history: int
+) -> None:
+    """Add a try to the story of a delivery."""
+    connection.execute(_NOTE, (json_text(attempt), history, number))
 
 
 def overdue(connection: apsw.Connection, *, now: datetime, limit: int) -> Sequence[Overdue]:

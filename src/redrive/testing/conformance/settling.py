@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from redrive.model.delivery import Lease, Leased, Status
+import msgspec
+
+from redrive.model.delivery import Attempt, Lease, Leased, Status
 from redrive.model.settlement import Delivered, Failed, FailureReason, RetryAt, Settlement, Snoozed
-from redrive.store import Settled
+from redrive.store import Left, Settled
 from redrive.testing.conformance.world import (
     World,
     a_fault,
@@ -168,7 +170,7 @@ class SettlingConformance:
 
 
 class LeaseConformance:
-    """`DeliveryQueue`: heartbeat, release and retire."""
+    """`DeliveryQueue`: heartbeat, extend, release and retire."""
 
     async def test_a_heartbeat_extends_a_lease_from_now_on(self, world: World) -> None:
         [delivery_id] = await world.publish(an_event())
@@ -201,6 +203,44 @@ class LeaseConformance:
         await world.store.retire("nobody")
 
         assert [one.id for one in (await world.store.figures()).workers] == ["worker-2"]
+
+    async def test_what_a_worker_leaves_behind_can_be_held_and_joins_its_story(
+        self, world: World
+    ) -> None:
+        await world.publish(an_event(), an_event())
+        await world.store.heartbeat("leaving", [], lease=_LEASE)
+        held = await world.claim_one(worker="leaving")
+        lost = only((await world.claim(total=1, worker="leaving", lease="5s")).deliveries)
+        world.clock.advance("20s")
+        left = [Left(one.lease, _interrupted(one)) for one in (held, lost)]
+
+        for _ in range(2):  # the answer to the first was lost
+            await world.store.retire("leaving", left=left)
+        refused = await world.store.extend([held.lease, lost.lease], lease=_LEASE)
+
+        assert list(refused) == [lost.lease]
+        kept = await world.show(held.lease.delivery_id)
+        assert (kept.log, kept.lease_until) == ((left[0].attempt,), world.after("30s"))
+        assert (await world.show(lost.lease.delivery_id)).log == ()
+        assert (await world.store.figures()).workers == ()
+        world.clock.advance("29s")
+        assert await world.settle(held, Delivered()) == []
+
+    async def test_nobody_has_crashed_when_what_was_left_behind_runs_out(
+        self, world: World
+    ) -> None:
+        await world.publish(an_event())
+        leased = await world.claim_one(worker="leaving")
+        await world.store.retire("leaving", left=[Left(leased.lease, _interrupted(leased))])
+        world.clock.advance("20s")
+        await world.store.extend([leased.lease], lease=_LEASE)
+        world.clock.advance("29s")
+        assert len(await world.store.overdue()) == 0
+        world.clock.advance("1s")
+
+        overdue = only(await world.store.overdue())
+
+        assert (overdue.owner_is_alive, overdue.seen_at) == (True, None)
 
     async def test_a_released_delivery_is_due_at_once_and_has_spent_nothing(
         self, world: World
@@ -245,3 +285,7 @@ class LeaseConformance:
 async def _heartbeat(world: World, leased: Leased, span: str) -> list[Lease]:
     lease = world.after(span) - world.now
     return list(await world.store.heartbeat("worker-1", [leased.lease], lease=lease))
+
+
+def _interrupted(leased: Leased) -> Attempt:
+    return msgspec.structs.replace(an_attempt(leased), result="interrupted", fault=None)

@@ -17,6 +17,7 @@ from redrive.store import (
     Blame,
     Claim,
     ClaimRequest,
+    Left,
     Overdue,
     Rescue,
     Serving,
@@ -227,8 +228,16 @@ class QueueRole(Core):
         kept = {Lease(number, token) for number, token in rows}
         return [one for one in leases if one not in kept]
 
-    async def retire(self, worker: str) -> None:
-        await self._write(lambda link, _: settling.retire(link, worker))
+    async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
+        return await self._write(
+            lambda link, now: settling.extend(link, _in_order(leases), now=now, lease=lease),
+            within=lease.total_seconds() / 3,
+        )
+
+    async def retire(self, worker: str, *, left: Sequence[Left] = ()) -> None:
+        await self._write(
+            lambda link, now: settling.retire(link, worker, left, now=now, history=self._history)
+        )
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         if not (await self._look_around()).has_overdue:

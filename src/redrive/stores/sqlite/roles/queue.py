@@ -10,6 +10,7 @@ from redrive.store import (
     Blame,
     Claim,
     ClaimRequest,
+    Left,
     Overdue,
     Rescue,
     Serving,
@@ -54,8 +55,13 @@ class QueueRole(Core):
             )
         )
 
-    async def retire(self, worker: str) -> None:
-        await self._writer.call(lambda c: settling.retire(c, worker))
+    async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
+        return await self._write(lambda c, now: settling.extend(c, leases, now=now, lease=lease))
+
+    async def retire(self, worker: str, *, left: Sequence[Left] = ()) -> None:
+        await self._write(
+            lambda c, now: settling.retire(c, worker, left, now=now, history=self._history)
+        )
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
         now = self._clock.now()
