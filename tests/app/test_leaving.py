@@ -10,7 +10,6 @@ from datetime import timedelta
 import pytest
 
 from redrive import Event, Redrive
-from redrive.clock import SystemClock
 from redrive.declaration import Ports
 from redrive.model.delivery import Delivery, Status
 from redrive.observer import WorkerStopped
@@ -18,9 +17,9 @@ from redrive.store import Query
 from redrive.storing import StoreMaker
 from redrive.testing import FakeClock
 from tests.app.recorder import Recorder
+from tests.waiting import eventually, spend
 
 LEASE = timedelta(seconds=12)
-clock = SystemClock()
 _IN_FLIGHT = Query(status=Status.IN_FLIGHT)
 
 
@@ -49,17 +48,19 @@ class Stage:
         self.begun.append(event.payload)
         while event.payload == 1 and len(self.begun) == 1 and not self.may_end.is_set():
             try:
-                await clock.sleep(0.01)
+                await spend(0.01)
             except asyncio.CancelledError:
                 continue
         self.ended.append(event.payload)
 
     async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
         """Let time pass until something is so."""
-        async with asyncio.timeout(30):
-            while not await is_so():
-                self.clock.advance("100ms")
-                await clock.sleep(0.005)
+
+        async def is_so_by_now() -> bool:
+            self.clock.advance("100ms")
+            return await is_so()
+
+        await eventually(is_so_by_now, what="what the play waits for")
 
     async def first(self) -> Delivery:
         return (await self.app.operations.deliveries(_IN_FLIGHT)).deliveries[0]
@@ -114,9 +115,7 @@ async def test_no_other_try_of_its_lane_begins_while_a_handler_goes_on(
                 stage.clock.advance("1s")
             return stage.clock.now() - begun > 4 * LEASE
 
-        async with asyncio.timeout(30):
-            while not await is_long_ago():
-                await clock.sleep(0.005)
+        await eventually(is_long_ago, what="many leases have passed")
         first = await stage.first()
         assert (first.status, first.attempts, first.crashes) == (Status.IN_FLIGHT, 1, 0)
         assert [one.result for one in first.log] == ["interrupted"]

@@ -93,7 +93,7 @@ def unending(folder: Path) -> Redrive:
         record(folder, event, "begun")
         while is_first(folder):
             record(folder, event, "running")
-            threading.Event().wait(0.002)
+            spend_at_once(0.002)
         record(folder, event, "done")
 
     return app
@@ -109,7 +109,7 @@ def refusing(folder: Path) -> Redrive:
         while is_first(folder):
             record(folder, event, "running")
             with suppress(asyncio.CancelledError):
-                await clock.sleep(0.002)
+                await spend(0.002)
         record(folder, event, "done")
 
     return app
@@ -153,7 +153,7 @@ def locked_up(folder: Path) -> Redrive:
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
         while not (folder / "go").exists():
-            await clock.sleep(0.01)
+            await spend(0.01)
         lock_up(holds_python=event.payload["holds_python"])
 
     return app

@@ -20,7 +20,7 @@ from redrive.store import DestinationFigures, Figures
 from tests.faults import apps
 from tests.waiting import PATIENCE_SECONDS, until
 
-__all__ = ["Child", "Machine", "is_running", "on_each_store", "until"]
+__all__ = ["ROOT", "Child", "Machine", "is_running", "on_each_store", "until"]
 
 ROOT = Path(__file__).parents[2]
 

@@ -81,13 +81,13 @@ def test_a_lane_goes_on_only_when_the_process_of_a_handler_that_did_not_end_is_g
     for number in (1, 2):
         machine.app.sync.publish("thing.made", {"number": number}, key="a")
     worker = machine.start_worker()
-    machine.until_written("running", 1, within=20)
+    machine.until_written("running", 1)
     machine.start_worker()
-    machine.until_workers(2, within=20)
+    machine.until_workers(2)
 
     worker.send(signal.SIGTERM)
-    code = worker.wait(within=20)
-    machine.until_settled(within=20)
+    code = worker.wait()
+    machine.until_settled()
 
     first, second = sorted(machine.deliveries(Status.DELIVERED), key=lambda one: one.id)
     running = machine.story(1).count("running")

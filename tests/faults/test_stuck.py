@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
-from tests.faults.machine import Machine, on_each_store, until
+from tests.faults.machine import ROOT, Machine, on_each_store, until
 from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
@@ -96,10 +98,52 @@ def test_a_second_signal_ends_a_worker_whose_loop_is_blocked(machine_of: Machine
     machine.until_written("begun", 1)
 
     worker.send(signal.SIGTERM)
-    until(worker.hears, what="the first signal is heard")
     worker.send(signal.SIGINT)
 
     assert worker.wait() == 70
+
+
+def test_a_second_signal_ends_a_worker_that_waits_in_c(machine_of: MachineOf) -> None:
+    """Its main thread comes to no other step of Python, in which it could run a handler."""
+    machine = machine_of("locked_up")
+    machine.publish([{"number": 1, "holds_python": False}])
+    (machine.folder / "go").touch()
+    worker = machine.start_worker()
+    machine.until_written("begun", 1)
+
+    worker.send(signal.SIGTERM)
+    worker.send(signal.SIGINT)
+
+    assert worker.wait() == 70
+
+
+def test_a_worker_told_to_stop_whose_interpreter_stands_still_is_ended_by_the_system(
+    machine_of: MachineOf,
+) -> None:
+    machine = machine_of("locked_up")
+    machine.publish([{"number": 1, "holds_python": True}])
+    worker = machine.start_worker()
+    machine.until_written("begun", 1)
+
+    worker.send(signal.SIGTERM)
+    until(lambda: "opping" in worker.output, what="it is stopping")
+    (machine.folder / "go").touch()
+
+    assert worker.wait() == -signal.SIGALRM
+
+
+def test_no_second_signal_is_missed_whenever_it_comes() -> None:
+    """A hundred processes and more, each told twice within moments."""
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.faults.twice", "120"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert told.stdout.split() == ["70"] * 120, told.stderr
 
 
 @on_each_store

@@ -8,19 +8,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
-from types import FrameType, TracebackType
-from typing import Any, Self
 
 import msgspec
 
 from redrive.app import Redrive
+from redrive.cli.ending import SIGNALS, Ending
 from redrive.cli.printing import print_error
 from redrive.cli.target import load_app
 from redrive.clock import SystemClock
@@ -32,8 +30,6 @@ from redrive.worker import Worker
 
 __all__ = ["worker"]
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_QUIT_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 _BROKEN = 1
 _LAST_PORT = 65535
@@ -64,11 +60,11 @@ def worker(
 ) -> int:
     """Run the worker of the app `module:name` until a signal ends it; returns the exit code.
 
-    The first SIGTERM or SIGINT lets handlers finish within the grace time and gives back the
-    rest, the second ends at once. With `processes`, that many are run and started again when
-    they die; otherwise the worker runs in this very process. With `port`, it tells of its health
-    there, and each further process one port on. The code is 0 after a stop, and 70 when the
-    process had to end because of handlers that would not.
+    The first SIGTERM or SIGINT lets handlers finish within the grace time and gives back what ends
+    when it is cancelled after that, the second ends at once. With `processes`, that many are run
+    and started again when they die; otherwise the worker runs in this very process. With `port`,
+    it tells of its health there, and each further process one port on. The code is 0 after a stop,
+    and 70 when the process had to end because of handlers that would not.
     """
     from redrive.observers.logging import configure_logging
 
@@ -110,7 +106,7 @@ async def _supervise(
     def hear() -> None:
         next(words, supervisor.quit)()
 
-    for number in _SIGNALS:
+    for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, hear)
     return await supervisor.run()
 
@@ -132,17 +128,25 @@ def _work(
     app.observe(LoggingObserver())
     if lifeline is not None:
         app.observe(_Herald(lifeline))
-    with _Ending() as ending, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with Ending() as ending, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(app, ending, address, lifeline))
 
 
 async def _serve(
-    app: Redrive, ending: _Ending, address: _Address, lifeline: socket.socket | None
+    app: Redrive, ending: Ending, address: _Address, lifeline: socket.socket | None
+) -> int:
+    with ending.heard_first():
+        return await _serve_to_the_end(app, ending, address, lifeline)
+
+
+async def _serve_to_the_end(
+    app: Redrive, ending: Ending, address: _Address, lifeline: socket.socket | None
 ) -> int:
     async with app:
         running = await app.make_worker()
         async with _health(app, running, ending, address):
-            ending.expect(stop=running.stop, end=running.quit)
+            grace = app.settings.grace.total_seconds()
+            ending.expect(stop=running.stop, end=running.quit, grace=grace)
             if lifeline is not None:
                 threading.Thread(target=ending.come_with, args=[lifeline], daemon=True).start()
             code = await _run(running)
@@ -165,7 +169,7 @@ async def _run(worker: Worker) -> int:
 
 @asynccontextmanager
 async def _health(
-    app: Redrive, worker: Worker, ending: _Ending, address: _Address
+    app: Redrive, worker: Worker, ending: Ending, address: _Address
 ) -> AsyncIterator[None]:
     """Tell of the worker's health while the block lasts, if there is a port for it."""
     if address.port is None:
@@ -174,75 +178,6 @@ async def _health(
     async with app.make_health(worker, host=address.host, port=address.port) as health:
         ending.announce(health.vitals.leave)
         yield
-
-
-class _Ending:
-    """How a worker process comes to its end: by signals, by the lifeline, at last by force.
-
-    Signals are taken by plain handlers, not by the event loop: they must be heard while a handler
-    blocks it.
-    """
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._words: list[Callable[[], None]] = []
-        self._announce: Callable[[], None] = lambda: None
-        self._heard = 0
-        self._is_over = threading.Event()
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._is_over.set()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def announce(self, announce: Callable[[], None]) -> None:
-        """Name what a signal means at once, even while a handler blocks the event loop."""
-        self._announce = announce
-        if self._heard:
-            announce()
-
-    def expect(self, *, stop: Callable[[], None], end: Callable[[], None]) -> None:
-        """Name what the first and the second signal mean, and do what was heard before."""
-        self._loop = asyncio.get_running_loop()
-        self._words = [stop, end]
-        for word in self._words[: self._heard]:
-            word()
-
-    def come_with(self, lifeline: socket.socket) -> None:
-        """Wait for the end of the lifeline, then stop: nobody supervises this process any more."""
-        with suppress(OSError):
-            lifeline.recv(1)
-        self._announce()
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: it has ended by itself
-                self._loop.call_soon_threadsafe(self._words[0])
-
-    def force_after(self, seconds: float, *, code: int) -> None:
-        """End the process by force unless it comes to its end by itself."""
-
-        def watch() -> None:
-            if not self._is_over.wait(seconds):
-                end_process(code)
-
-        threading.Thread(target=watch, name="redrive-ending", daemon=True).start()
-
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
-        self._heard += 1
-        self._announce()
-        if self._heard > 1:
-            self.force_after(_QUIT_SECONDS, code=WEDGED)
-        if self._loop is not None and self._heard <= len(self._words):
-            self._loop.call_soon_threadsafe(self._words[self._heard - 1])
 
 
 class _Herald:
