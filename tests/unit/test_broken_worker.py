@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive import Redrive
+from redrive import DeadLettered, Event, Redrive, Retry
 from redrive.clock import SystemClock
 from redrive.declaration import Ports
 from redrive.errors import StoreUnavailableError
@@ -88,6 +88,44 @@ async def test_last_words_are_said_again_when_the_store_is_away_for_a_moment() -
     assert store.misses == 2
     assert figures.destinations[0].delivered == 1
     assert figures.workers == ()
+
+
+class LosesAnswers(MemoryStore):
+    """Settles, and then cannot say so; the first time for each batch."""
+
+    settled = 0
+
+    async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
+        refused = await super().settle(batch)
+        self.settled += 1
+        if self.settled == 1:
+            raise StoreUnavailableError("the answer was lost")
+        return refused
+
+
+async def test_a_settlement_whose_answer_was_lost_is_told_all_the_same() -> None:
+    app = Redrive("memory://")
+    store = LosesAnswers(SystemClock())
+    dead: list[str] = []
+
+    @app.handler("order.*", name="billing", retry=Retry(max_attempts=1))
+    async def bill(event: Event[str]) -> None:
+        if event.payload != "fine":
+            raise LookupError(event.payload)
+
+    @app.on_failed
+    def tell(letter: DeadLettered) -> None:
+        dead.append(letter.fault.message)
+
+    with app.rewired(Ports(), lambda: store):
+        await app.publish("order.paid", "fine")
+        await app.publish("order.paid", "no customer")
+        tally = await app.drain()
+        figures = await store.figures()
+
+    assert (tally.delivered, tally.failed, tally.refused) == (1, 1, 0)
+    assert figures.refused_settlements == 0
+    assert len(dead) == 1
 
 
 async def test_a_heartbeat_that_stumbles_goes_on() -> None:

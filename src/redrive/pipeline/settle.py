@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, assert_never
 
 import msgspec
 
 from redrive.clock import Rng
-from redrive.model.delivery import Attempt, Leased
+from redrive.model.delivery import Attempt, Lease, Leased
 from redrive.model.outcome import Applied, Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
 from redrive.observer import (
@@ -24,9 +24,9 @@ from redrive.observer import (
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 from redrive.policies.retry import bounded_retry_after
-from redrive.policies.settlement import settle
+from redrive.policies.settlement import settle, was_carried_out
 from redrive.policies.terms import Terms
-from redrive.store import DeliveryQueue, Gates, Left, Report, Settled
+from redrive.store import DeliveryQueue, Gates, Inspection, Left, Report, Settled
 
 __all__ = ["Decision", "Settler", "Tally"]
 
@@ -82,7 +82,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     is_repeat: bool = False
 
 
-class _Queue(DeliveryQueue, Gates, Protocol):
+class _Queue(DeliveryQueue, Gates, Inspection, Protocol):
     """What settling needs of a store."""
 
 
@@ -173,9 +173,22 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             fault=fault,
         )
 
-    async def settle(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
-        """Carry out the decisions; returns those that were accepted."""
-        open_ones = [one.settled for one in decisions if not one.is_settled]
+    async def settle(
+        self, decisions: Sequence[Decision], *, unsure: Collection[Lease] = ()
+    ) -> Sequence[Decision]:
+        """Carry out the decisions; returns those that were accepted.
+
+        Those about `unsure` leases were sent before, and no answer came: what the store has carried
+        out is not sent again, where it would be refused as late, and nobody would hear of it.
+        """
+        done = {
+            one.settled.lease
+            for one in decisions
+            if one.settled.lease in unsure and await self._was_carried_out(one)
+        }
+        open_ones = [
+            one.settled for one in decisions if not one.is_settled and one.settled.lease not in done
+        ]
         refused = frozenset(await self.store.settle(open_ones) if open_ones else ())
         if refused:
             late = tuple(one.settled.lease for one in decisions if one.settled.lease in refused)
@@ -194,6 +207,10 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             elif one.is_repeat:
                 self.observer.notice(AlreadyApplied(worker=self.worker, leased=one.leased))
         return decisions
+
+    async def _was_carried_out(self, decision: Decision) -> bool:
+        delivery = await self.store.find_delivery(decision.settled.lease.delivery_id)
+        return delivery is not None and was_carried_out(decision.settled, delivery)
 
     def _reports(self, decisions: Sequence[Decision]) -> list[Report]:
         """Return what the attempts say of their destinations; alike ones in a row are one."""

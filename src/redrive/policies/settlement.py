@@ -8,7 +8,7 @@ from typing import assert_never
 import msgspec
 
 from redrive.clock import Rng
-from redrive.model.delivery import Kind, Leased
+from redrive.model.delivery import Delivery, Kind, Leased, Status
 from redrive.model.duration import spell_duration
 from redrive.model.outcome import (
     Applied,
@@ -32,8 +32,9 @@ from redrive.model.settlement import (
 from redrive.policies.capture import bounded_message
 from redrive.policies.retry import bounded_retry_after
 from redrive.policies.terms import Terms
+from redrive.store import Settled
 
-__all__ = ["settle"]
+__all__ = ["settle", "was_carried_out"]
 
 _DELIVERED = Delivered()
 _MOST_INTERRUPTIONS = 100
@@ -72,6 +73,18 @@ def settle(  # noqa: PLR0911 - one for each outcome
                     assert_never(other)
         case never:
             assert_never(never)
+
+
+def was_carried_out(settled: Settled, delivery: Delivery) -> bool:
+    """Tell whether a settlement whose answer was lost is there, by the try that it has added.
+
+    One without a try says that it was delivered. Had the lease been lost, somebody else may have
+    delivered it since: then it is told of twice, which is better than not at all.
+    """
+    if settled.attempt is None:
+        return delivery.status is Status.DELIVERED
+    stories = (delivery.log, *(cycle.log for cycle in delivery.cycles))
+    return any(settled.attempt in story for story in stories)
 
 
 def _retry(

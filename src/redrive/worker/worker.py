@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor, RunningDuty
 from redrive.heartbeat import Heartbeat
 from redrive.maintenance import Caretaker, Housekeeper
-from redrive.model.delivery import Leased
+from redrive.model.delivery import Lease, Leased
 from redrive.observer import (
     Observer,
     StoreLost,
@@ -75,6 +75,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._quitting = asyncio.Event()
         self._undecided: list[Decision] = []
+        self._unsure: set[Lease] = set()
         self._last_claim: Claim | None = None
         self._turns = 0
         self._suspects = 0
@@ -263,10 +264,12 @@ class Worker:
         if not decisions:
             return
         try:
-            accepted = await self._settler.settle(decisions)
+            accepted = await self._settler.settle(decisions, unsure=self._unsure)
         except StoreError:
             self._undecided = [*decisions, *self._undecided]
+            self._unsure.update(one.settled.lease for one in decisions)
             raise
+        self._unsure.clear()
         self.tally.refused += len(decisions) - len(accepted)
         for one in accepted:
             self.tally.count(one.settled.settlement)
@@ -416,12 +419,19 @@ class Worker:
         return ""
 
     async def _close_transports(self) -> list[BaseException | None]:
-        transports = [one.transport for one in self._endpoints.values()]
         return await asyncio.gather(
-            *(one.close() for one in transports if isinstance(one, Closing)),
-            return_exceptions=True,
+            *(_close_transport(one) for one in self._endpoints.values()), return_exceptions=True
         )
 
     def _lose_store(self, error: StoreError) -> None:
         self._reach.lose(error)
         self._caretaker.hold_back()
+
+
+async def _close_transport(endpoint: Endpoint) -> None:
+    try:
+        is_closing = isinstance(endpoint.transport, Closing)
+    except Exception:  # noqa: BLE001 - it was asked for `close`, and may answer anything to that
+        return
+    if is_closing:
+        await cast("Closing", endpoint.transport).close()
