@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -288,25 +289,51 @@ class _Server(ThreadingTCPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answer = answer
         self.clock = clock
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._callers: dict[socket.socket, bool] = {}
         super().__init__((host, port), _Conversation)
         self.socket.setblocking(False)  # noqa: FBT003 - a caller that has gone must not be waited for
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library has it
-        if not self._places.acquire(blocking=False):
+        if not self._make_room(request):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread to be had
-            self._places.release()
+            self._leave(request)
             raise
+
+    def _make_room(self, newcomer: socket.socket) -> bool:
+        """Give the newcomer a place, if need be that of whoever has been silent for longest."""
+        with self._lock:
+            if len(self._callers) >= _MOST_CONNECTIONS:
+                silent = next((one for one, asks in self._callers.items() if not asks), None)
+                if silent is None:
+                    return False
+                del self._callers[silent]
+                with suppress(OSError):  # it has hung up itself
+                    silent.shutdown(socket.SHUT_RDWR)
+            self._callers[newcomer] = False
+            return True
+
+    def heed(self, caller: socket.socket) -> bool:
+        """Let a caller who has asked stay for the answer; tells whether it still has its place."""
+        with self._lock:
+            if caller not in self._callers:
+                return False
+            self._callers[caller] = True
+            return True
+
+    def _leave(self, caller: socket.socket) -> None:
+        with self._lock:
+            self._callers.pop(caller, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library has it
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as the library has it
         error = sys.exception()
@@ -327,14 +354,28 @@ class _Conversation(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(_Patience(self.connection, self.server.clock))
 
     def do_GET(self) -> None:
-        answer = self.server.answer(urlsplit(self.path).path)
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        if not self.server.heed(self.connection):
+            return
+        try:
+            path = urlsplit(self.path).path
+        except ValueError as error:
+            answer = _say(HTTPStatus.BAD_REQUEST, {"error": f"no address: {error}"})
+        else:
+            answer = self.server.answer(path)
         self.connection.settimeout(_REQUEST_SECONDS)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(answer.body)
+        if with_body:
+            self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
         pass

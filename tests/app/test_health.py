@@ -227,29 +227,54 @@ async def test_a_request_without_end_is_cut_off() -> None:
     assert answer.status == 200
 
 
-async def test_callers_who_say_nothing_take_no_more_than_their_places() -> None:
-    """Threads are bounded: one caller too many is hung up on, and a place that is free serves."""
+async def test_callers_who_say_nothing_give_way_to_who_asks() -> None:
+    """Threads are bounded: whoever has been silent for longest is hung up on."""
     async with watched(shop()) as one:
         netloc = urlsplit(one.health.url)
         address = (str(netloc.hostname), netloc.port or 0)
 
-        def crowd() -> bytes:
-            silent = [socket.create_connection(address, timeout=10) for _ in range(16)]
-            with socket.create_connection(address, timeout=10) as late:
-                try:
-                    answer = late.recv(1)
-                except ConnectionResetError:
-                    answer = b""
+        def crowd() -> tuple[bytes, list[bytes]]:
+            silent = [socket.create_connection(address, timeout=20) for _ in range(20)]
+            for caller in silent:
+                caller.sendall(b"G")
+            with socket.create_connection(address, timeout=20) as late:
+                late.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+                answer = late.recv(12)
+            ends = [caller.recv(1) for caller in silent[:4]]
             for caller in silent:
                 caller.close()
-            return answer
+            return answer, ends
 
-        assert await asyncio.to_thread(crowd) == b""
-        while True:
-            try:
-                answer = await one.get("/healthz")
-            except OSError:  # the silent ones have not been noticed as gone yet
-                continue
-            break
+        answer, ends = await asyncio.to_thread(crowd)
 
-    assert answer.status == 200
+    assert answer == b"HTTP/1.0 200"
+    assert ends == [b""] * 4
+
+
+@pytest.mark.parametrize(
+    ("request_line", "begins", "has_body"),
+    [
+        (b"HEAD /healthz", b"HTTP/1.0 200", False),
+        (b"HEAD /nowhere", b"HTTP/1.0 404", False),
+        (b"GET http://[", b"HTTP/1.0 400", True),
+    ],
+)
+async def test_odd_requests_are_answered(
+    request_line: bytes, begins: bytes, caplog: pytest.LogCaptureFixture, *, has_body: bool
+) -> None:
+    async with watched(shop()) as one:
+        netloc = urlsplit(one.health.url)
+
+        def ask() -> bytes:
+            address = (str(netloc.hostname), netloc.port or 0)
+            with socket.create_connection(address, timeout=20) as caller:
+                caller.sendall(request_line + b" HTTP/1.0\r\n\r\n")
+                return caller.makefile("rb").read()
+
+        answer = await asyncio.to_thread(ask)
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(begins)
+    assert b"Content-Length: " in head
+    assert bool(body) == has_body
+    assert "failed" not in caplog.text
