@@ -78,15 +78,21 @@ class Heartbeat:
                 except StoreError:
                     # The worker reports the outage; here it only matters to go on.
                     self._on_missed()
-                    await wait_at_most(stopped, beat / 4, self._clock)
+                    await self._rest(stopped, beat / 4)
                     continue
                 except Exception:
                     # Without a heartbeat every delivery here would be blamed for a crash.
                     logging.getLogger("redrive").exception("A heartbeat failed; it goes on.")
-                await wait_at_most(stopped, beat, self._clock)
+                await self._rest(stopped, beat)
         finally:
             if store is not None:
                 await store.close()
+
+    async def _rest(self, stopped: asyncio.Event, seconds: float) -> None:
+        """Wait. What that takes too long, the whole process stood still: no handler did it."""
+        begun = self._clock.monotonic()
+        await wait_at_most(stopped, seconds, self._clock)
+        self._last_tick += max(0.0, self._clock.monotonic() - begun - seconds)
 
     async def linger(self, stopped: asyncio.Event) -> None:
         """Hold on to what the worker could not end, while it runs; then give it back.

@@ -11,10 +11,19 @@ from redrive.clock import Clock
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.health import HealthCheck
-from redrive.model.outcome import Outcome
+from redrive.model.outcome import Faulted, Interrupted, Outcome, Succeeded
 from redrive.policies.terms import Terms
 
-__all__ = ["Addressed", "Blueprint", "Checkable", "Closing", "Endpoint", "Transport", "Way"]
+__all__ = [
+    "Addressed",
+    "Blueprint",
+    "Checkable",
+    "Closing",
+    "Endpoint",
+    "Transport",
+    "Way",
+    "checked_outcomes",
+]
 
 
 class Transport(Protocol):
@@ -78,3 +87,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     transport: Transport
     is_transactional: bool = False
     """Whether its transport has the store commit what it does, together with the settlement."""
+
+
+def checked_outcomes(outcomes: object, count: int) -> Sequence[Outcome]:
+    """Return what a transport answered if it is one sound outcome each, or say what it is."""
+    if not isinstance(outcomes, Sequence) or len(outcomes) != count:
+        what = f"{len(outcomes)} of them" if isinstance(outcomes, Sequence) else repr(outcomes)
+        raise TypeError(f"send answered {what}; it must return one outcome for each of {count}.")
+    for one in outcomes:
+        if type(one) is Succeeded:
+            continue
+        if not isinstance(one, Outcome):
+            raise TypeError(
+                f"send answered {one!r} for a delivery; it must return an outcome, such as "
+                "Succeeded() or Faulted(...)."
+            )
+        if isinstance(one, Faulted | Interrupted):
+            # What a store cannot write would be found out too late, and for all that is settled.
+            msgspec.json.decode(msgspec.json.encode(one), type=type(one))
+    return outcomes

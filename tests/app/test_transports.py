@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
 from redrive import Query, Redrive, Retry, Terminal, Throttled
 from redrive.clock import Clock
+from redrive.declaration import Declaration
 from redrive.model.delivery import Leased, Status
 from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.policies.terms import Terms
@@ -196,3 +198,63 @@ async def test_a_handler_that_is_throttled_holds_its_destination_and_spends_no_a
     assert {one.attempts for one in held.deliveries} == {0}
     assert (tally.delivered, tally.failed) == (3, 0)
     assert (kit.clock.now() - until).total_seconds() >= 30
+
+
+class Wrong(Plain):
+    """A transport that answers what it is told to."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    async def send(self, deliveries: Sequence[Leased]) -> Any:  # noqa: ANN401 - that is what is wrong
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+class Nothing:
+    """An object that has nothing of a transport, and says so loudly."""
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - it never answers
+        if name.startswith("__"):
+            return super().__getattribute__(name)
+        raise LookupError(f"no {name} here")
+
+
+_FAULT = Faulted(fault=cast("Fault", None), nature=Nature.TRANSIENT)
+
+
+@pytest.mark.parametrize(
+    ("transport", "says"),
+    [
+        (Wrong(None), "send answered None; it must return one outcome for each of 1"),
+        (Wrong([]), "send answered 0 of them"),
+        (Wrong([Succeeded(), Succeeded()]), "send answered 2 of them"),
+        (Wrong(["fine"]), "send answered 'fine' for a delivery"),
+        (Wrong([_FAULT]), "Expected `object`, got `null`"),
+        (Wrong(LookupError("lost")), "lost"),
+        (Wrong(SystemExit("bye")), "bye"),
+        (Nothing(), "no send here"),
+    ],
+)
+async def test_a_mistake_of_one_transport_fails_its_deliveries_and_no_others(
+    transport: Any,  # noqa: ANN401 - none of them is one
+    says: str,
+) -> None:
+    app = Redrive("memory://")
+    app.destination("sound", "order.*", transport=Plain())
+    app.destination("broken", "order.*", transport=Plain(), retry=Retry(max_attempts=1))
+    declared = app._declared["broken"]  # noqa: SLF001 - no declaration would take it
+    app._declared["broken"] = Declaration(  # noqa: SLF001
+        declared.destination, declared.terms, lambda _: transport
+    )
+
+    async with app:
+        await app.publish("order.paid", 1)
+        await app.publish("order.paid", 2)
+        tally = await app.drain()
+        letters = (await app.operations.dead_letters()).deliveries
+
+    assert (tally.delivered, tally.failed) == (2, 2)
+    assert [one.destination for one in letters] == ["broken"] * 2
+    assert all(one.fault is not None and says in one.fault.message for one in letters)

@@ -160,14 +160,18 @@ def locked_up(folder: Path) -> Redrive:
 
 
 def blocked(folder: Path, *, timeout: str = "500ms") -> Redrive:
-    """One event blocks the event loop for ever."""
+    """One event blocks the event loop for ever; another waits when it is tried first."""
     app = make_app(folder)
+    begun: list[str] = []
 
     @app.handler("thing.*", name="blocked", timeout=timeout)
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
         if event.payload.get("is_blocker"):
             threading.Event().wait()
+        begun.append(event.id)
+        if event.payload.get("is_waiting") and begun == [event.id]:
+            await asyncio.Event().wait()
         await spend(0.1)
         record(folder, event, "done")
 

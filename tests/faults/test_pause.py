@@ -50,3 +50,20 @@ def test_a_pause_of_all_workers_is_no_crash(machine_of: MachineOf, count: int) -
 
     assert machine.of("slow").delivered == 10
     assert [one.crashes for one in machine.deliveries(Status.DELIVERED)] == [0] * 10
+
+
+def test_a_worker_that_was_only_frozen_accuses_no_handler(machine_of: MachineOf) -> None:
+    """Nor does it end itself: its event loop stood still because everything did."""
+    machine = machine_of("blocked")
+    machine.publish([{"number": 1, "is_waiting": True}])
+    worker = machine.start_worker()
+    machine.until_written("begun", 1)
+
+    machine.freeze(worker)
+    until(machine.leases_have_run_out, what="its lease has run out")
+    worker.send(signal.SIGCONT)
+    machine.until_settled()
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert "wedged" not in worker.output

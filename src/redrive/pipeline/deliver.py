@@ -17,7 +17,7 @@ from redrive.model.outcome import Fault, Faulted, Nature, Outcome
 from redrive.observer import HandlerStuck, Observer
 from redrive.policies.capture import capture, timed_out
 from redrive.policies.classify import classify
-from redrive.transport import Endpoint
+from redrive.transport import Endpoint, Transport, checked_outcomes
 
 __all__ = ["Carrier", "Load", "loads_of"]
 
@@ -95,7 +95,7 @@ def loads_of(
     loads = []
     for name, theirs in by_destination.items():
         endpoint = endpoints[name]
-        size = endpoint.transport.batch
+        size = _batch_of(endpoint.transport)
         sound = [one for one in theirs if not one.unreadable]
         loads += [
             Load(endpoint, sound[begin : begin + size], claimed=claimed)
@@ -315,7 +315,9 @@ class Carrier:
             if load.deliveries[0].unreadable:
                 outcomes = [_unreadable(load.deliveries[0])]
             else:
-                outcomes = await load.endpoint.transport.send(load.deliveries)
+                outcomes = checked_outcomes(
+                    await load.endpoint.transport.send(load.deliveries), len(load.deliveries)
+                )
         except BaseException as error:
             if isinstance(error, StillRunning):
                 load.is_out_of_sight = True
@@ -373,6 +375,17 @@ class Carrier:
                         deliveries=tuple(one.lease.delivery_id for one in load.deliveries),
                     )
                 )
+
+
+def _batch_of(transport: Transport) -> int:
+    """Return how many it takes at once; one that cannot even say that is asked to send, and fails.
+
+    It is somebody else's code, and a mistake in it must not keep the others from their work.
+    """
+    try:
+        return max(1, int(transport.batch))
+    except Exception:  # noqa: BLE001 - whatever it raises
+        return 1
 
 
 def _by_destination(loads: Iterable[Load]) -> dict[str, int]:
