@@ -8,6 +8,7 @@ import contextvars
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -53,9 +54,17 @@ class Executor(Protocol):
 
 
 class ThreadExecutor:
-    """Threads that never keep the process from ending, made when needed and used again."""
+    """Threads that never keep the process from ending, made when needed and used again.
+
+    There is one for everybody who waits: nobody who has to let go of something waits for a thread
+    that is taken by those who wait for it.
+    """
 
     def __init__(self) -> None:
+        self._begin()
+        _executors.add(self)
+
+    def _begin(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
@@ -85,13 +94,25 @@ class ThreadExecutor:
         return future
 
     def start(self, duty: Duty, *, name: str) -> RunningDuty:
-        return _DutyThread(duty, name=name)
+        return _DutyThread(duty, name=name, executor=self)
 
     def _work(self) -> None:
         while True:
             self._jobs.get()()
             with self._lock:
                 self._idle += 1
+
+
+_executors: weakref.WeakSet[ThreadExecutor] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    """After a fork: the child has none of the threads, and the lock may be held."""
+    for one in list(_executors):
+        one._begin()  # noqa: SLF001 - this module's own
+
+
+os.register_at_fork(after_in_child=_forget_parents)
 
 
 class _Answer:
@@ -118,8 +139,9 @@ class _Answer:
 
 
 class _DutyThread:
-    def __init__(self, duty: Duty, *, name: str) -> None:
+    def __init__(self, duty: Duty, *, name: str, executor: Executor) -> None:
         self._duty = duty
+        self._executor = executor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -127,10 +149,10 @@ class _DutyThread:
         self._thread.start()
 
     async def stop(self) -> None:
-        await asyncio.to_thread(self._ready.wait)
+        await self._executor.submit(self._ready.wait)
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
-        await asyncio.to_thread(self._thread.join)
+        await self._executor.submit(self._thread.join)
 
     def _run(self) -> None:
         asyncio.run(self._main())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from redrive.errors import TransactionError, UsageError
+from redrive.errors import StoreUnavailableError, TransactionError, UsageError
 from redrive.model.event import EventAttributes, NewEvent, Receipt
 from redrive.operations import Operations
 from redrive.store import open_transaction
@@ -21,6 +22,7 @@ __all__ = ["SyncDoor"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
+_CLOSE_SECONDS = 5.0
 
 
 class SyncDoor:
@@ -35,6 +37,7 @@ class SyncDoor:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     def publish(
         self,
@@ -100,27 +103,60 @@ class SyncDoor:
         self._run(opening.__aexit__(None, None, None))
 
     def close(self) -> None:
-        """Close the store and end the background loop; a later call starts them again."""
+        """Close the store and end the background loop; a later call starts them again.
+
+        What other threads have under way is finished first. What takes longer than a few seconds
+        is given up, and raises a `StoreUnavailableError` there.
+        """
         with self._lock:
-            loop, thread = self._loop, self._thread
+            loop, thread, under_way = self._loop, self._thread, self._under_way
             self._loop = self._thread = None
+            self._under_way = set()
         if loop is not None and thread is not None:
-            asyncio.run_coroutine_threadsafe(self._app.close(), loop).result()
+            asyncio.run_coroutine_threadsafe(self._close(under_way), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
+
+    async def _close(self, under_way: set[asyncio.Task[Any]]) -> None:
+        try:
+            if under_way:
+                _, late = await asyncio.wait(list(under_way), timeout=_CLOSE_SECONDS)
+                for one in late:
+                    one.cancel()
+                if late:
+                    await asyncio.wait(late, timeout=_CLOSE_SECONDS)
+        finally:
+            await self._app.close()
 
     def forget_parent(self) -> None:
         """After a fork: the background loop runs in the parent only, and the lock may be held."""
         self._lock = threading.Lock()
         self._loop = self._thread = None
+        self._under_way = set()
 
     def _run(self, call: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
-        async def await_it() -> T:
-            return await call
-
         self._refuse_running_loop(call)
-        return asyncio.run_coroutine_threadsafe(await_it(), self._background()).result()
+        with self._lock:
+            # Within the lock: whoever closes the loop must find the call on it, or leave it alone.
+            asked = asyncio.run_coroutine_threadsafe(
+                self._track(call, self._under_way), self._background()
+            )
+        try:
+            return asked.result()
+        except concurrent.futures.CancelledError:
+            raise StoreUnavailableError(
+                "app.sync was closed by another thread while this call was under way, and it did "
+                "not end in time; it may or may not have been carried out. Close app.sync when "
+                "nobody uses it any more."
+            ) from None
+
+    async def _track(self, call: Awaitable[T], under_way: set[asyncio.Task[Any]]) -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        return await call
 
     def _refuse_running_loop(self, call: object) -> None:
         try:
@@ -136,14 +172,13 @@ class SyncDoor:
         )
 
     def _background(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="redrive-sync", daemon=True
-                )
-                self._thread.start()
-            return self._loop
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="redrive-sync", daemon=True
+            )
+            self._thread.start()
+        return self._loop
 
 
 def _run_here(call: Coroutine[Any, Any, T]) -> T:

@@ -7,11 +7,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
-from redrive import Event, Operations, Redrive, StoreError, TransactionError
+from redrive import (
+    Event,
+    Operations,
+    Redrive,
+    StoreError,
+    StoreUnavailableError,
+    TransactionError,
+)
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -220,6 +229,114 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     events = [one.event.type for one in app.sync.operate(Operations.events)]
     app.sync.close()
     assert events == ["parent.first", "child.first", "parent.second", "child.second"]
+
+
+def test_children_forked_while_other_threads_write_can_write_too(sqlite: str) -> None:
+    """A fork copies the locks that other threads hold in that moment, and not those threads."""
+    script = """
+import os, sys, threading
+from redrive import Redrive
+
+app = Redrive(sys.argv[1])
+app.sync.publish("parent.first")
+over = threading.Event()
+
+def publish():
+    while not over.is_set():
+        app.sync.publish("parent.more")
+
+def transact():
+    while not over.is_set():
+        with app.sync.transaction() as transaction:
+            app.sync.publish("parent.within", within=transaction)
+
+threads = [threading.Thread(target=one) for one in (publish, transact)]
+for one in threads:
+    one.start()
+codes = []
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        try:
+            app.sync.publish("child.only")
+        except BaseException as error:
+            os.write(2, str(error).encode())
+            os._exit(1)
+        os._exit(0)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+over.set()
+for one in threads:
+    one.join()
+app.sync.close()
+sys.exit(f"{codes}" if any(codes) else 0)
+"""
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script, sqlite],
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    app = Redrive(sqlite)
+    events = [one.event.type for one in app.sync.operate(Operations.events, limit=100_000)]
+    app.sync.close()
+    assert events.count("child.only") == 20
+
+
+def test_a_child_forked_inside_a_transaction_is_told_that_it_cannot_write(sqlite: str) -> None:
+    script = """
+import os, sys
+from redrive import Redrive, StoreUnavailableError
+
+app = Redrive(sys.argv[1])
+with app.sync.transaction() as transaction:
+    app.sync.publish("parent.first", within=transaction)
+    child = os.fork()
+    if child == 0:
+        other = Redrive(sys.argv[1])
+        try:
+            other.sync.publish("child.first")
+        except StoreUnavailableError as error:
+            os._exit(0 if "forked while its parent had a transaction" in str(error) else 1)
+        os._exit(2)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+app.sync.close()
+sys.exit(code)
+"""
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script, sqlite],
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_publish_into_a_file_that_was_removed_is_refused(sqlite: str) -> None:
+    """It would be acknowledged, and lie in a file that nobody can ever open again."""
+    path = Path(sqlite.removeprefix("sqlite:///"))
+    app = Redrive(sqlite)
+    app.sync.publish("order.paid", 1)
+    path.rename(path.with_name("elsewhere.db"))
+
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError, match="removed or replaced"):
+            app.sync.publish("order.paid", 2)
+    with pytest.raises(StoreUnavailableError, match="removed or replaced"), app.sync.transaction():
+        pass
+    assert not path.exists()
+
+    path.with_name("elsewhere.db").rename(path)
+    app.sync.publish("order.paid", 3)
+    events = app.sync.operate(Operations.events)
+    app.sync.close()
+    assert [one.event.payload for one in events] == [msgspec.Raw(b"1"), msgspec.Raw(b"3")]
 
 
 async def test_inside_a_transaction_what_would_wait_for_it_is_refused_at_once(sqlite: str) -> None:

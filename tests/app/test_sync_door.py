@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,12 +14,15 @@ from redrive import (
     IdempotencyConflictError,
     NewEvent,
     Operations,
+    Receipt,
     Redrive,
+    StoreUnavailableError,
     Terminal,
     TransactionError,
     UsageError,
 )
 from redrive.testing import ScriptedDestination
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -170,3 +174,46 @@ def test_a_publish_past_the_open_transaction_is_refused_at_once(sqlite: str) -> 
     app.sync.publish("order.paid")
     assert published(app) == ["order.paid"]
     app.sync.close()
+
+
+def test_calls_beside_a_close_end_or_are_told_why_not(store: str) -> None:
+    """Nobody hangs: ten threads call while another one closes, again and again."""
+    app = Redrive(store)
+    is_over = threading.Event()
+    told: list[str] = []
+
+    def call() -> int:
+        done = 0
+        while not is_over.is_set():
+            try:
+                app.sync.publish("order.paid")
+                app.sync.operate(Operations.status)
+                done += 1
+            except StoreUnavailableError as error:
+                told.append(str(error))
+        return done
+
+    with ThreadPoolExecutor(10) as threads:
+        calls = [threads.submit(call) for _ in range(10)]
+        for _ in range(60):
+            app.sync.close()
+        is_over.set()
+        done = [one.result(timeout=PATIENCE_SECONDS) for one in calls]
+    app.sync.close()
+
+    assert all(done)
+    assert {one.split(";")[0] for one in told if "is closed" not in one} == set()
+
+
+async def test_a_call_beside_a_close_of_its_own_loop_ends_or_is_told_why_not(store: str) -> None:
+    app = Redrive(store)
+
+    for _ in range(30):
+        publishing = [asyncio.ensure_future(app.publish("order.paid")) for _ in range(10)]
+        await asyncio.gather(*publishing[:1])
+        more = [asyncio.ensure_future(app.publish("order.paid")) for _ in range(10)]
+        await app.close()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            ends = await asyncio.gather(*publishing, *more, return_exceptions=True)
+        assert {type(one) for one in ends} <= {Receipt, StoreUnavailableError}
+    await app.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,7 @@ from redrive.observer import Published, Written
 from redrive.observers.prometheus import PrometheusObserver
 from redrive.testing import Kit, ScriptedDestination
 from tests.app.recorder import Recorder
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -246,3 +248,32 @@ async def test_a_store_without_transactions_says_so() -> None:
             await app.publish("order.paid", within=object())
 
         kit.assert_nothing_published()
+
+
+async def test_many_short_transactions_take_turns(app: Redrive) -> None:
+    async def pay(order: int) -> None:
+        async with app.transaction() as transaction:
+            transaction.execute("INSERT INTO orders VALUES (?)", (order,))
+            await app.publish("order.paid", {"order": order}, within=transaction)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await asyncio.gather(*(pay(order) for order in range(40)))
+
+    assert await orders(app) == list(range(40))
+    assert len(await events(app)) == 40
+
+
+async def test_a_transaction_ends_while_others_fill_the_threads_of_the_loop(app: Redrive) -> None:
+    """Those of `asyncio.to_thread`, which may all wait for this very transaction."""
+    may_end = threading.Event()
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with app.transaction() as transaction:
+            waiting = [asyncio.ensure_future(asyncio.to_thread(may_end.wait)) for _ in range(64)]
+            await app.publish("order.paid", within=transaction)
+        async with app.worker():
+            pass
+        may_end.set()
+        await asyncio.gather(*waiting)
+
+    assert await events(app) == ["order.paid"]

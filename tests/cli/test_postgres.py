@@ -234,9 +234,11 @@ class TestAServerOfItsOwn:
         published = shell("publish", "order.paid", "--store", shop.url)
         examined = shell("doctor", "--store", shop.url)
         created = shell("init", "--store", f"{postgres_cluster.url}?schema=another")
+        called_ready = shell("init", "--store", shop.url)
 
         assert (looked.code, looked.json["events"]) == (0, 1)
         assert "is read only, as a standby is" in sentence(published)
         assert "is read only, as a standby is" in sentence(created)
+        assert "is read only, as a standby is" in sentence(called_ready)
         assert examined.code == 1
         assert "The server is set to read only" in examined.out

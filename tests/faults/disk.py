@@ -27,6 +27,13 @@ class Disk:
     def protect(self) -> None:
         self._read_only.touch()
 
+    def opens(self, flags: list[int]) -> list[int]:
+        """Return how a file is opened: one that is read only, like any other that may not be."""
+        if self._read_only.exists() and flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            writing = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+            flags[0] = flags[0] & ~writing | apsw.SQLITE_OPEN_READONLY
+        return flags
+
     def free(self) -> None:
         self._full.unlink(missing_ok=True)
         self._read_only.unlink(missing_ok=True)
@@ -48,7 +55,7 @@ class _Files(apsw.VFS):
 class _File(apsw.VFSFile):
     def __init__(self, disk: Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         self._disk = disk
-        super().__init__("unix", name, flags)
+        super().__init__("unix", name, disk.opens(flags))
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
         self._disk.check()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive import StoreFullError
+from redrive import Operations, Redrive, StoreFullError
 from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Status
 from tests.faults.disk import Disk
@@ -38,6 +38,31 @@ def test_a_publish_on_a_full_disk_is_refused_whole_and_works_again_afterwards(
     mounted.unregister()
 
     assert stored_meanwhile == 10
+    assert machine.figures().events == 15
+
+
+def test_a_publish_within_a_transaction_on_a_full_disk_says_so(
+    machine_of: MachineOf, disk: Disk
+) -> None:
+    """SQLite then undoes the transaction by itself, and its savepoints are gone with it."""
+    machine = machine_of("steady")
+    mounted = disk.mount()
+    machine.publish_numbers(10)
+    payload = {"number": 1, "filler": "x" * 1_000_000}
+
+    def publish_much() -> None:
+        with machine.app.sync.transaction() as transaction:
+            transaction.execute("PRAGMA cache_size = 10")
+            for _ in range(50):
+                machine.app.sync.publish("thing.made", payload, within=transaction)
+
+    disk.fill()
+    with pytest.raises(StoreFullError, match=r"^The disk under .* is full; nothing .* stored"):
+        publish_much()
+    disk.free()
+    machine.publish_numbers(5)
+    mounted.unregister()
+
     assert machine.figures().events == 15
 
 
@@ -87,3 +112,26 @@ def test_workers_outlive_a_disk_that_takes_nothing_and_blame_no_delivery(
 
 def _said(workers: Sequence[Child], words: str) -> list[bool]:
     return [words in one.output for one in workers]
+
+
+def test_a_file_that_may_only_be_read_is_neither_ready_nor_worked_on(
+    machine_of: MachineOf, disk: Disk
+) -> None:
+    """An idle worker would not notice: it changes nothing."""
+    machine = machine_of("steady")
+    machine.publish_numbers(1)
+    machine.app.sync.close()
+
+    disk.protect()
+    mounted = disk.mount()
+    only_looking = Redrive(machine.store)
+    stored = only_looking.sync.operate(Operations.status).events
+    with pytest.raises(StoreUnavailableError, match=r"^The store .* cannot be written\. Give"):
+        only_looking.sync.operate(Operations.schema_version)  # what `redrive init` asks
+    only_looking.sync.close()
+    mounted.unregister()
+    worker = machine.start_worker(REDRIVE_TEST_DISK="on demand")
+
+    assert stored == 1
+    assert worker.wait() == 3
+    assert "cannot be written" in worker.output

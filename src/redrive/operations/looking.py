@@ -55,8 +55,13 @@ class Looking(Desk):
         return await (await self._store()).figures()
 
     async def schema_version(self) -> int:
-        """Return the version of the store's schema, brought up to date by opening it."""
-        return (await self._store()).schema_version
+        """Return the version of the store's schema, brought up to date by opening it.
+
+        A store that cannot be written, such as a standby, is refused: nobody could work with it.
+        """
+        store = await self._store()
+        await store.retire("nobody")  # a change that changes nothing
+        return store.schema_version
 
     async def examine(self) -> Sequence[Finding]:
         """Look for what is wrong with the store and the system, and say what to do about it."""

@@ -15,8 +15,9 @@ from redrive.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
+from redrive.stores.sqlite.forking import refuse_spoiled
 
-__all__ = ["connect", "let_go", "rollback", "rows", "translated"]
+__all__ = ["Place", "connect", "let_go", "rollback", "rows", "translated"]
 
 _SHORT_WAITS = 500
 _MOST_WAITS = 6_400
@@ -30,8 +31,34 @@ _PRAGMAS = (
 )
 
 
-def connect(path: Path) -> apsw.Connection:
-    """Open the file, creating it if its folder exists."""
+class Place:
+    """Where an open file lies; removed or replaced, it would take what nobody ever finds again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = self._look()
+
+    def check(self) -> None:
+        """Refuse to go on when the path leads to no file, or to another."""
+        if self._look() != self._identity:
+            raise StoreUnavailableError(
+                f"The file {self._path} was removed or replaced while this process had it open; "
+                "nothing of this call was stored. Put it back, together with its -wal file, or "
+                "start this process again to go on with what is there now."
+            )
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+
+def connect(path: Path, *, place: Place | None = None) -> apsw.Connection:
+    """Open the file, creating it if its folder exists; with `place`, only where it was."""
+    if place is not None:
+        place.check()
     with translated(path):
         if path.is_dir():
             raise StoreUnavailableError(
@@ -42,6 +69,7 @@ def connect(path: Path) -> apsw.Connection:
                 f"The store {path} cannot be created: the folder {path.parent} does not exist. "
                 "Create the folder, or choose another path."
             )
+        refuse_spoiled(path)
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_handler(_wait_for_the_lock)

@@ -11,7 +11,8 @@ from typing import TypeVar
 import apsw
 
 from redrive.clock import Clock
-from redrive.stores.sqlite.connection import connect, let_go, translated
+from redrive.stores.sqlite.connection import Place, connect, let_go, translated
+from redrive.stores.sqlite.forking import undisturbed
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Threads
 
@@ -34,15 +35,18 @@ class Core:
         self._writer = threads.writer(self.path)
         self._reader = threads.reader(self.path)
         self._bell: apsw.Connection | None = None
+        self._place: Place | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._rings = 0
         self._seen = (0, 0)
         self._tick = _TICKS[1]
+        self._one_at_a_time = asyncio.Lock()
 
     async def open(self) -> None:
         if self._bell is not None:
             return
         self._bell = await self._threads.run(self._prepare)
+        self._place = self._writer.place = Place(self.path)
         self._writer.start()
         self._reader.start()
 
@@ -111,5 +115,5 @@ class Core:
         """Return what differs once anybody, in this process or another, may have added work."""
         if self._bell is None:
             return self._rings, -1
-        with translated(self.path):
+        with translated(self.path), undisturbed():
             return self._rings, int(self._bell.execute("PRAGMA data_version").get)

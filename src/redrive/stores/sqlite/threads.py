@@ -17,7 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 import apsw
 
 from redrive.errors import StoreUnavailableError
-from redrive.stores.sqlite.connection import connect, let_go, rollback, translated
+from redrive.executor import ThreadExecutor
+from redrive.stores.sqlite.connection import Place, connect, let_go, rollback, translated
+from redrive.stores.sqlite.forking import undisturbed
 
 __all__ = ["Reader", "Threads", "Writer"]
 
@@ -48,8 +50,11 @@ class _ConnectionThread(ABC):
         self._calls: SimpleQueue[list[_Call] | None] = SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
         self._connection: apsw.Connection | None = None
+        self._lock = threading.Lock()
         self._is_open = False
         self._thread: threading.Thread | None = None
+        self.place: Place | None = None
+        """Where the file is to lie when something is committed to it."""
 
     def start(self) -> None:
         self._is_open = True
@@ -58,9 +63,7 @@ class _ConnectionThread(ABC):
 
     async def call(self, function: Callable[[apsw.Connection], T]) -> T:
         if not self._is_open:
-            raise StoreUnavailableError(
-                f"The store {self._path} is closed; open it with `async with app:` first."
-            )
+            raise self._closed()
         call = _Call(function)
         gathered = self._gathered.get(call.loop)
         if gathered is None:
@@ -73,33 +76,52 @@ class _ConnectionThread(ABC):
         return result
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._calls.put(self._gathered.pop(loop))
+        calls = self._gathered.pop(loop)
+        with self._lock:
+            if self._is_open:
+                self._calls.put(calls)
+                return
+        for call in calls:  # closed since: nobody would ever answer them
+            call.error = self._closed()
+        _resolve(calls)
+
+    def _closed(self) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"The store {self._path} is closed; open it with `async with app:` first."
+        )
 
     def stop(self) -> None:
-        """Let what waits finish, then end the thread and close the connection."""
-        self._is_open = False
-        thread, self._thread = self._thread, None
+        """Let what was handed over finish, then end the thread and close the connection."""
+        with self._lock:
+            self._is_open = False
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._calls.put(None)
         if thread is not None:
-            self._calls.put(None)
             thread.join()
 
     def _run(self) -> None:
         running = True
         while running:
             calls, running = self._next_calls()
-            self._serve(calls)
-        self._let_go()
+            with undisturbed():
+                self._serve(calls)
+        with undisturbed():
+            self._let_go()
 
     def _serve(self, calls: list[_Call]) -> None:
         """Run calls that came together, and answer them."""
         try:
             with translated(self._path):
-                self._connection = self._connection or connect(self._path)
+                self._connection = self._connection or self._connect()
                 self._perform(self._connection, calls)
         except BaseException as error:  # noqa: BLE001 - every waiting caller must hear of it
             for call in calls:
                 call.error = error
         _answer(calls)
+
+    def _connect(self) -> apsw.Connection:
+        return connect(self._path)
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
@@ -140,11 +162,21 @@ class Reader(_ConnectionThread):
 class Writer(_ConnectionThread):
     """Runs all waiting calls in one immediate transaction with one commit."""
 
+    def _connect(self) -> apsw.Connection:
+        """Open the file to write: SQLite lets a transaction begin that could change nothing."""
+        connection = super()._connect()
+        if connection.readonly("main"):
+            let_go(connection)
+            raise apsw.ReadOnlyError("it was opened for reading only")
+        return connection
+
     def _perform(self, connection: apsw.Connection, calls: list[_Call]) -> None:
         if not calls:
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
+            if self.place is not None:
+                self.place.check()
             if len(calls) == 1:
                 calls[0].result = calls[0].function(connection)
             else:
@@ -191,6 +223,11 @@ def _resolve(calls: list[_Call]) -> None:
             call.future.set_result(call.result)
 
 
+# Not the event loop's own pool: who waits for the write lock could fill it, and who has the lock
+# would find no thread there to commit on.
+_executor = ThreadExecutor()
+
+
 class Threads:
     """Where an open store runs what blocks: on threads of its own, but in a simulation."""
 
@@ -204,7 +241,13 @@ class Threads:
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function, and to its end: a connection left in mid-use cannot be used."""
-        running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+        caller = threading.get_ident()
+
+        def run() -> T:
+            with undisturbed(of=caller):
+                return function(*args, **kwargs)
+
+        running = _executor.submit(run)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

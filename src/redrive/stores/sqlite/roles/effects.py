@@ -15,6 +15,7 @@ from redrive.stores.finishing import to_the_end
 from redrive.stores.sqlite import effects
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
+from redrive.stores.sqlite.forking import in_transaction
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["EffectsRole"]
@@ -75,13 +76,14 @@ class EffectsRole(Core):
     @asynccontextmanager
     async def _writing(self, at_most: timedelta) -> AsyncIterator[apsw.Connection]:
         """Take the write lock; what is not committed by the end of the block is undone."""
-        connection = await self._threads.run(connect, self.path)
-        try:
-            await self._threads.run(self._take_lock, connection, at_most / _SHARE_FOR_WAITING)
-            yield connection
-        finally:
-            rollback(connection)
-            connection.close()
+        connection = await self._threads.run(connect, self.path, place=self._place)
+        with in_transaction():
+            try:
+                await self._threads.run(self._take_lock, connection, at_most / _SHARE_FOR_WAITING)
+                yield connection
+            finally:
+                rollback(connection)
+                connection.close()
 
     def _take_lock(self, connection: apsw.Connection, patience: timedelta) -> None:
         connection.set_busy_timeout(int(patience.total_seconds() * 1000))

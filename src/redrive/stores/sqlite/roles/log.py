@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -9,7 +10,7 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from redrive.errors import TransactionError
+from redrive.errors import StoreUnavailableError, TransactionError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
@@ -17,11 +18,15 @@ from redrive.store import Append, CaughtUp, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.sqlite import log
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
+from redrive.stores.sqlite.forking import in_transaction
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["LogRole"]
 
 T = TypeVar("T")
+
+
+_PATIENCE_SECONDS = 30
 
 
 class LogRole(Core):
@@ -65,31 +70,53 @@ class LogRole(Core):
                 f"within= got a transaction on {connection.filename}, but this app keeps its "
                 f"events in {self.path}; open the transaction with the same app."
             )
-        connection.execute("SAVEPOINT redrive")
-        try:
-            with translated(self.path):
+        with translated(self.path):
+            connection.execute("SAVEPOINT redrive")
+            try:
                 result = job(connection)
-        except BaseException:
-            connection.execute("ROLLBACK TO redrive")
-            raise
-        finally:
+            except BaseException:
+                if connection.in_transaction:  # a full disk makes SQLite undo all of it by itself
+                    connection.execute("ROLLBACK TO redrive")
+                    connection.execute("RELEASE redrive")
+                raise
             connection.execute("RELEASE redrive")
         return result
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SqliteTransaction]:
         """Open a transaction; it commits at the end of the block, or rolls back on an error."""
-        connection = await self._threads.run(connect, self.path)
-        try:
-            await self._threads.run(self._execute, connection, "BEGIN IMMEDIATE")
-            transaction = SqliteTransaction(connection)
-            yield transaction
-            await self._threads.run(self._execute, connection, "COMMIT")
-        finally:
-            rollback(connection)
-            connection.close()
+        async with self._taking_turns():
+            connection = await self._threads.run(connect, self.path, place=self._place)
+            with in_transaction():
+                try:
+                    await self._threads.run(self._execute, connection, "BEGIN IMMEDIATE")
+                    transaction = SqliteTransaction(connection)
+                    yield transaction
+                    await self._threads.run(self._execute, connection, "COMMIT")
+                finally:
+                    rollback(connection)
+                    connection.close()
         self._ring()
         transaction.committed()
+
+    @asynccontextmanager
+    async def _taking_turns(self) -> AsyncIterator[None]:
+        """Have the only transaction of this store: others wait here, not for the lock of the file.
+
+        Asking SQLite again and again, they would take the time that the one needs to end.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._one_at_a_time.acquire()
+        except TimeoutError:
+            raise StoreUnavailableError(
+                f"The store {self.path} was locked by other transactions of this process for "
+                f"{_PATIENCE_SECONDS} s. Look for one that was left open."
+            ) from None
+        try:
+            yield
+        finally:
+            self._one_at_a_time.release()
 
     def _execute(self, connection: apsw.Connection, statement: str) -> None:
         with translated(self.path):
