@@ -346,7 +346,6 @@ def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
     for _, future in batch:
         if not future.done():
             future.set_exception(error)
-            future.exception()  # who is just giving up does not hear it, and nobody else should
 
 
 def _refuse_bypass(within: object) -> None:

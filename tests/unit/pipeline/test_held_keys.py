@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Sequence
 
 import pytest
@@ -193,29 +192,3 @@ async def test_who_came_meanwhile_does_not_wait_as_long_again() -> None:
 
     assert results == [store.error] * 3
     assert store.calls.count(["held"]) == 2
-
-
-async def test_who_gives_up_just_as_the_store_fails_leaves_no_complaint() -> None:
-    """Its future has an error then that nobody asks for."""
-    complaints: list[object] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: complaints.append(context))
-    store = Held("held")
-    store.error = StoreUnavailableError("held for too long")
-    [task] = Desk(store).publish("held")
-    while len(store.calls) < 2:
-        await clock.sleep(0)
-
-    store.free.set()
-    waits_for: asyncio.Future[object] | None = None
-    while not task.done():
-        waits_for = getattr(task, "_fut_waiter", None)
-        if waits_for is not None and waits_for.done():
-            task.cancel()
-        await clock.sleep(0)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    del task, waits_for
-    gc.collect()
-
-    assert complaints == []

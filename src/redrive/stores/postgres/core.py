@@ -194,7 +194,6 @@ class Core:
             for one in gathered:
                 if not one.future.done():
                     one.future.set_exception(error)
-                    one.future.exception()  # who is just giving up does not hear it
             return
         for one, result in zip(gathered, results, strict=True):
             if not one.future.done():
