@@ -152,8 +152,7 @@ def _protected(found: re.Match[str]) -> str:
 def _undated(pieces: list[str]) -> list[str]:
     """Take the names of days and months out of dates."""
     for place, piece in enumerate(pieces):
-        near = pieces[max(0, place - 2) : place + 4]
-        if piece in _DATED and _MARK in near:
+        if piece in _DATED and _MARK in pieces[max(0, place - 2) : place + 4]:
             pieces[place] = _MARK
     return pieces
 

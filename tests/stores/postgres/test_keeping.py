@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from redrive.errors import ConfigurationError
+from redrive.model.destination import Destination
 from redrive.model.event import EventId, Receipt
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
@@ -275,6 +276,46 @@ async def test_an_id_that_is_no_uuid_is_refused(world: World) -> None:
 
     with pytest.raises(ConfigurationError, match="'one' is not a UUID"):
         await world.store.restore([strange], actor=OPERATOR)
+
+
+async def test_old_changes_of_routes_are_forgotten_once_they_are_done(
+    world: World, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.stores.postgres.auditing._CHANGES_KEPT", 2)
+    await world.publish(an_event())
+    for number in range(5):
+        await world.store.register([Destination(name=f"new-{number}", patterns=("never.*",))])
+
+    async def versions() -> list[int]:
+        async with a_link(address) as link:
+            found = await link.fetch("SELECT version FROM redrive.route_changes ORDER BY version")
+        return [row[0] for row in found]
+
+    async def prune() -> None:
+        """Prune when there is something to: the changes go along with it."""
+        await world.publish(an_event())
+        await deliver_all(world)
+        world.clock.advance("2d")
+        assert (await world.store.prune(Retention())).delivered
+
+    before = await versions()
+    await prune()
+    undone = await versions()
+    while not await is_done(address):
+        await world.store.catch_up()
+    await prune()
+
+    assert undone == before
+    assert len(before) > 2
+    assert await versions() == before[-2:]
+
+
+async def is_done(address: Address) -> bool:
+    async with a_link(address) as link:
+        found = await link.fetch(
+            "SELECT NOT EXISTS (SELECT FROM redrive.route_changes WHERE NOT is_done)"
+        )
+    return bool(found[0][0])
 
 
 async def test_looking_for_what_may_go_reads_indexes(world: World, address: Address) -> None:
