@@ -34,12 +34,12 @@ from redrive.executor import Executor
 from redrive.maintenance import Upkeep
 from redrive.model.duration import Duration, duration
 from redrive.model.event import Event, EventAttributes, NewEvent, Receipt, new_event
-from redrive.observer import Observer, Observers
+from redrive.observer import DeclarationChanged, Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher
 from redrive.session import Session, Sessions, SessionWorker
-from redrive.store import Store, open_transaction, refuse_in_transaction
+from redrive.store import Declarer, Store, open_transaction, refuse_in_transaction
 from redrive.storing import StoreMaker, forget_parent
 from redrive.transport import Way
 from redrive.transports.function import Handler
@@ -259,6 +259,7 @@ class Redrive:
                 upkeep=Upkeep(
                     retention=settings.retention, archive=open_archive(settings.export_folder)
                 ),
+                host=self._ports.host,
             ),
             clock=self._ports.clock,
             ids=self._ports.ids,
@@ -304,7 +305,10 @@ class Redrive:
         )
 
     async def open(self) -> None:
-        """Open the store and register the destinations; every call does so when needed."""
+        """Open the store and add destinations and patterns it lacks; every call does when needed.
+
+        Only a worker changes what else there is of a destination.
+        """
         (await self._session()).is_kept = True
 
     async def close(self) -> None:
@@ -399,10 +403,13 @@ class Redrive:
     async def _open_registered(self) -> Store:
         store = await self._open_store()
         try:
-            await store.register([one.destination for one in self._declared.values()])
+            declared = [one.destination for one in self._declared.values()]
+            registered = await store.register(declared, by=Declarer(host=self._ports.host))
         except BaseException:
             await store.close()
             raise
+        for one in registered.changes:
+            self._observers.notice(DeclarationChanged(worker="", change=one))
         return store
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from socket import gethostname
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -90,13 +91,14 @@ class HandlerOptions(NamedOptions, total=False):
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """What connects an app to the world: time, identity, chance, threads and its process."""
+    """What connects an app to the world: time, identity, chance, threads, process and machine."""
 
     clock: Clock = msgspec.field(default_factory=SystemClock)
     ids: Ids = msgspec.field(default_factory=SystemIds)
     rng: Rng = msgspec.field(default_factory=SystemRng)
     executor: Executor = msgspec.field(default_factory=ThreadExecutor)
     end_process: Callable[[], None] = end_process
+    host: str = msgspec.field(default_factory=gethostname)
 
 
 class EffectHandler(msgspec.Struct, frozen=True):

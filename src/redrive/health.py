@@ -26,6 +26,8 @@ from redrive.errors import ConfigurationError, StoreError
 from redrive.executor import Executor, RunningDuty
 from redrive.model.gate import GateFigures
 from redrive.observer import (
+    DeclarationsAgree,
+    DeclarationsDiffer,
     Fact,
     StoreBack,
     StoreLost,
@@ -42,6 +44,7 @@ _REQUEST_SECONDS = 5.0
 _SCRAPE_SECONDS = 5.0
 _LONGEST_REQUEST = 16 * 1024
 _MOST_CONNECTIONS = 16
+_MOST_NAMED = 5
 _JSON = "application/json"
 
 _log = logging.getLogger("redrive")
@@ -71,6 +74,7 @@ class Vitals:
         self._is_leaving = False
         self._has_stopped = False
         self._has_store = True
+        self._others: tuple[str, ...] = ()
 
     def notice(self, fact: Fact) -> None:
         """Take note of what this worker does; others are none of its business."""
@@ -85,6 +89,10 @@ class Vitals:
                 self._has_store = False
             case StoreBack(worker=self._worker):
                 self._has_store = True
+            case DeclarationsDiffer(worker=self._worker, destinations=others):
+                self._others = others
+            case DeclarationsAgree(worker=self._worker):
+                self._others = ()
 
     def tick(self) -> None:
         """Note that the handlers' event loop runs."""
@@ -103,6 +111,14 @@ class Vitals:
     def is_alive(self) -> bool:
         """Whether the handlers' event loop was heard of lately enough."""
         return self.silence <= self._longest_silence
+
+    def notes(self) -> list[str]:
+        """Return what is worth knowing of it, and keeps it from nothing."""
+        if not self._others:
+            return []
+        more = len(self._others) - _MOST_NAMED
+        names = ", ".join(self._others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return [f"another declaration than this worker's is in force of {names}"]
 
     def hindrances(self) -> list[str]:
         """Return why it is not ready for work; nothing if it is."""
@@ -204,7 +220,7 @@ class HealthEndpoint:
         reasons = self.vitals.hindrances()
         return _say(
             HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK,
-            {"ready": not reasons, "reasons": reasons},
+            {"ready": not reasons, "reasons": reasons, "notes": self.vitals.notes()},
         )
 
     def _measure(self) -> Answer:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
@@ -21,6 +21,7 @@ _BEATS_PER_LEASE = 4
 _TICKS_PER_LEASE = 6
 _LONGEST_TICK_SECONDS = 1.0
 _TICKS_MISSED = 3
+_TELLS_AGAIN_SECONDS = 3600.0
 
 
 class Heartbeat:
@@ -54,7 +55,7 @@ class Heartbeat:
         self._on_missed = on_missed
         self._on_wedged = on_wedged
         self._heard_at = heard_at
-        self._has_beaten = False
+        self._told_at: tuple[datetime, float] | None = None
         self._last_tick = clock.monotonic()
         self._beat_every = lease.total_seconds() / _BEATS_PER_LEASE
         self._ticks_every = min(_LONGEST_TICK_SECONDS, lease.total_seconds() / _TICKS_PER_LEASE)
@@ -122,17 +123,31 @@ class Heartbeat:
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
         since_heard = self._clock.monotonic() - self._heard_at()
-        if self._has_beaten and not leases and since_heard < self._beat_every:
+        tells = self._is_to_tell()
+        if not tells and not leases and since_heard < self._beat_every:
             return
-        self._has_beaten = True
+        told_at = self._clock.now(), self._clock.monotonic()
         refused = await store.heartbeat(
-            self._worker, leases, lease=self._lease, serving=self._serving
+            self._worker, leases, lease=self._lease, serving=self._serving if tells else None
         )
+        self._told_at = told_at if tells else self._told_at
         # A lease settled between the list and the beat is not lost.
         held = frozenset(self._carrier.leases(with_effects=False)) if refused else frozenset()
         lost = tuple(lease for lease in refused if lease in held)
         if lost:
             self._observer.notice(LeasesLost(worker=self._worker, leases=lost))
+
+    def _is_to_tell(self) -> bool:
+        """Tell whether to say what the worker serves, which may be a lot.
+
+        It is remembered, but not of one that was silent for long, as when its machine slept and
+        one of the clocks with it.
+        """
+        if self._told_at is None:
+            return True
+        told_at, elapsed = self._told_at
+        gap = max((self._clock.now() - told_at).total_seconds(), self._clock.monotonic() - elapsed)
+        return gap >= _TELLS_AGAIN_SECONDS
 
     def _check_loop(self) -> None:
         silence = self._clock.monotonic() - self._last_tick

@@ -13,13 +13,16 @@ from redrive.model.event import EventId, Receipt
 from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
-from redrive.store import Overdue, Pruned, Replay
+from redrive.store import Overdue, Pruned, Redeclared, Replay
 
 __all__ = [
     "AlreadyApplied",
     "BreakerChanged",
     "Claimed",
     "DeadLettered",
+    "DeclarationChanged",
+    "DeclarationsAgree",
+    "DeclarationsDiffer",
     "DestinationOrphaned",
     "DestinationPaused",
     "EventsCompleted",
@@ -328,6 +331,26 @@ class ListeningBack(msgspec.Struct, frozen=True, kw_only=True):
     store: str
 
 
+class DeclarationChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """What is declared here took effect; `worker` is empty if the process only publishes."""
+
+    worker: str
+    change: Redeclared
+
+
+class DeclarationsDiffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker declares another than what is in force, of these destinations, and follows that."""
+
+    worker: str
+    destinations: tuple[str, ...]
+
+
+class DeclarationsAgree(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a worker declares is in force again."""
+
+    worker: str
+
+
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
     """A person changed deliveries, a destination, a tenant's part in them, or a replay."""
 
@@ -374,6 +397,9 @@ Fact = (
     | StoreBack
     | ListeningLost
     | ListeningBack
+    | DeclarationChanged
+    | DeclarationsDiffer
+    | DeclarationsAgree
     | Operated
 )
 

@@ -57,13 +57,43 @@ async def test_a_removed_destination_gets_nothing_more_and_holds_what_waits(stor
         assert any("billing is orphaned: 1 delivery held" in one for one in await findings(kit))
 
 
-async def test_a_destination_that_a_live_worker_serves_is_not_removed() -> None:
-    app = shop("billing")
+async def test_what_a_live_worker_serves_is_held_from_its_removal_on() -> None:
+    app = shop("billing", "mailing")
     async with Kit(app) as kit, app.worker():
         await rest(kit, 1)
+        await kit.operations.remove_destination("billing", by="ada")
+        await rest(kit, 2)
 
-        with pytest.raises(UsageError, match="billing is served by worker"):
-            await kit.operations.remove_destination("billing", by="ada")
+        receipt = await app.publish("order.paid")
+        await rest(kit, 2)
+
+        assert receipt.destinations == ("mailing",)
+        assert any("billing, which was removed" in one for one in await findings(kit))
+
+
+async def test_a_removal_outlasts_a_start_of_the_same_code(store: str) -> None:
+    app, again = shop("billing", "mailing"), shop("billing", "mailing")
+    async with Kit(app, store=store) as kit:
+        kit.connect(again)
+        await app.publish("order.paid")
+        await kit.operations.remove_destination("billing", by="ada")
+
+        tally = await again.drain()
+        removed = await again.publish("order.paid")
+        is_new = await kit.operations.restore_destination("billing", by="ada", why="a mistake")
+        restored = await again.publish("order.paid")
+        await again.drain()
+
+        assert tally.delivered == 1
+        assert removed.destinations == ("mailing",)
+        assert is_new
+        assert restored.destinations == ("billing", "mailing")
+        entry = (await kit.operations.audit())[0]
+        assert (entry.action, entry.by, entry.why) == ("restore", "ada", "a mistake")
+        delivered = {
+            one.name: one.delivered for one in (await kit.operations.status()).destinations
+        }
+        assert delivered == {"billing": 2, "mailing": 3}
 
 
 async def test_a_destination_nobody_serves_is_told_once() -> None:

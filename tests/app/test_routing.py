@@ -62,7 +62,7 @@ async def test_a_destination_that_wants_something_else_now_gets_that(store: str)
         kit.connect(changed)
         await app.publish("order.sent")
 
-        await changed.open()
+        await changed.drain()
         order, stock = await app.publish("order.sent"), await app.publish("stock.low")
 
         assert order.destinations == ()

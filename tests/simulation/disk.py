@@ -20,7 +20,7 @@ import apsw
 from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
-from redrive.store import Appended, Backfilled, Query, Store
+from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sqlite import (
     SqliteStore,
     SqliteTransaction,
@@ -32,6 +32,7 @@ from redrive.stores.sqlite import (
     replaying,
 )
 from redrive.stores.sqlite.connection import connect
+from redrive.stores.sqlite.registering import register
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
 from tests.proof.checkers.records import Call, ClockSet, Looked, Made
@@ -275,11 +276,12 @@ class HostGround:
         def prepare() -> None:
             migrate(self._eye, name="simulated")
             with self._eye:
-                log.register(self._eye, destinations)
+                now = self._clock.now()
+                register(self._eye, destinations, by=PUBLISHER, again=False, now=now)
 
         self._safely(prepare)
         given = {"destinations": destinations}
-        self.witness(_About("register", given), Routes(0, destinations))
+        self.witness(_About("register", given), Registered(routes=Routes(0, destinations)))
 
     def make_store(self, machine: Machine) -> Store:
         process = _Process(self, machine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 from redrive.errors import NotFoundError
@@ -27,7 +28,10 @@ class Keeper:
         self._chance = chance
 
     async def let_go(self, operations: Operations) -> None:
-        """Resume what people have paused, and reset what they have opened."""
+        """Resume what people have paused, reset what they opened, restore what they removed."""
+        for plan in self._plan.destinations:
+            with suppress(NotFoundError):  # no worker has registered it yet
+                await operations.restore_destination(plan.name, by="keeper")
         for gate in await operations.gates():
             if gate.gate.pause is not None:
                 await operations.resume(gate.destination, by="keeper")

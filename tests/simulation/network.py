@@ -38,7 +38,7 @@ WITNESSED = (
     "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
     "start_scheduled",
-    *("register", "unregister", "move", "drop", "backfill"),
+    *("register", "unregister", "reregister", "move", "drop", "backfill"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )
 """The calls that change what a checker goes by."""

@@ -28,6 +28,7 @@ from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
 from redrive.policies.turnstile import Turnstile
 from redrive.store import (
+    PUBLISHER,
     Advance,
     Allowance,
     Append,
@@ -37,11 +38,13 @@ from redrive.store import (
     Claim,
     ClaimRequest,
     Conflict,
+    Declarer,
     Due,
     DueWork,
     Effect,
     Ending,
     Entry,
+    Figures,
     Group,
     Grouping,
     Left,
@@ -53,6 +56,7 @@ from redrive.store import (
     Page,
     Pruned,
     Query,
+    Registered,
     Replay,
     Report,
     Reported,
@@ -65,6 +69,7 @@ from redrive.store import (
     ShedBlame,
     TenantFigures,
 )
+from redrive.stores.declaring import Release, Ruling
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
@@ -1614,6 +1619,122 @@ class CompletesWhatCameBefore(Mutant):
                     self._add(position, one.name, None, now=self._clock.now())
                     added += 1
         return CaughtUp(added=added)
+
+
+class LastOpenerWins(Mutant):
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
+        by = by if by.worker else Declarer(worker="anybody")
+        return await super().register(destinations, by=by, again=again)
+
+
+class ForgetsWhatWasDeclared(Mutant):
+    def _keep(self, rulings: Sequence[Ruling]) -> None:
+        super()._keep(rulings)
+        for one in rulings:
+            self._standings[one.name] = msgspec.structs.replace(one.after, seen=())
+
+
+class TakesNobodyForLive(Mutant):
+    def _declared_by_others(self, by: Declarer, *, now: datetime) -> list[Release]:
+        return []
+
+
+class TakesTheSilentForLive(Mutant):
+    def _declared_by_others(self, by: Declarer, *, now: datetime) -> list[Release]:
+        return [release for worker, release in self._releases.items() if worker != by.worker]
+
+
+class RetiresNoRelease(Mutant):
+    def _forget(self, worker: str) -> None:
+        release, seen_at = self._releases.get(worker), self._workers.get(worker)
+        super()._forget(worker)
+        if release is not None and seen_at is not None:
+            self._releases[worker], self._workers[worker] = release, seen_at
+
+
+class TakesAPartForAllThatIsDeclared(Mutant):
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
+        return await super().register(destinations, by=by, again=again and False)
+
+
+class DropsWhatWasAdded(Mutant):
+    def _keep(self, rulings: Sequence[Ruling]) -> None:
+        bare = [
+            Ruling(one.declared, one.before, msgspec.structs.replace(one.after, added=()))
+            for one in rulings
+        ]
+        super()._keep(bare)
+
+
+class KeepsWhatWasAddedForGood(Mutant):
+    def _keep(self, rulings: Sequence[Ruling]) -> None:
+        kept = []
+        for one in rulings:
+            before = one.before.added if one.before else ()
+            added = one.after.added or tuple(
+                pattern for pattern in before if pattern not in one.after.in_force.patterns
+            )
+            after = msgspec.structs.replace(one.after, added=added)
+            kept.append(Ruling(one.declared, one.before, after))
+        super()._keep(kept)
+
+
+class ForgetsAboutTheRemoval(Mutant):
+    async def unregister(self, destination: str, *, actor: Actor) -> bool:
+        is_new = await super().unregister(destination, actor=actor)
+        self._standings.pop(destination)
+        return is_new
+
+
+class DeclaresInSilence(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if entry.action != "declare":
+            super()._record(entry)
+
+
+class NamesNoDifference(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if entry.action == "declare":
+            entry = msgspec.structs.replace(entry, detail=entry.detail.partition(":")[0])
+        super()._record(entry)
+
+
+class TellsNoVersionOfTheRoutes(Mutant):
+    async def claim(self, request: ClaimRequest) -> Claim:
+        return msgspec.structs.replace(await super().claim(request), routes_version=None)
+
+
+class TellsNobodyWhoDeclaresAnother(Mutant):
+    async def figures(self) -> Figures:
+        figures = await super().figures()
+        workers = tuple(msgspec.structs.replace(one, others=()) for one in figures.workers)
+        return msgspec.structs.replace(figures, workers=workers)
+
+
+class HearsNobodyWhoDeclares(Mutant):
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
+        seen = dict(self._workers)
+        registered = await super().register(destinations, by=by, again=again)
+        self._workers = {**self._workers, **seen}
+        return registered
 
 
 MUTANTS = Mutant.__subclasses__()

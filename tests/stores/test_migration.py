@@ -26,6 +26,9 @@ ALTER TABLE redrive_events DROP COLUMN version;
 DROP TABLE redrive_inbox;
 DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
+DROP TABLE redrive_standings;
+DROP TABLE redrive_releases;
+ALTER TABLE redrive_workers DROP COLUMN release;
 CREATE INDEX redrive_ready ON redrive_deliveries (destination, generation, kind, priority DESC, id)
     WHERE status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2;
 UPDATE redrive_destinations SET document = json_remove(document, '$.fairness');

@@ -50,7 +50,9 @@ app = typer.Typer(
 dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve, export them.", **_PLAIN)
 replay = typer.Typer(help="Replay many dead letters, one first; follow and steer it.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
-destination = typer.Typer(help="Look at destinations; pause, remove or backfill them.", **_PLAIN)
+destination = typer.Typer(
+    help="Look at destinations; pause, remove, restore or backfill them.", **_PLAIN
+)
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
 tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
@@ -199,6 +201,7 @@ destination.command("lanes")(destinations.list_lanes)
 destination.command("pause")(destinations.pause)
 destination.command("resume")(destinations.resume)
 destination.command("remove")(rerouting.remove)
+destination.command("restore")(rerouting.restore)
 destination.command("move")(rerouting.move)
 destination.command("fail")(rerouting.fail)
 destination.command("delete")(rerouting.delete)

@@ -1,4 +1,4 @@
-"""The commands about what goes where: remove, move, fail, delete, backfill."""
+"""The commands about what goes where: remove, restore, move, fail, delete, backfill."""
 
 from __future__ import annotations
 
@@ -17,13 +17,26 @@ if TYPE_CHECKING:
     from redrive.operations import BackfillPlan
     from redrive.store import Backfilled, DestinationFigures, Moved
 
-__all__ = ["backfill", "delete", "fail", "move", "remove"]
+__all__ = ["backfill", "delete", "fail", "move", "remove", "restore"]
 
 
 def remove(
-    name: Name, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+    name: Name,
+    *,
+    why: Reason,
+    yes: Yes = False,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
 ) -> None:
-    """Route nothing to a destination any more; what waits for it is held."""
+    """Route nothing to a destination any more; what waits for it is held.
+
+    `redrive destination restore` takes it back. Of declarations, only one that was never seen does.
+    """
+    serving = _serving(name, store)
+    if serving and not yes:
+        workers = "1 live worker serves" if serving == 1 else f"{serving} live workers serve"
+        confirm(f"{workers} {name}. Remove it all the same?")
     is_new = in_session(
         lambda app: app.operations.remove_destination(name, by=by or current_user(), why=why),
         store=store,
@@ -39,6 +52,28 @@ def remove(
                 f"{_deliveries(waiting.pending)} for it {_are(waiting.pending)} held; "
                 f"`redrive destination move {name} …` hands them to another."
             )
+    if not is_new:
+        raise typer.Exit(1)
+
+
+def restore(
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Take the removal of a destination back; what it missed it gets by a backfill."""
+    is_new = in_session(
+        lambda app: app.operations.restore_destination(name, by=by or current_user(), why=why),
+        store=store,
+    )
+    if json:
+        changed, unchanged = ([name], []) if is_new else ([], [name])
+        print_json({"changed": changed, "unchanged": unchanged})
+    elif is_new:
+        print_result(
+            f"Restored {name}. What was published meanwhile it gets by "
+            f"`redrive destination backfill {name}`."
+        )
+    else:
+        print_result(f"{name} was not removed.")
     if not is_new:
         raise typer.Exit(1)
 
@@ -209,6 +244,15 @@ def _waiting(name: str, store: str | None) -> DestinationFigures:
     figures = in_session(lambda app: app.operations.status(), store=store)
     none = DestinationFigures(name=name, patterns=())
     return next((one for one in figures.destinations if one.name == name), none)
+
+
+def _serving(name: str, store: str | None) -> int:
+    """Return how many live workers serve a destination."""
+    from redrive.policies.diagnosis import is_alive
+
+    figures = in_session(lambda app: app.operations.status(), store=store)
+    alive = [one.serving for one in figures.workers if is_alive(one, figures)]
+    return sum(one is not None and name in one.destinations for one in alive)
 
 
 def _deliveries(count: int) -> str:

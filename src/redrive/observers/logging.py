@@ -24,6 +24,9 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DeclarationChanged,
+    DeclarationsAgree,
+    DeclarationsDiffer,
     DestinationOrphaned,
     DestinationPaused,
     EventsCompleted,
@@ -169,6 +172,14 @@ class LoggingObserver:
                 log.warning("listening lost", store=store, error=error)
             case ListeningBack(store=store):
                 log.info("listening back", store=store)
+            case DeclarationChanged(worker=worker, change=change):
+                changed = msgspec.structs.asdict(change)
+                log.info("declaration in force", worker=worker or None, **changed)
+            case DeclarationsDiffer(worker=worker, destinations=names):
+                some = list(names[:_MOST_IDS])
+                log.warning("another declaration in force", worker=worker, destinations=some)
+            case DeclarationsAgree(worker=worker):
+                log.info("own declaration in force", worker=worker)
             case Operated(action=action, by=by, why=why):
                 log.info("operated", action=action, by=by, why=why, **_changed(fact))
             case never:

@@ -39,6 +39,9 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DeclarationChanged,
+    DeclarationsAgree,
+    DeclarationsDiffer,
     DestinationOrphaned,
     DestinationPaused,
     EventsCompleted,
@@ -288,6 +291,8 @@ class PrometheusObserver:
                 pass
             case StoreBack() | ListeningBack():
                 pass
+            case DeclarationChanged() | DeclarationsDiffer() | DeclarationsAgree():
+                pass  # the audit log, the log and the status tell it
             case never:
                 assert_never(never)
 

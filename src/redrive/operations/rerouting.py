@@ -16,7 +16,6 @@ from redrive.model.outcome import Fault
 from redrive.model.pattern import check_pattern
 from redrive.observer import Operated
 from redrive.operations.desk import Desk, with_reason
-from redrive.policies.attention import SILENT_AFTER
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 from redrive.store import Backfilled, Moved, Store
@@ -46,20 +45,23 @@ class Rerouting(Desk):
     async def remove_destination(self, destination: str, *, by: str, why: str = "") -> bool:
         """Route nothing to a destination any more; what it has stays, held.
 
-        Refused while a live worker serves it, which would register it again when it starts anew.
+        Workers that declare it go on without it. Only a declaration of it that was never seen
+        brings it back, or `restore_destination`.
         """
         actor = Actor(by, why)
         store = await self._to_change()
-        workload = await store.workload()
-        for worker in workload.workers:
-            is_alive = workload.now - worker.seen_at < SILENT_AFTER
-            if is_alive and worker.serving and destination in worker.serving.destinations:
-                raise UsageError(
-                    f"{destination} is served by worker {worker.id}, which would register it "
-                    "again; take it out of the code, restart the workers, then remove it."
-                )
         is_new = await store.unregister(destination, actor=actor)
         return self._acted("remove", destination, actor, is_new=is_new)
+
+    async def restore_destination(self, destination: str, *, by: str, why: str = "") -> bool:
+        """Take a removal back: the destination is as it was, and gets what is published now.
+
+        What was published while it was removed it gets by a backfill.
+        """
+        actor = Actor(by, why)
+        store = await self._to_change()
+        is_new = await store.reregister(destination, actor=actor)
+        return self._acted("restore", destination, actor, is_new=is_new)
 
     async def move(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, assert_never
 
@@ -93,8 +93,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     rng: Rng
     observer: Observer
-    reporting: frozenset[str]
-    """The destinations whose health is counted: those with a breaker."""
+    is_reported: Callable[[str], bool]
+    """Tells whether a destination's health is counted: now, because that may change."""
 
     def decide(
         self, leased: Leased, outcome: Outcome, terms: Terms, *, waited: float, took: float
@@ -217,7 +217,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         reports: list[Report] = []
         for one in decisions:
             tells_more = one.slow_for is not None or one.pause
-            if one.leased.destination not in self.reporting and not tells_more:
+            if not tells_more and not self.is_reported(one.leased.destination):
                 continue
             report = Report(
                 destination=one.leased.destination,

@@ -21,6 +21,7 @@ NEGLECTED_AFTER = timedelta(days=7)
 _LATE_AFTER = timedelta(minutes=1)
 _MOST_NAMED = 5
 _CLOCK_SLACK = timedelta(seconds=5)
+_MOST_NAMED = 5
 _START_ONE = "Start a worker with: redrive worker module:app"
 
 
@@ -41,6 +42,7 @@ def diagnose(
     """
     return (
         *_workers(figures, overdue),
+        *_declarations(figures),
         *_shut_gates(figures, gates),
         *_paused_tenants(figures, paused),
         *_lateness(figures, gates),
@@ -89,6 +91,32 @@ def _workers(figures: Figures, overdue: int) -> Iterator[Finding]:
             what=f"{_counted(overdue, 'lease has', 'leases have')} run out.",
             advice="" if alive else f"Any live worker takes them back. {_START_ONE}",
         )
+
+
+def _declarations(figures: Figures) -> Iterator[Finding]:
+    told = [one for one in figures.workers if one.others and is_alive(one, figures)]
+    declared = sorted({name for one in told for name in one.others})
+    routed = {one.name for one in figures.destinations if not one.is_removed}
+    others = [name for name in declared if name in routed]
+    removed = [name for name in declared if name not in routed]
+    who = f"Worker {told[0].id} declares" if len(told) == 1 else f"{len(told)} workers declare"
+    if others:
+        yield Finding(
+            level=Level.WARNING,
+            what=f"{who} {_named(others)} otherwise than is in force, which all workers follow.",
+            advice="It passes when the deployment is over. What changed last: redrive audit",
+        )
+    if removed:
+        yield Finding(
+            level=Level.WARNING,
+            what=f"{who} {_named(removed)}, which was removed and gets nothing.",
+            advice=f"Take that back with: redrive destination restore {removed[0]}",
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _shut_gates(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Finding]:

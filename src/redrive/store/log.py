@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
@@ -12,14 +13,18 @@ from redrive.model.event import Event, EventId, Receipt
 from redrive.model.position import LOG_START, LogPosition
 
 __all__ = [
+    "PUBLISHER",
     "Append",
     "AppendResult",
     "Appended",
     "CaughtUp",
     "Conflict",
+    "Declarer",
     "Entry",
     "EventLog",
     "LoggedEvent",
+    "Redeclared",
+    "Registered",
     "Registry",
     "RoutesChanged",
     "VersionConflict",
@@ -131,11 +136,71 @@ class EventLog(Protocol):
         """Return one event."""
 
 
-class Registry(Protocol):
-    """The destinations and what they want, for publishers that have none of the handlers' code."""
+class Declarer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who brings declarations: the worker, if it is one, and the machine it runs on.
 
-    async def register(self, destinations: Sequence[Destination]) -> Routes:
-        """Add or change destinations; the version grows only when something differs."""
+    A worker is live while it was heard of within its `lease`.
+    """
+
+    worker: str = ""
+    host: str = ""
+    lease: timedelta = timedelta(seconds=15)
+
+    @property
+    def why(self) -> str:
+        """What the audit log says of a change it has brought."""
+        who = f"worker {self.worker}" if self.worker else "a process that publishes or operates"
+        return f"declared by {who}" + (f" on {self.host}" if self.host else "")
+
+
+PUBLISHER = Declarer()
+"""Somebody who only publishes or operates, and brings what they add."""
+
+
+class Redeclared(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of a destination that is in force has changed, and how."""
+
+    destination: str
+    difference: str
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of declarations: the routes from now on, and what has changed of those there were.
+
+    `others` are the destinations of which another declaration than the one brought is in force,
+    or that were removed.
+    """
+
+    routes: Routes
+    changes: tuple[Redeclared, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version of the routes."""
+        return self.routes.version
+
+
+class Registry(Protocol):
+    """The destinations and what they want, for publishers that have none of the handlers' code.
+
+    Of each destination one declaration is in force, which all workers follow.
+    """
+
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
+        """Bring declarations; `policies.declaring` says what becomes of each.
+
+        Each change of a destination leaves an audit entry, and so do all that are new together,
+        unless they are the first ever. The version grows only when something differs. A worker
+        brings all it declares, which is remembered for as long as the worker is; with `again`
+        it only has these looked at once more.
+        """
 
     async def catch_up(self) -> CaughtUp:
         """Give events the deliveries they miss because they were published by older routes.

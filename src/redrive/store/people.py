@@ -122,12 +122,17 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that was heard of; `serving` is `None` when it never said what it claims."""
+    """A worker that was heard of; `serving` is `None` when it never said what it claims.
+
+    `others` are the destinations of which it declares another than what is in force; only
+    `figures` tells them.
+    """
 
     id: str
     seen_at: datetime
     in_flight: int
     serving: Serving | None = None
+    others: tuple[str, ...] = ()
 
 
 class DueWork(msgspec.Struct, frozen=True, kw_only=True):

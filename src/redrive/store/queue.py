@@ -97,7 +97,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     `next_due` is when the next delivery of the asked destinations comes due that is not due yet;
     `suspects` counts due deliveries that must be claimed alone and have an allowance. `is_heard`
-    says that the store took note of the worker, as it does with a heartbeat.
+    says that the store took note of the worker, as it does with a heartbeat. `routes_version` is
+    the version of the routes, if it was looked at: always where a destination that was asked for
+    may have changed.
     """
 
     now: datetime
@@ -106,6 +108,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     suspects: int = 0
     changes: tuple[BreakerChange, ...] = ()
     is_heard: bool = False
+    routes_version: int | None = None
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):

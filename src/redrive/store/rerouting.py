@@ -57,9 +57,12 @@ class Rerouting(Protocol):
     async def unregister(self, destination: str, *, actor: Actor) -> bool:
         """Route nothing to a destination any more; tells whether that is new.
 
-        What it has stays, as do its figures for as long as it has anything. Registering it again
-        brings it back.
+        What it has stays, as do its figures for as long as it has anything. Only a declaration
+        that was never seen brings it back, or `reregister`.
         """
+
+    async def reregister(self, destination: str, *, actor: Actor) -> bool:
+        """Take a removal back, with the declaration there was; tells whether that is new."""
 
     async def waiting_for(
         self,

@@ -20,3 +20,5 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll: timedelta = timedelta(seconds=1)
     generations: tuple[str, ...] = ("default",)
     upkeep: Upkeep = Upkeep()
+    host: str = ""
+    """The machine it runs on, for whoever reads of what it has declared."""

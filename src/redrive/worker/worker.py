@@ -24,8 +24,9 @@ from redrive.pipeline.admit import admit, starves
 from redrive.pipeline.claim import Claimer
 from redrive.pipeline.deliver import Carrier, Load, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
-from redrive.store import Claim, Left, Serving, Store
+from redrive.store import Claim, Declarer, Left, Serving, Store
 from redrive.transport import Closing, Endpoint
+from redrive.worker.declarant import Declarant
 from redrive.worker.reach import FIRST_PAUSE_SECONDS, Reach
 from redrive.worker.settings import WorkerSettings
 from redrive.worker.turn import found_nothing, no_claim, together
@@ -98,14 +99,20 @@ class Worker:
             lease=settings.lease,
             observer=observer,
         )
+        self._declarant = Declarant(
+            store=store,
+            by=Declarer(worker=self.id, host=settings.host, lease=settings.lease),
+            endpoints=endpoints,
+            clock=clock,
+            observer=observer,
+            on_store_lost=self._lose_store,
+        )
         self._settler = Settler(
             store=store,
             worker=self.id,
             rng=rng,
             observer=observer,
-            reporting=frozenset(
-                one.destination.name for one in endpoints if one.destination.limits.breaker
-            ),
+            is_reported=lambda name: name in self._declarant.reporting,
         )
         self._caretaker = Caretaker(
             store=store,
@@ -155,7 +162,7 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> Tally:
         """Work until stopped; with `until_idle`, until nothing more is due now."""
-        await self._store.register([one.destination for one in self._endpoints.values()])
+        await self._declarant.begin()
         self._observer.notice(
             WorkerStarted(
                 worker=self.id,
@@ -168,6 +175,7 @@ class Worker:
             asyncio.create_task(self._carrier.watch()),
             asyncio.create_task(self._heartbeat.tick()),
             asyncio.create_task(self._caretaker.run()),
+            asyncio.create_task(self._declarant.run()),
         ]
         if until_idle:  # whoever waits for idleness asks for the checks itself
             self._caretaker.trust_the_clock()
@@ -254,7 +262,7 @@ class Worker:
         if self._suspects and self._carrier.is_empty:
             return True
         return starves(
-            tuple(self._endpoints.values()),
+            tuple(self._declarant.serving.values()),
             stuck=stuck,
             concurrency=self._settings.concurrency,
             effects=self._store.capabilities.effects_at_once,
@@ -280,8 +288,9 @@ class Worker:
         if self._is_kept_from_writing(running):
             return None
         free = self._settings.concurrency - sum(running.values())
+        endpoints = self._declarant.serving
         allowances = admit(
-            tuple(self._endpoints.values()),
+            tuple(endpoints.values()),
             running=running,
             concurrency=self._settings.concurrency,
             turn=self._turns,
@@ -306,7 +315,8 @@ class Worker:
             return None
         self._reach.note(claim, asked=asked)
         self._suspects = claim.suspects
-        self._carrier.start(loads_of(claim.deliveries, self._endpoints, claimed=asked))
+        self._declarant.hear(claim.routes_version)
+        self._carrier.start(loads_of(claim.deliveries, endpoints, claimed=asked))
         return claim
 
     def _is_kept_from_writing(self, running: Mapping[str, int]) -> bool:

@@ -107,7 +107,7 @@ class Ledger:
                 yield Step(call.method, call)
                 for how, lease, detail in _leases(call):
                     yield self._about(how, call, lease, detail)
-            case "register" | "unregister" | "backfill" | "move" | "drop":
+            case "register" | "unregister" | "reregister" | "backfill" | "move" | "drop":
                 yield from self._rerouted(call)
             case "report" | "open_breaker" | "reset_breaker" | "start_scheduled":
                 yield from _reported(call)
@@ -211,9 +211,10 @@ class Ledger:
 
     def _routed(self, call: Call) -> tuple[str, ...]:
         if call.method == "register":
-            return tuple(one.name for one in call.answer.destinations)
+            return tuple(one.name for one in call.answer.routes.destinations)
         known = self.promises if self.routed is None else self.routed
-        return tuple(one for one in known if one != call.given["destination"])
+        others = tuple(one for one in known if one != call.given["destination"])
+        return (*others, call.given["destination"]) if call.method == "reregister" else others
 
     def _backfilled(self, call: Call) -> Iterator[Step]:
         fresh = [one for one in call.made if one.id not in self.entries]

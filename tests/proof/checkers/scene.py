@@ -27,6 +27,7 @@ from redrive.store import (
     Figures,
     LetterFigures,
     Moved,
+    Registered,
     Report,
     Reported,
     Rescue,
@@ -148,7 +149,8 @@ class Scene:
         """Let there be one more destination that wants everything; only d is routed to."""
         destination = Destination(name=name, patterns=("*",), order=order)
         self._promises[name] = Promise(destination, max_attempts)
-        self.call("register", Routes(1, [self.destination]), destinations=[self.destination])
+        routes = Routes(1, [self.destination])
+        self.call("register", Registered(routes=routes), destinations=[self.destination])
 
     def move(self, number: int, target: str) -> None:
         """Have a delivery moved to another destination."""

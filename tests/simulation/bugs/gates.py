@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
-from redrive.model.destination import Destination, Routes
+from redrive.model.destination import Destination
 from redrive.model.gate import Bucket, Gate
 from redrive.model.limits import Rate
 from redrive.policies.gate import Passage
-from redrive.store import (
-    Report,
-    Reported,
-)
+from redrive.store import Registered, Report, Reported
 from redrive.stores.memory import MemoryStore
 from tests.simulation.bugs.bug import Bug
 
@@ -42,12 +40,16 @@ class BreakerIgnoresGeneration(MemoryStore):
 
 
 class BucketFullAtStart(MemoryStore):
-    async def register(self, destinations: Sequence[Destination]) -> Routes:
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        **options: Any,  # noqa: ANN401 - as the store has it
+    ) -> Registered:
         for name, gate in self._gates.items():
             self._gates[name] = msgspec.structs.replace(
                 gate, first=Bucket(), retry=Bucket(), replay=Bucket()
             )
-        return await super().register(destinations)
+        return await super().register(destinations, **options)
 
 
 class TenantRateIgnored(MemoryStore):

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from redrive.model.delivery import DeliveryId, Status
-from redrive.model.destination import Destination, Routes
-from redrive.store import Backfilled, Moved
+from redrive.model.destination import Destination
+from redrive.store import Backfilled, Moved, Registered
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sifting import Kept
 from tests.simulation.bugs.bug import Bug
@@ -71,11 +71,15 @@ class BackfillCutShort(MemoryStore):
 
 
 class RegisteredUnnoticed(MemoryStore):
-    async def register(self, destinations: Sequence[Destination]) -> Routes:
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        **options: Any,  # noqa: ANN401 - as the store has it
+    ) -> Registered:
         before = self._routes_version
-        await super().register(destinations)
+        registered = await super().register(destinations, **options)
         self._routes_version = before or self._routes_version
-        return self._routes()
+        return msgspec.structs.replace(registered, routes=self._routes())
 
 
 BUGS: tuple[Bug, ...] = (

@@ -90,7 +90,7 @@ async def test_failures_are_always_news(world: World) -> None:
 
 async def test_a_success_counts_where_the_share_of_failures_does(world: World) -> None:
     limits = Limits(breaker=Breaker(rate=0.5))
-    await world.store.register([Destination(name="api", patterns=("*",), limits=limits)])
+    await world.declare(Destination(name="api", patterns=("*",), limits=limits))
     await world.append(entries(an_event(1), to=["api"]))
     await world.claim("api")
 

@@ -188,7 +188,7 @@ async def test_a_rate_that_is_new_is_kept_to_at_once(world: World) -> None:
     await at_work(world)
 
     limits = Limits(rate=Rate(per_second=1.0, burst=2.0))
-    await world.store.register([Destination(name="billing", patterns=("*",), limits=limits)])
+    await world.declare(Destination(name="billing", patterns=("*",), limits=limits))
 
     assert len(await claim(world)) == 2
 

@@ -98,7 +98,7 @@ async def test_it_does_not_wait_for_a_dead_letter_that_a_person_took_away(
 
 async def test_it_goes_behind_a_dead_letter_that_came_back(world: World, begin: Begin) -> None:
     """By its view nobody is in the lane; by the time it commits somebody waits there again."""
-    await world.store.register([ledger(Order.SKIP)])
+    await world.declare(ledger(Order.SKIP))
     await publish(world, "first")
     leased = await world.claim_one("ledger")
     await world.fail(leased)
@@ -129,11 +129,11 @@ async def test_what_waits_for_nobody_is_told(world: World, person: Any) -> None:
 async def test_it_leaves_its_lane_when_order_is_given_up(
     world: World, begin: Begin, before: Order
 ) -> None:
-    await world.store.register([ledger(before)])
+    await world.declare(ledger(before))
     await publish(world, "first", due=world.after("1h"))
     async with begin() as connection:
         await publish(world, "second", within=connection)
-        await world.store.register([ledger(Order.NONE)])
+        await world.declare(ledger(Order.NONE))
         await publish(world, "third", within=connection)
 
     assert await drain(world) == [["second", "third"]]
@@ -143,11 +143,11 @@ async def test_it_leaves_its_lane_when_order_is_given_up(
 async def test_it_takes_its_place_when_order_is_asked_for(
     world: World, begin: Begin, after: Order
 ) -> None:
-    await world.store.register([ledger(Order.NONE)])
+    await world.declare(ledger(Order.NONE))
     await publish(world, "first")
     async with begin() as connection:
         await publish(world, "second", within=connection)
-        await world.store.register([ledger(after)])
+        await world.declare(ledger(after))
         await publish(world, "third", within=connection)
 
     assert await drain(world) == [["first"], ["second"], ["third"]]

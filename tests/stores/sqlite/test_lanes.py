@@ -20,6 +20,9 @@ CREATE INDEX redrive_lanes ON redrive_deliveries (destination, lane, id)
     WHERE lane IS NOT NULL AND status <> 2 AND resolution IS NULL;
 DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
+DROP TABLE redrive_standings;
+DROP TABLE redrive_releases;
+ALTER TABLE redrive_workers DROP COLUMN release;
 UPDATE redrive_schema SET version = 8;
 """
 

@@ -32,6 +32,9 @@ from redrive.observer import (
     BreakerChanged,
     Claimed,
     DeadLettered,
+    DeclarationChanged,
+    DeclarationsAgree,
+    DeclarationsDiffer,
     DestinationOrphaned,
     DestinationPaused,
     EventsCompleted,
@@ -65,7 +68,7 @@ from redrive.observer import (
     Written,
 )
 from redrive.observers.logging import LoggingObserver, configure_logging
-from redrive.store import Overdue, Pruned, Query, Replay
+from redrive.store import Overdue, Pruned, Query, Redeclared, Replay
 from redrive.testing.clock import FakeClock
 from redrive.testing.conformance import an_event
 
@@ -107,6 +110,7 @@ OVERDUE = Overdue(
     owner_is_alive=False,
     now=NOW,
 )
+REDECLARED = Redeclared(destination="billing", difference='order: "none" → "park"')
 LATER = NOW + timedelta(minutes=3)
 OPEN = Open(generation=1, since=NOW, until=LATER)
 CHANGE = BreakerChange(destination="billing", before=Closed(), after=OPEN)
@@ -245,6 +249,13 @@ FACTS: list[tuple[Fact, str, str]] = [
     (DestinationOrphaned(destination="billing", count=3), "warning", "orphaned"),
     (StoreLost(worker="w1", error="disk full"), "error", "store lost"),
     (StoreBack(worker="w1"), "info", "store back"),
+    (DeclarationChanged(worker="w1", change=REDECLARED), "info", "declaration in force"),
+    (
+        DeclarationsDiffer(worker="w1", destinations=("billing",)),
+        "warning",
+        "another declaration in force",
+    ),
+    (DeclarationsAgree(worker="w1"), "info", "own declaration in force"),
     (ListeningLost(store="db", error="terminated"), "warning", "listening lost"),
     (ListeningBack(store="db"), "info", "listening back"),
     (

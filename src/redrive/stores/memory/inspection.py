@@ -11,6 +11,7 @@ import msgspec
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
 from redrive.model.destination import Destination
 from redrive.model.pattern import matches
+from redrive.policies.declaring import differing
 from redrive.store import (
     MOST_COUNTED,
     DestinationFigures,
@@ -100,7 +101,7 @@ class MemoryInspection(Tables):
                 destinations=tuple(
                     self._count(self._destinations[name], heads, now=now) for name in self._listed()
                 ),
-                workers=self._worker_figures(),
+                workers=self._worker_figures(with_others=True),
                 pruned=self._pruned.total(),
                 pruned_resolved=self._pruned_resolved,
                 pruned_events=self._pruned_events,
@@ -118,13 +119,15 @@ class MemoryInspection(Tables):
             )
             return Workload(now=now, due=due, workers=self._worker_figures())
 
-    def _worker_figures(self) -> tuple[WorkerFigures, ...]:
+    def _worker_figures(self, *, with_others: bool = False) -> tuple[WorkerFigures, ...]:
+        standings = {one: self._standing(one) for one in self._destinations if with_others}
         return tuple(
             WorkerFigures(
                 id=worker,
                 seen_at=seen_at,
                 in_flight=sum(row.worker == worker for row in self._rows.values()),
                 serving=self._serving.get(worker),
+                others=differing(self._releases.get(worker, {}), standings),
             )
             for worker, seen_at in sorted(self._workers.items())
         )

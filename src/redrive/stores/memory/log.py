@@ -10,22 +10,35 @@ from itertools import islice
 import msgspec
 
 from redrive.errors import TransactionError, UsageError
+from redrive.model.audit import REDRIVE, Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.position import LOG_START, LogPosition
 from redrive.store import (
+    PUBLISHER,
     Append,
     Appended,
     AppendResult,
     CaughtUp,
     Conflict,
+    Declarer,
     Entry,
     LoggedEvent,
+    Registered,
     RoutesChanged,
     VersionConflict,
 )
 from redrive.stores.codec import carrying, is_same_body, why_unreadable
+from redrive.stores.declaring import (
+    Release,
+    Ruling,
+    audited,
+    registered,
+    release_from,
+    release_of,
+    rule,
+)
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity, Tables
 from redrive.stores.sifting import Kept, is_refused
@@ -191,20 +204,45 @@ def _readable(event: Event[msgspec.Raw]) -> Event[msgspec.Raw]:
 class MemoryRegistry(Tables):
     """`Registry` over the tables."""
 
-    async def register(self, destinations: Sequence[Destination]) -> Routes:
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
         with self._lock:
-            changed = {
-                one.name: one
-                for one in destinations
-                if self._destinations.get(one.name) != one or one.name in self._removed
-            }
-            if changed:
-                self._pass_by()
-                self._destinations |= changed
-                for name in changed:
-                    self._removed.pop(name, None)
-                self._routes_version += 1
-            return self._routes()
+            now = self._clock.now()
+            known = {one.name for one in destinations} & self._destinations.keys()
+            standings = {name: self._standing(name) for name in known}
+            live = self._declared_by_others(by, now=now)
+            rulings = rule(destinations, standings, by=by, live=live, now=now)
+            for count, detail in audited(rulings, is_first=not self._routes_version):
+                self._note("declare", Actor(REDRIVE, by.why), now=now, count=count, detail=detail)
+            self._keep(rulings)
+            if by.worker:
+                self._workers[by.worker] = now
+                if not again:
+                    self._releases[by.worker] = release_from(release_of(destinations)[1])
+            return registered(self._routes(), rulings)
+
+    def _declared_by_others(self, by: Declarer, *, now: datetime) -> list[Release]:
+        """Return what live workers declare, but for the one that asks."""
+        return [
+            release
+            for worker, release in self._releases.items()
+            if worker != by.worker and now - self._workers[worker] < by.lease
+        ]
+
+    def _keep(self, rulings: Sequence[Ruling]) -> None:
+        self._standings |= {one.name: one.after for one in rulings}
+        changed = [one for one in rulings if one.is_change]
+        if changed:
+            self._pass_by()
+            self._destinations |= {one.name: one.after.destination for one in changed}
+            for one in changed:
+                self._removed.pop(one.name, None)
+            self._routes_version += 1
 
     async def catch_up(self) -> CaughtUp:
         """Nothing: an append is checked and stored at one moment."""

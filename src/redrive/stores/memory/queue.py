@@ -86,6 +86,7 @@ class MemoryQueue(MemoryTenants):
                 next_due=min(later + gates_open_at, default=None),
                 suspects=len(suspects) - (len(chosen) if request.alone else 0),
                 changes=changes,
+                routes_version=self._routes_version,
             )
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
@@ -164,6 +165,7 @@ class MemoryQueue(MemoryTenants):
     def _forget(self, worker: str) -> None:
         self._workers.pop(worker, None)
         self._serving.pop(worker, None)
+        self._releases.pop(worker, None)
         self._watches = {duty: turn for duty, turn in self._watches.items() if turn[0] != worker}
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:

@@ -11,6 +11,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
+from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
@@ -28,9 +29,21 @@ class MemoryRerouting(MemoryEventLog):
             if destination in self._removed:
                 return False
             now = self._clock.now()
+            self._standings[destination] = removed(self._standing(destination))
             self._removed[destination] = now
             self._routes_version += 1
             self._note("remove", actor, now=now, count=1, detail=destination)
+            return True
+
+    async def reregister(self, destination: str, *, actor: Actor) -> bool:
+        with self._lock:
+            self._destination(destination)
+            if destination not in self._removed:
+                return False
+            self._standings[destination] = restored(self._standing(destination))
+            del self._removed[destination]
+            self._routes_version += 1
+            self._note("restore", actor, now=self._clock.now(), count=1, detail=destination)
             return True
 
     async def waiting_for(

@@ -18,7 +18,9 @@ from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
+from redrive.model.standing import Standing
 from redrive.store import Serving
+from redrive.stores.declaring import Release, standing_from
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.sifting import Kept
 
@@ -71,6 +73,8 @@ class Tables:
         self._outlived: dict[Identity, datetime] = {}
         self._destinations: dict[str, Destination] = {}
         self._removed: dict[str, datetime] = {}
+        self._standings: dict[str, Standing] = {}
+        self._releases: dict[str, Release] = {}
         self._routes_version = 0
         self._rows: dict[DeliveryId, Row] = {}
         self._last_delivery_id = 0
@@ -100,6 +104,10 @@ class Tables:
     def _routes(self) -> Routes:
         routed = [one for one in self._destinations.values() if one.name not in self._removed]
         return Routes(self._routes_version, routed)
+
+    def _standing(self, name: str) -> Standing:
+        kept, is_removed = self._standings.get(name), name in self._removed
+        return kept or standing_from(self._destinations[name], None, is_removed=is_removed)
 
     def _lane(self, row: Row) -> Lane | None:
         order = self._destinations[row.destination].order

@@ -142,6 +142,7 @@ async def claim(
         next_due=await turn.next_due(outlook),
         suspects=len(suspects) - (len(deliveries) if request.alone else 0),
         changes=keeper.changes(),
+        routes_version=outlook.routes_version,
     )
 
 

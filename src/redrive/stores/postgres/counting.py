@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from redrive.store import (
 )
 from redrive.stores.codec import destination_from
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.registering import others
 
 __all__ = ["WORK", "WORKLOAD", "figures", "workload"]
 
@@ -159,7 +160,7 @@ async def figures(link: Link, *, now: datetime) -> Figures:
             for number, document, pruned, is_removed in known
             if number in counts or not is_removed
         ),
-        workers=_workers(await link.fetch(_WORKERS)),
+        workers=_workers(await link.fetch(_WORKERS), others=await others(link)),
         pruned=sum(pruned for _, _, pruned, _ in known),
         pruned_resolved=counters["pruned_resolved"],
         pruned_events=counters["pruned_events"],
@@ -204,13 +205,16 @@ def _figures_of(
     )
 
 
-def _workers(rows: Sequence[Sequence[Any]]) -> tuple[WorkerFigures, ...]:
+def _workers(
+    rows: Sequence[Sequence[Any]], *, others: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[WorkerFigures, ...]:
     return tuple(
         WorkerFigures(
             id=worker,
             seen_at=seen_at,
             in_flight=in_flight,
             serving=None if serving is None else _servings.decode(serving),
+            others=(others or {}).get(worker, ()),
         )
         for worker, seen_at, in_flight, serving in rows
     )

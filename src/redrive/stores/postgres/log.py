@@ -10,16 +10,14 @@ from datetime import datetime
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.model.destination import Destination, Order, Routes
+from redrive.model.destination import Order, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.postgres.at_once.append import Numbers
 from redrive.stores.postgres.codec import array_text, columns, is_uuid
-from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.lanes import relane
 from redrive.stores.postgres.receipts import give_back_keys, take_keys
 from redrive.stores.sifting import (
     Kept,
@@ -39,7 +37,6 @@ __all__ = [
     "read_events",
     "read_numbers",
     "read_routes",
-    "register",
     "take_turns",
 ]
 
@@ -116,9 +113,6 @@ _READ = """
 SELECT xid, position, version, document, id::text, type FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
-"""
-_KEEP_HISTORY = """
-UPDATE redrive.settings SET value = $1 WHERE name = 'history' AND value <> $1
 """
 
 
@@ -284,44 +278,6 @@ async def find_event(link: Link, event_id: EventId) -> Event[msgspec.Raw] | None
         "SELECT document, id::text, type FROM redrive.events WHERE id = $1", event_id
     )
     return event_from(*rows[0]) if rows else None
-
-
-async def register(link: Link, destinations: Sequence[Destination], *, history: int) -> Routes:
-    """Carry out `Registry.register`; `history` then also bounds what a replay in psql keeps."""
-    await link.fetch(_KEEP_HISTORY, history)
-    await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
-    known = {one.name: one for one in (await read_routes(link)).destinations}
-    changed = [one for one in destinations if known.get(one.name) != one]
-    if not changed:
-        return Routes(await count(link, "routes_version"), known.values())
-    version = await advance_routes(link)
-    earlier = {
-        name: (number, destination_from(document).order)
-        for number, name, document in await link.fetch(
-            "SELECT id, name, document FROM redrive.destinations WHERE name = ANY ($1::text[])",
-            [one.name for one in changed],
-        )
-    }
-    for one in changed:
-        number, order = earlier.get(one.name, (0, one.order))
-        if order is not one.order:
-            await relane(link, number, before=order, after=one.order)
-        await link.fetch(
-            """
-            WITH kept AS (
-                INSERT INTO redrive.destinations (name, document) VALUES ($1, $2)
-                ON CONFLICT (name) DO UPDATE
-                SET document = excluded.document, removed_at = NULL
-                RETURNING id
-            )
-            INSERT INTO redrive.gates (destination, document) SELECT id, '{}' FROM kept
-            ON CONFLICT DO NOTHING
-            """,
-            one.name,
-            json_text(one),
-        )
-    await note_change(link, version, changed)
-    return await read_routes(link)
 
 
 async def read_numbers(link: Link) -> Numbers:

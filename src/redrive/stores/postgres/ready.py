@@ -84,9 +84,10 @@ WITH sorts AS MATERIALIZED (
                  AND destination = ANY ((SELECT $2::integer[])::integer[])
                  AND generation = ANY ((SELECT $3::text[])::text[])
                ORDER BY due LIMIT 1
-           ) AS next_due
+           ) AS next_due,
+           (SELECT value FROM redrive.counters WHERE name = 'routes_version') AS routes_version
 )
-SELECT o.is_time, o.is_late, o.is_suspected, o.next_due, s.has_others,
+SELECT o.is_time, o.is_late, o.is_suspected, o.next_due, o.routes_version, s.has_others,
        s.has_others OR line.ids IS NOT NULL
            OR {_ANY.format(condition=f"{_TENANT} = s.tenant AND {_BEHIND}")} AS is_filled,
        past.tokens, past.refilled_at,
@@ -229,6 +230,7 @@ class Outlook(NamedTuple):
     is_late: bool
     is_suspected: bool
     next_due: datetime | None
+    routes_version: int
     seen: dict[int, _Seen]
 
 
@@ -257,7 +259,7 @@ async def look(
     rows = await link.fetch(_LOOK, now, list(asked), list(generations), *given)
     seen: dict[int, _Seen] = {}
     for (one, sort), row in zip(places, rows if places else (), strict=True):
-        has_others, is_filled, tokens, refilled_at, is_paused, *line = row[4:]
+        has_others, is_filled, tokens, refilled_at, is_paused, *line = row[5:]
         shown = seen.setdefault(one.destination, _Seen())
         shown.has_others |= has_others
         shown.state = _state((one.tenant, tokens, refilled_at, is_paused))
@@ -266,8 +268,8 @@ async def look(
         if not has_others:
             known = _candidates(floors, one.destination, sort, one.tenant, line)
             shown.lines[one.tenant, sort] = known, one.most
-    is_time, is_late, is_suspected, next_due = rows[0][:4]
-    return Outlook(is_time, is_late, is_suspected, next_due, seen)
+    is_time, is_late, is_suspected, next_due, routes_version = rows[0][:5]
+    return Outlook(is_time, is_late, is_suspected, next_due, routes_version, seen)
 
 
 class PostgresReady:

@@ -11,24 +11,24 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
+from redrive.model.standing import Standing
+from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.completing import advance_routes
+from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give, give_instead
 from redrive.stores.postgres.lanes import free_lanes, hold, lanes_of, pass_by
 from redrive.stores.postgres.log import grow
+from redrive.stores.postgres.registering import hold_routes, keep_standing, read_standings
 from redrive.stores.postgres.removing import remove
 from redrive.stores.ready import KINDS
 
-__all__ = ["backfill", "drop", "move", "read_log", "unregister", "waiting_for"]
+__all__ = ["backfill", "drop", "move", "read_log", "reregister", "unregister", "waiting_for"]
 
-_REMOVE = """
-UPDATE redrive.destinations SET removed_at = $2 WHERE id = $1 AND removed_at IS NULL
-RETURNING id
-"""
+_SET_REMOVED = "UPDATE redrive.destinations SET removed_at = $2 WHERE id = $1"
 _WAITING = """
 SELECT id FROM redrive.deliveries
 WHERE id > $1 AND destination = $2
@@ -120,13 +120,33 @@ ORDER BY given.position
 
 async def unregister(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Rerouting.unregister`."""
-    await link.fetch("SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE")
-    number, _ = await _find(link, destination)
-    if await link.value(_REMOVE, number, now) is None:
+    number, standing = await _standing(link, destination)
+    if standing.is_removed:
         return False
+    await link.fetch(_SET_REMOVED, number, now)
+    await keep_standing(link, number, removed(standing))
     await advance_routes(link)
     await record(link, "remove", (), actor, now=now, count=1, detail=destination)
     return True
+
+
+async def reregister(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:
+    """Carry out `Rerouting.reregister`."""
+    number, standing = await _standing(link, destination)
+    if not standing.is_removed:
+        return False
+    await link.fetch(_SET_REMOVED, number, None)
+    await keep_standing(link, number, restored(standing))
+    version = await advance_routes(link)
+    await note_change(link, version, [standing.destination])
+    await record(link, "restore", (), actor, now=now, count=1, detail=destination)
+    return True
+
+
+async def _standing(link: Link, destination: str) -> tuple[int, Standing]:
+    await hold_routes(link)
+    await _find(link, destination)
+    return (await read_standings(link, [destination]))[destination]
 
 
 async def waiting_for(

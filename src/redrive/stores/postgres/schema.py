@@ -19,6 +19,8 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0001_initial.sql", 1),
     ("0005_groups.sql", 1),
     ("0006_unreadable.sql", 1),
+    # What code of the last release registers is in force until a worker looks again.
+    ("0007_declarations.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -31,6 +31,7 @@ from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, fitting
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.ready import SqliteReady
 from redrive.stores.turns import Turns, all_sorts
 
@@ -147,6 +148,7 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
         next_due=turn.next_due(),
         suspects=len(suspects) - len(deliveries if request.alone else ()),
         changes=keeper.write(),
+        routes_version=count(connection, "routes_version"),
     )
 
 

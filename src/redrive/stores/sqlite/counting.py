@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 
 import apsw
@@ -23,6 +24,7 @@ from redrive.store import (
 from redrive.stores.codec import destination_from, from_micros, maybe_from_micros, micros
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count
+from redrive.stores.sqlite.registering import others
 
 __all__ = ["figures", "workload"]
 
@@ -129,7 +131,7 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
             for number, document, pruned, is_removed in known
             if number in counts or not is_removed
         ),
-        workers=_workers(connection),
+        workers=_workers(connection, others=others(connection)),
         pruned=sum(pruned for _, _, pruned, _ in known),
         pruned_resolved=count(connection, "pruned_resolved"),
         pruned_events=count(connection, "pruned_events"),
@@ -174,7 +176,9 @@ def _figures_of(
     )
 
 
-def _workers(connection: apsw.Connection) -> tuple[WorkerFigures, ...]:
+def _workers(
+    connection: apsw.Connection, *, others: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[WorkerFigures, ...]:
     return tuple(
         WorkerFigures(
             id=worker,
@@ -185,6 +189,7 @@ def _workers(connection: apsw.Connection) -> tuple[WorkerFigures, ...]:
             else Serving(
                 destinations=_names.decode(destinations), generations=_names.decode(generations)
             ),
+            others=(others or {}).get(worker, ()),
         )
         for worker, seen_at, in_flight, destinations, generations in rows(connection, _WORKERS)
     )

@@ -11,7 +11,7 @@ import apsw
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.model.destination import Destination, Order, Routes
+from redrive.model.destination import Order, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
@@ -26,7 +26,6 @@ from redrive.stores.sifting import (
     sift,
 )
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.lanes import relane
 
 __all__ = [
     "add_events",
@@ -39,7 +38,6 @@ __all__ = [
     "grow",
     "read_events",
     "read_routes",
-    "register",
 ]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -96,9 +94,6 @@ WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
       AND head.status <> 2 AND head.resolution IS NULL
 )
 """
-
-
-_ALL_DESTINATIONS = "SELECT id, name, document FROM redrive_destinations"
 
 
 def append(
@@ -328,28 +323,6 @@ def find_event(connection: apsw.Connection, event_id: EventId) -> Event[msgspec.
         "SELECT CAST(document AS BLOB), id, type FROM redrive_events WHERE id = ?", (event_id,)
     ).fetchone()
     return None if row is None else event_from(*row)
-
-
-def register(connection: apsw.Connection, destinations: Sequence[Destination]) -> Routes:
-    """Carry out `Registry.register`."""
-    known = {one.name: one for one in read_routes(connection).destinations}
-    changed = [one for one in destinations if known.get(one.name) != one]
-    earlier = {
-        name: (number, destination_from(document).order)
-        for number, name, document in rows(connection, _ALL_DESTINATIONS)
-    }
-    for one in changed:
-        number, order = earlier.get(one.name, (0, one.order))
-        if order is not one.order:
-            relane(connection, number, before=order, after=one.order)
-        connection.execute(
-            "INSERT INTO redrive_destinations (name, document) VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL",
-            (one.name, json_text(one)),
-        )
-    if changed:
-        grow(connection, "routes_version", 1)
-    return read_routes(connection)
 
 
 def read_routes(connection: apsw.Connection) -> Routes:

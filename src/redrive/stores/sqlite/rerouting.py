@@ -14,6 +14,8 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
+from redrive.model.standing import Standing
+from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.ready import KINDS
@@ -21,9 +23,10 @@ from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of, pass_by
 from redrive.stores.sqlite.log import fall_in_behind, give, grow
+from redrive.stores.sqlite.registering import keep_standing, read_standings
 from redrive.stores.sqlite.removing import remove
 
-__all__ = ["backfill", "drop", "move", "read_log", "unregister", "waiting_for"]
+__all__ = ["backfill", "drop", "move", "read_log", "reregister", "unregister", "waiting_for"]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
 
@@ -89,16 +92,38 @@ def unregister(
     connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime
 ) -> bool:
     """Carry out `Rerouting.unregister`."""
-    number, _ = _find(connection, destination)
-    connection.execute(
-        "UPDATE redrive_destinations SET removed_at = ? WHERE id = ? AND removed_at IS NULL",
-        (micros(now), number),
-    )
-    if not connection.changes():
+    number, standing = _standing(connection, destination)
+    if standing.is_removed:
         return False
-    grow(connection, "routes_version", 1)
+    _set_removed(connection, number, micros(now))
+    keep_standing(connection, number, removed(standing))
     record(connection, "remove", (), actor, now=now, count=1, detail=destination)
     return True
+
+
+def reregister(
+    connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime
+) -> bool:
+    """Carry out `Rerouting.reregister`."""
+    number, standing = _standing(connection, destination)
+    if not standing.is_removed:
+        return False
+    _set_removed(connection, number, None)
+    keep_standing(connection, number, restored(standing))
+    record(connection, "restore", (), actor, now=now, count=1, detail=destination)
+    return True
+
+
+def _standing(connection: apsw.Connection, destination: str) -> tuple[int, Standing]:
+    _find(connection, destination)
+    return read_standings(connection, [destination])[destination]
+
+
+def _set_removed(connection: apsw.Connection, number: int, moment: int | None) -> None:
+    connection.execute(
+        "UPDATE redrive_destinations SET removed_at = ? WHERE id = ?", (moment, number)
+    )
+    grow(connection, "routes_version", 1)
 
 
 def waiting_for(

@@ -14,6 +14,7 @@ from redrive.testing.conformance.claiming import (
     KindConformance,
     RoomConformance,
 )
+from redrive.testing.conformance.declaring import DeclarationConformance
 from redrive.testing.conformance.fencing import FencingConformance
 from redrive.testing.conformance.gating import (
     BreakerConformance,
@@ -130,6 +131,7 @@ class StoreConformance(
     RemovalConformance,
     MoveConformance,
     BackfillConformance,
+    DeclarationConformance,
     WaitingConformance,
 ):
     """Subclass it in a test file, and say how to make the store.

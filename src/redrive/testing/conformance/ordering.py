@@ -128,12 +128,12 @@ class OrderConformance:
         await _fail_one(world)
         assert ids_of(await _claim(world)) == []
 
-        await world.store.register([_destination(Order.SKIP)])
+        await world.declare(_destination(Order.SKIP))
 
         leased = only((await _claim(world)).deliveries)
         assert leased.lease.delivery_id == second
         assert ids_of(await _claim(world)) == []
-        await world.store.register([_destination(Order.PARK)])
+        await world.declare(_destination(Order.PARK))
         await world.store.replay([first], actor=OPERATOR)
         assert ids_of(await _claim(world)) == []
         await world.settle(leased, Delivered())
@@ -141,10 +141,10 @@ class OrderConformance:
 
     async def test_order_can_be_given_up_and_taken_up(self, world: World) -> None:
         letters = await _ordered(world, Order.PARK, "aab")
-        await world.store.register([_destination(Order.NONE)])
+        await world.declare(_destination(Order.NONE))
         assert len(ids_of(await _claim(world, total=2))) == 2
 
-        await world.store.register([_destination(Order.PARK)])
+        await world.declare(_destination(Order.PARK))
 
         assert ids_of(await _claim(world)) == letters[2:]
 

@@ -13,7 +13,6 @@ from redrive.model.settlement import Delivered, Requeued
 from redrive.store import Moved, Rescue, RoutesChanged
 from redrive.testing.conformance.letters import edit
 from redrive.testing.conformance.world import (
-    BILLING,
     OPERATOR,
     World,
     an_event,
@@ -93,21 +92,28 @@ class RemovalConformance:
         assert not again
         assert (entry.action, entry.detail, entry.count) == ("remove", "billing", 1)
 
-    async def test_what_is_registered_again_is_back(self, world: World) -> None:
+    async def test_a_removal_is_taken_back_by_who_says_so(self, world: World) -> None:
         await world.version()
         await world.store.unregister("billing", actor=OPERATOR)
         version = (await world.store.routes()).version
 
-        routes = await world.store.register([BILLING])
+        is_new = await world.store.reregister("billing", actor=OPERATOR)
+        again = await world.store.reregister("billing", actor=OPERATOR)
 
-        assert routes.version > version
+        routes = await world.store.routes()
+        assert (is_new, again) == (True, False)
+        assert routes.version == version + 1
         assert "billing" in routes.destinations_for("order.paid")
         assert not (await world.figures_of("billing")).is_removed
+        entry = (await world.store.audit())[0]
+        assert (entry.action, entry.detail, entry.count) == ("restore", "billing", 1)
 
     async def test_an_unknown_destination_is_named(self, world: World) -> None:
         await world.version()
         with pytest.raises(NotFoundError, match="billing"):
             await world.store.unregister("biling", actor=OPERATOR)
+        with pytest.raises(NotFoundError, match="billing"):
+            await world.store.reregister("biling", actor=OPERATOR)
         with pytest.raises(NotFoundError, match="billing"):
             await world.store.waiting_for("biling")
         with pytest.raises(NotFoundError, match="billing"):

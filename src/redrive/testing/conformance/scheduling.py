@@ -75,7 +75,7 @@ class ScheduleConformance:
 
         assert (replay.by, replay.why, replay.is_automatic) == (SCHEDULER, "0 * * * *", True)
         assert [one.id for one in await world.store.replays()] == [replay.id]
-        entry = only(await world.store.audit())
+        entry = (await world.store.audit())[0]
         assert (entry.action, entry.by, entry.count) == ("start_replay", SCHEDULER, 1)
         assert await _finish(world) == [letter]
         assert (await world.show(letter)).auto_replays == 1

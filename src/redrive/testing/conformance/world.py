@@ -25,11 +25,13 @@ from redrive.store import (
     Appended,
     Claim,
     ClaimRequest,
+    Declarer,
     DestinationFigures,
     Entry,
     Group,
     LoggedEvent,
     Query,
+    Registered,
     Rescue,
     Settled,
     Store,
@@ -188,6 +190,14 @@ class World:
     async def version(self) -> int:
         """Register the destinations, and return the version of the routes."""
         return (await self.store.register([BILLING, LEDGER, MAILING])).version
+
+    async def declare(self, *destinations: Destination) -> Registered:
+        """Bring declarations as a worker that stops again, so that they are in force."""
+        by = Declarer(worker="declarer", host="tests")
+        registered = await self.store.register(destinations, by=by)
+        assert registered.others == ()
+        await self.store.retire("declarer")
+        return registered
 
     async def append(self, batch: Sequence[Entry], *, all_or_nothing: bool = False) -> Appended:
         """Append with the current routes."""

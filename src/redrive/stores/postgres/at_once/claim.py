@@ -285,8 +285,14 @@ class PlainGates:
             floors.saw((destination, generation, ""), seen)
         if are_passed_by:  # somebody has them, and may give them back
             next_due = min(next_due or now + SOON, now + SOON)
-        is_heard = len(rows[0]) > _WIDTH and rows[0][_WIDTH]
-        return Claim(now=now, deliveries=tuple(deliveries), next_due=next_due, is_heard=is_heard)
+        around = glance(rows)
+        return Claim(
+            now=now,
+            deliveries=tuple(deliveries),
+            next_due=next_due,
+            is_heard=around is not None and rows[0][_WIDTH],
+            routes_version=None if around is None else around.routes_version,
+        )
 
 
 def glance(rows: Sequence[Sequence[Any]]) -> Glance | None:

@@ -29,7 +29,8 @@ GLANCED = f"""
        ) AS has_replays,
        EXISTS (
            SELECT FROM redrive.destinations WHERE document LIKE '%"auto_replay":{{%'
-       ) AS has_schedules
+       ) AS has_schedules,
+       (SELECT value FROM redrive.counters WHERE name = 'routes_version') AS routes_version
 """
 """What a glance shows, as columns of whatever has a `present`."""
 
@@ -40,7 +41,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 
 
 class Glance(NamedTuple):
-    """Which duties may have something to do."""
+    """Which duties may have something to do, and whether destinations have changed."""
 
     now: datetime
     has_expired: bool
@@ -49,3 +50,4 @@ class Glance(NamedTuple):
     has_late: bool
     has_replays: bool
     has_schedules: bool
+    routes_version: int

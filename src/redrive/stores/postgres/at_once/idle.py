@@ -116,6 +116,9 @@ def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Glance, Sequence[
     The last is the present, and what `POLL_AND_KEEP` has found for the house.
     """
     now, is_nothing, next_due, is_heard, *seen = rows[0]
-    claim = Claim(now=now, next_due=next_due, is_heard=is_heard) if is_nothing else None
     width = len(Glance._fields) - 1
-    return claim, Glance(now, *seen[:width]), (now, *seen[width:])
+    glance = Glance(now, *seen[:width])
+    claim = Claim(
+        now=now, next_due=next_due, is_heard=is_heard, routes_version=glance.routes_version
+    )
+    return claim if is_nothing else None, glance, (now, *seen[width:])

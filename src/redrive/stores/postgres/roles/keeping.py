@@ -110,6 +110,12 @@ class KeepingRole(Core):
             lambda link, now: rerouting.unregister(link, destination, actor=actor, now=now)
         )
 
+    async def reregister(self, destination: str, *, actor: Actor) -> bool:
+        return await self._write(
+            lambda link, now: rerouting.reregister(link, destination, actor=actor, now=now),
+            rings=True,
+        )
+
     async def waiting_for(
         self,
         destination: str,

@@ -14,9 +14,19 @@ from redrive.errors import KeyHeldError, StoreError, StoreUnavailableError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import Append, Appended, CaughtUp, Entry, LoggedEvent, RoutesChanged
+from redrive.store import (
+    PUBLISHER,
+    Append,
+    Appended,
+    CaughtUp,
+    Declarer,
+    Entry,
+    LoggedEvent,
+    Registered,
+    RoutesChanged,
+)
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import completing, log
+from redrive.stores.postgres import completing, log, registering
 from redrive.stores.postgres.at_once import append as at_once
 from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import BEGIN, Core, Job
@@ -180,12 +190,23 @@ class LogRole(Core):
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
         return await self._read(lambda link, _: log.find_event(link, event_id))
 
-    async def register(self, destinations: Sequence[Destination]) -> Routes:
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
         if not destinations:
-            return await self.routes()
-        return await self._write(
-            lambda link, _: log.register(link, destinations, history=self._history)
+            return Registered(routes=await self.routes())
+        done = await self._write(
+            lambda link, now: registering.register(
+                link, destinations, by=by, again=again, history=self._history, now=now
+            )
         )
+        if done.changes:
+            self._bell.ring()
+        return done
 
     async def catch_up(self) -> CaughtUp:
         if not (await self._look_around()).has_late:

@@ -92,6 +92,12 @@ class KeepingRole(Core):
             lambda c, now: rerouting.unregister(c, destination, actor=actor, now=now)
         )
 
+    async def reregister(self, destination: str, *, actor: Actor) -> bool:
+        return await self._write(
+            lambda c, now: rerouting.reregister(c, destination, actor=actor, now=now),
+            rings=True,
+        )
+
     async def waiting_for(
         self,
         destination: str,

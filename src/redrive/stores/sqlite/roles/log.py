@@ -14,8 +14,17 @@ from redrive.errors import StoreUnavailableError, TransactionError
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import Append, CaughtUp, Entry, LoggedEvent, RoutesChanged
-from redrive.stores.sqlite import log
+from redrive.store import (
+    PUBLISHER,
+    Append,
+    CaughtUp,
+    Declarer,
+    Entry,
+    LoggedEvent,
+    Registered,
+    RoutesChanged,
+)
+from redrive.stores.sqlite import log, registering
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.forking import in_transaction
@@ -130,10 +139,21 @@ class LogRole(Core):
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
         return await self._reader.call(lambda c: log.find_event(c, event_id))
 
-    async def register(self, destinations: Sequence[Destination]) -> Routes:
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
         if not destinations:  # whoever only looks must not wait for the write lock
-            return await self.routes()
-        return await self._writer.call(lambda c: log.register(c, destinations))
+            return Registered(routes=await self.routes())
+        done = await self._write(
+            lambda c, now: registering.register(c, destinations, by=by, again=again, now=now)
+        )
+        if done.changes:
+            self._ring()
+        return done
 
     async def catch_up(self) -> CaughtUp:
         """Nothing: whoever publishes or registers has the write lock to themselves."""

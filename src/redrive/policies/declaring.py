@@ -1,0 +1,166 @@
+"""Declaring: which declaration of a destination is in force.
+
+Releases of an app are rolled out and back, one process after the other, and each brings what its
+code declares. The store keeps a standing for each destination, and changes it in the transaction
+of whoever brings something.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.model.destination import Destination
+from redrive.model.standing import Seen, Standing
+from redrive.policies.difference import difference
+
+__all__ = [
+    "LOOKS_AGAIN_AFTER",
+    "MOST_SEEN",
+    "as_found",
+    "brought",
+    "changed",
+    "differing",
+    "digest",
+    "removed",
+    "restored",
+]
+
+MOST_SEEN = 50
+"""How many declarations of a destination are told from those never seen."""
+
+LOOKS_AGAIN_AFTER = timedelta(seconds=3)
+"""How often a worker that declares another looks whether it is its turn."""
+
+_LONGEST_DIFFERENCE = 1_000
+_destinations = msgspec.json.Decoder(Destination)
+
+
+def digest(destination: Destination) -> str:
+    """Return what two declarations have in common exactly when they say the same.
+
+    They are compared as they come back from a store: there, a rate of 5 is one of 5.0.
+    """
+    kept = msgspec.json.encode(_destinations.decode(msgspec.json.encode(destination)))
+    return hashlib.sha256(kept).hexdigest()[:20]
+
+
+def as_found(destination: Destination, *, is_removed: bool, kept: Standing | None) -> Standing:
+    """Return the standing of a destination that is in the store like this.
+
+    It is the one that was kept, unless a release that knows of no standings has changed the
+    destination since: what that one has brought is in force then.
+    """
+    if kept is None:
+        seen = (Seen(digest(destination), is_whole=True),) if is_removed else ()
+        return Standing(in_force=destination, is_removed=is_removed, seen=seen)
+    if kept.is_removed == is_removed and kept.destination == destination:
+        return kept
+    return msgspec.structs.replace(kept, in_force=destination, added=(), is_removed=is_removed)
+
+
+def brought(
+    standing: Standing | None,
+    declared: Destination,
+    *,
+    is_worker: bool,
+    by_others: Collection[str],
+    now: datetime,
+    lease: timedelta,
+) -> Standing:
+    """Decide what becomes of a declaration that somebody brings.
+
+    One never seen takes effect at once: as a whole if a worker brings it, and otherwise only what
+    it adds. One seen before takes effect if a worker brings it, nobody removed the destination,
+    and none of the live workers declares what is in force; `by_others` are the digests of what
+    they declare. It does not follow another that came back within a `lease`: of two releases that
+    take turns at crashing neither gets anywhere, and settings are not to change with each start.
+    """
+    mark = digest(declared)
+    if standing is None:
+        return Standing(in_force=declared, seen=(Seen(mark, is_worker),))
+    in_force = digest(standing.in_force)
+    known = next((one for one in standing.seen if one.digest == mark), None)
+    is_news = known is None or (is_worker and not known.is_whole)
+    after = _remembered(standing, mark, is_whole=is_worker) if is_news else standing
+    if mark == in_force:
+        return after
+    if is_news and (is_worker or standing.is_removed):
+        return _in_force(after, declared)
+    if is_news:
+        wanted = standing.destination.patterns
+        new = tuple(one for one in declared.patterns if one not in wanted)
+        return msgspec.structs.replace(after, added=standing.added + new)
+    is_calm = standing.returned_at is None or now - standing.returned_at >= lease
+    if is_worker and not standing.is_removed and in_force not in by_others and is_calm:
+        latest = _remembered(standing, mark, is_whole=True)
+        return msgspec.structs.replace(_in_force(latest, declared), returned_at=now)
+    return after
+
+
+def removed(standing: Standing) -> Standing:
+    """Return the standing after a person has removed the destination.
+
+    Whatever was seen until then, even if it was only offered, does not bring it back.
+    """
+    seen = tuple(Seen(one.digest, is_whole=True) for one in standing.seen)
+    after = msgspec.structs.replace(standing, is_removed=True, seen=seen)
+    mark = digest(standing.in_force)
+    return after if any(one.digest == mark for one in seen) else _remembered(after, mark)
+
+
+def restored(standing: Standing) -> Standing:
+    """Return the standing after a person has taken a removal back."""
+    return msgspec.structs.replace(standing, is_removed=False)
+
+
+def changed(before: Standing | None, after: Standing) -> str:
+    """Say what is different from now on, for the audit log."""
+    if before is None:
+        return "new"
+    changes, more = difference(_plain(before.destination), _plain(after.destination))
+    parts = [f"{one.path}: {one.before or 'nothing'} → {one.after or 'nothing'}" for one in changes]
+    if before.is_removed and not after.is_removed:
+        parts.insert(0, "no longer removed")
+    if more:
+        parts.append(f"and {more} more")
+    said = "; ".join(parts)
+    return said if len(said) <= _LONGEST_DIFFERENCE else said[: _LONGEST_DIFFERENCE - 1] + "…"
+
+
+def differing(declared: Mapping[str, str], standings: Mapping[str, Standing]) -> tuple[str, ...]:
+    """Return the destinations of which a worker declares another than the one in force.
+
+    What it declares are digests by the names of the destinations.
+    """
+    return tuple(
+        sorted(
+            name
+            for name, mark in declared.items()
+            if name in standings
+            and (standings[name].is_removed or digest(standings[name].in_force) != mark)
+        )
+    )
+
+
+def _plain(destination: Destination) -> object:
+    return msgspec.json.decode(msgspec.json.encode(destination))
+
+
+def _in_force(standing: Standing, declared: Destination) -> Standing:
+    seen, before = standing.seen, digest(standing.in_force)
+    if all(one.digest != before for one in seen):  # brought by a release that keeps no standings
+        seen = (Seen(before, is_whole=True), *seen)[-MOST_SEEN:]
+    return msgspec.structs.replace(
+        standing, in_force=declared, added=(), is_removed=False, seen=seen, returned_at=None
+    )
+
+
+def _remembered(standing: Standing, mark: str, *, is_whole: bool = True) -> Standing:
+    """Return the standing with this declaration as the one that was seen last."""
+    others = [one for one in standing.seen if one.digest != mark]
+    seen = (*others, Seen(mark, is_whole))[-MOST_SEEN:]
+    return msgspec.structs.replace(standing, seen=seen)

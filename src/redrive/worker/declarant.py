@@ -1,0 +1,123 @@
+"""The declarant: brings what a worker declares, and has it follow what is in force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from redrive.clock import Clock, wait_at_most
+from redrive.errors import StoreError
+from redrive.model.destination import Destination
+from redrive.observer import DeclarationChanged, DeclarationsAgree, DeclarationsDiffer, Observer
+from redrive.policies.declaring import LOOKS_AGAIN_AFTER
+from redrive.store import Declarer, Registered, Registry
+from redrive.transport import Endpoint
+
+__all__ = ["Declarant"]
+
+_TELLS_AGAIN_SECONDS = 3600.0
+"""Who was silent for a day is forgotten, and what it declares with it."""
+
+
+class Declarant:
+    """Keeps a worker's endpoints in step with the declarations in force.
+
+    What workers share of a destination is the same in all of them; how it is retried and for how
+    long it may take is each worker's own. A destination that a person removed is not served.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Registry,
+        by: Declarer,
+        endpoints: Sequence[Endpoint],
+        clock: Clock,
+        observer: Observer,
+        on_store_lost: Callable[[StoreError], None],
+    ) -> None:
+        self._store = store
+        self._by = by
+        self._own = {one.destination.name: one for one in endpoints}
+        self._clock = clock
+        self._observer = observer
+        self._on_store_lost = on_store_lost
+        self._news = asyncio.Event()
+        self._version: int | None = None
+        self._others: tuple[str, ...] = ()
+        self.serving: Mapping[str, Endpoint] = self._own
+        """The endpoints that get deliveries, as what is in force has them."""
+        self.reporting: frozenset[str] = frozenset()
+        """The destinations whose health is counted: those with a breaker."""
+
+    def hear(self, version: int | None) -> None:
+        """Hear which version of the routes a claim has met."""
+        if version is not None and version != self._version:
+            self._news.set()
+
+    async def begin(self) -> None:
+        """Bring all that the worker declares, before it does anything else."""
+        await self._bring()
+
+    async def run(self) -> None:
+        """Follow what is in force until cancelled, and look for a turn of what is not."""
+        while True:
+            looks_again = LOOKS_AGAIN_AFTER.total_seconds()
+            rest = looks_again if self._others else _TELLS_AGAIN_SECONDS
+            has_news = await wait_at_most(self._news, rest, self._clock)
+            self._news.clear()
+            try:
+                if has_news or not self._others:
+                    await self._bring()
+                else:
+                    await self._bring_again()
+            except StoreError as error:
+                self._on_store_lost(error)
+                self._news.set()
+                await self._clock.sleep(looks_again)
+
+    async def _bring(self) -> None:
+        declared = [one.destination for one in self._own.values()]
+        registered = await self._store.register(declared, by=self._by)
+        self._tell(registered)
+        self._follow(registered)
+
+    async def _bring_again(self) -> None:
+        """Bring only what is not in force: there may be thousands that are."""
+        declared = [self._own[name].destination for name in self._others]
+        registered = await self._store.register(declared, by=self._by, again=True)
+        self._tell(registered)
+        if registered.version != self._version:
+            await self._bring()
+
+    def _follow(self, registered: Registered) -> None:
+        others = registered.others
+        if others and others != self._others:
+            self._observer.notice(DeclarationsDiffer(worker=self._by.worker, destinations=others))
+        elif self._others and not others:
+            self._observer.notice(DeclarationsAgree(worker=self._by.worker))
+        self._others = others
+        in_force = {one.name: one for one in registered.routes.destinations}
+        self._version = registered.version
+        self.serving = {
+            name: _following(own, in_force[name])
+            for name, own in self._own.items()
+            if name in in_force
+        }
+        self.reporting = frozenset(
+            name for name, one in self.serving.items() if one.destination.limits.breaker
+        )
+
+    def _tell(self, registered: Registered) -> None:
+        for one in registered.changes:
+            self._observer.notice(DeclarationChanged(worker=self._by.worker, change=one))
+
+
+def _following(own: Endpoint, in_force: Destination) -> Endpoint:
+    """Return the endpoint with what is shared as it is in force."""
+    if own.destination.limits == in_force.limits:
+        return msgspec.structs.replace(own, destination=in_force)
+    terms = msgspec.structs.replace(own.terms, concurrency=in_force.limits.concurrency)
+    return msgspec.structs.replace(own, destination=in_force, terms=terms)
