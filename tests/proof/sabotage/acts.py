@@ -37,14 +37,6 @@ class Sabotage(NamedTuple):
 
 SABOTAGES = (
     Sabotage(
-        "leaves the next of a lane behind nobody",
-        "sqlite",
-        "intervention.py",
-        "        free_lanes(connection, lanes_of(connection, changed))",
-        "        lanes_of(connection, changed)",
-        "nobody_waits",
-    ),
-    Sabotage(
         "no fencing",
         "sqlite",
         "settling.py",
@@ -265,5 +257,13 @@ SABOTAGES = (
         "_READ",
         "counts_on_top",
         tests="tests/stores/postgres/test_claiming.py",
+    ),
+    Sabotage(
+        "leaves the next of a lane behind nobody",
+        "sqlite",
+        "intervention.py",
+        "        free_lanes(connection, lanes_of(connection, changed))",
+        "        lanes_of(connection, changed)",
+        "nobody_waits",
     ),
 )
