@@ -36,7 +36,7 @@ def ailing(shop: Shop) -> Shop:
 
 TABLES = {
     ("replay", "plan"): [r"^destination +11  billing", r"^group +11  ", r"^tenant +11  a-name"],
-    ("dlq", "groups"): [r"^[0-9a-f]{12} +11  "],
+    ("dlq", "groups"): [r"^g[0-9a-f]{12} +11  "],
     ("dlq", "list"): [r"^ *12  \S.* (ago|now) +1  ", r"^ *1  \S.* (ago|now) +1  "],
     ("delivery", "list"): [r"^ *14  \S.* (ago|now) +0  ", r"^ *13  \S.* (ago|now) +0  "],
     ("status",): [r"^billing +- +- +- +- +11 +-$", r"^mail +2 +2 +- +- +1 +-$"],
