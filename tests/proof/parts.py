@@ -203,11 +203,20 @@ FAULTS: dict[str, dict[str, Sequence[str]]] = {
             "sqlite or no_crash",
         ],
         "a disk full or read only": ["tests/faults/test_full_disk.py"],
+        "signals at any moment": [
+            *("tests/faults/test_stuck.py", "tests/faults/test_stop.py"),
+            *("-k", "signal and not postgres"),
+        ],
+        "forks beside writers, and threads all taken": [
+            *("tests/app/test_lifetime.py", "tests/app/test_transactions.py"),
+            *("-k", "fork or fill_the_threads"),
+        ],
     },
     "postgres": {
         "a poison pill": ["tests/faults/test_poison.py", "-k", "pill and postgres"],
         "a handler of ten leases": ["tests/faults/test_stuck.py", "-k", "many_leases and postgres"],
         "a worker frozen past its lease": ["tests/faults/test_pause.py", "-k", "postgres"],
+        "signals at any moment": ["tests/faults/test_stop.py", "-k", "signal and postgres"],
         "the server crashed under load": ["tests/faults/test_server_crash.py"],
         "a network that delays, narrows, stalls, cuts": ["tests/faults/test_network.py"],
     },
