@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.delivery import Cycle, Delivery, DeliveryId, Status
 from redrive.model.event import EventId
 from redrive.model.outcome import Exchange
 from redrive.model.settlement import Delivered, Failed, FailureReason
@@ -25,7 +25,7 @@ from redrive.testing.conformance.letters import (
     letters_of,
     start,
 )
-from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, only
+from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, entries, only
 from tests.waiting import PATIENCE_SECONDS
 
 SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
@@ -132,6 +132,47 @@ async def test_psql_refuses_to_replay_what_is_no_dead_letter(
     assert [entry.action for entry in await world.store.audit()] == ["replay", "resolve"]
 
 
+async def test_the_view_tells_the_earlier_cycles_and_shows_no_payload(
+    world: World, postgres_url: str
+) -> None:
+    letter = await a_letter_with_a_past(world)
+
+    told = await in_psql(
+        postgres_url,
+        "SELECT to_jsonb(one) FROM redrive.dead_letters AS one WHERE delivery = $1",
+        letter,
+    )
+
+    shown = msgspec.json.decode(str(told))
+    assert not {"payload", "headers", "document", "exchange"} & set(shown)
+    assert (shown["last_error"], shown["earlier_cycles"]) == ("no more", 1)
+    assert msgspec.convert(shown["failure_history"], tuple[Cycle, ...]) == (
+        (await world.show(letter)).cycles
+    )
+
+
+async def test_the_dead_letters_of_an_event_are_replayed_from_psql_by_its_id(
+    world: World, postgres_url: str
+) -> None:
+    event, other = an_event(), an_event()
+    await world.append(entries(event, to=["billing", "mailing"]))
+    letters = [(await world.find_one(event, to)).id for to in ("billing", "mailing")]
+    await world.fail(await world.claim_one("billing"))
+    await world.fail(await world.claim_one("mailing"))
+    untouched = await world.dead_letter(other)
+    statement = "SELECT redrive.replay_event($1, 'green', 'ada')"
+
+    assert await in_psql(postgres_url, statement, event.id) == 2
+
+    assert [(await world.show(one)).generation for one in letters] == ["green", "green"]
+    assert (await world.show(untouched)).status is Status.FAILED
+    assert [(one.action, one.by) for one in await world.store.audit()] == [("replay", "ada")] * 2
+    with pytest.raises(asyncpg.NoDataFoundError, match=f"The event {event.id} has no dead letter"):
+        await in_psql(postgres_url, statement, event.id)
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="needs a name in the audit log"):
+        await in_psql(postgres_url, "SELECT redrive.replay_event($1, NULL, ' ')", other.id)
+
+
 async def test_of_two_people_in_psql_one_wins(world: World, postgres_url: str) -> None:
     letter = await world.dead_letter()
     statement = "SELECT redrive.replay($1, NULL, $2)"
@@ -174,25 +215,6 @@ async def test_a_history_that_was_made_shorter_is_cut(world: World, postgres_url
     assert cycles[-1].replayed_by == "ada"
 
 
-async def test_psql_shows_what_a_letter_carries_now(world: World, postgres_url: str) -> None:
-    letter = await world.dead_letter(an_event({"name": "a\x00b"}))
-    statement = "SELECT payload::text FROM redrive.dead_letters WHERE delivery = $1"
-    before = await in_psql(postgres_url, statement, letter)
-
-    assert await world.store.edit(
-        letter,
-        before=msgspec.Raw(b'{"name":"a\\u0000b"}'),
-        payload=msgspec.Raw(b'{"name": "c\\u0000d"}'),
-        changes=(),
-        more=0,
-        actor=OPERATOR,
-        is_replayed=False,
-    )
-
-    assert before == '{"name":"a\\ufffdb"}'
-    assert await in_psql(postgres_url, statement, letter) == '{"name": "c\\ufffdd"}'
-
-
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -205,10 +227,10 @@ async def test_psql_shows_what_a_letter_carries_now(world: World, postgres_url: 
 async def test_psql_reads_payloads_with_a_nul(
     name: str, shown: str, world: World, postgres_url: str
 ) -> None:
-    letter = await world.dead_letter(an_event({"name": name}))
-    statement = "SELECT payload ->> 'name' FROM redrive.dead_letters WHERE delivery = $1"
+    await world.dead_letter(an_event({"name": name}))
+    statement = "SELECT redrive.payload_of(document) ->> 'name' FROM redrive.events"
 
-    assert await in_psql(postgres_url, statement, letter) == shown
+    assert await in_psql(postgres_url, statement) == shown
 
 
 async def test_whoever_deletes_a_delivery_its_exchange_goes_too(

@@ -21,6 +21,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0006_unreadable.sql", 1),
     # What code of the last release registers is in force until a worker looks again.
     ("0007_declarations.sql", 1),
+    ("0008_dead_letters.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
