@@ -214,6 +214,7 @@ class Redrive:
             retention=self.settings.retention,
             archive=open_archive(self.settings.export_folder, is_needed=False),
             executor=self._ports.executor,
+            redaction=self.settings.redaction,
         )
 
     async def drain(self) -> Tally:
@@ -260,6 +261,7 @@ class Redrive:
                     retention=settings.retention, archive=open_archive(settings.export_folder)
                 ),
                 host=self._ports.host,
+                redaction=settings.redaction,
             ),
             clock=self._ports.clock,
             ids=self._ports.ids,

@@ -19,13 +19,17 @@ from redrive.policies.payload import check_payload, check_size
 from redrive.store import Hoard, Keeping
 
 __all__ = [
+    "REDACTED_HEADER",
+    "WHOLE_HEADER",
     "Archive",
     "Relief",
     "check_letter",
+    "is_header",
     "open_archive",
     "read_line",
     "relieve",
     "write_line",
+    "write_redacted",
 ]
 
 _ACTOR = Actor("redrive", "over the limit of dead letters that the destination keeps")
@@ -35,6 +39,53 @@ _READABLE_BY_OWNER = 0o600
 _encoder = msgspec.json.Encoder()
 _letters = msgspec.json.Decoder(Letter)
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _header(form: str, note: str) -> bytes:
+    return _encoder.encode({"redrive": "dead letters", "form": form, "note": note}) + b"\n"
+
+
+WHOLE_HEADER = _header(
+    "whole",
+    "These dead letters are whole, with the secrets in their payloads and headers; they can be "
+    "imported. Let nobody else read them: to share, use `redrive dlq export --redacted`.",
+)
+"""The first line of a file of dead letters."""
+REDACTED_HEADER = _header(
+    "redacted",
+    "In these dead letters secrets are blanked, so that they can be shared; they cannot be "
+    "imported.",
+)
+_HEADER_START = b'{"redrive":'
+
+
+def is_header(line: bytes) -> bool:
+    """Tell whether a line is the first of a file, or was before files were put together.
+
+    A file whose letters are redacted is refused with a `UsageError`: what was blanked is lost.
+    """
+    if not line.startswith(_HEADER_START):
+        return False
+    try:
+        header = _objects.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    if bytes(header.get("form", b"")) == b'"redacted"':
+        raise _redacted()
+    return True
+
+
+def _redacted() -> UsageError:
+    return UsageError(
+        "The secrets of these dead letters are blanked, so they are there to be read and cannot be "
+        "imported; import what `redrive dlq export` has written without --redacted."
+    )
+
+
+def write_redacted(letter: Letter) -> bytes:
+    """Return a dead letter whose secrets were blanked as one line that is never imported."""
+    fields = _objects.decode(write_line(letter))
+    return _encoder.encode(fields | {"redacted": True}) + b"\n"
 
 
 def write_line(letter: Letter) -> bytes:
@@ -71,6 +122,8 @@ def check_letter(letter: Letter, *, payload_limit: int | None = None) -> None:
 def _read(line: bytes) -> Letter:
     """Read a line whose delivery may carry a payload of its own: any JSON, `null` included."""
     fields = _objects.decode(line)
+    if "redacted" in fields:
+        raise _redacted()
     if not bytes(fields.get("delivery", b"")).lstrip().startswith(b"{"):
         return _letters.decode(line)
     told = _objects.decode(fields["delivery"])
@@ -111,6 +164,8 @@ class Archive:
         file = os.open(path, flags, _READABLE_BY_OWNER)
         try:
             size = os.fstat(file).st_size
+            if not size:
+                lines = WHOLE_HEADER + lines
             if size and os.pread(file, 1, size - 1) != b"\n":  # the end of a write that was cut
                 lines = b"\n" + lines
             while lines:

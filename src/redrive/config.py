@@ -19,6 +19,7 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.model.duration import Duration, duration
 from redrive.model.event import DEFAULT_GENERATION
 from redrive.model.retention import Retention
+from redrive.policies.redact import Redaction, check_names
 
 __all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_store"]
 
@@ -72,6 +73,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the audit log is kept, and replays that are over."""
     export_folder: str = ""
     """Where dead letters go that a destination has too many of; it needs one to limit them."""
+    redact: tuple[str, ...] = ()
+    """Names of headers and fields, such as `iban` or `card_*`, that are hidden from whoever looks,
+    beside the usual ones. Commands know those of `redrive.toml` and the environment."""
 
     def __post_init__(self) -> None:
         for name in ("lease", "grace", "poll", *_KEPT):
@@ -96,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f'export_folder is {self.export_folder!r}; it is a path, such as "exports".'
             )
         self._set("export_folder", str(self.export_folder))
+        self._set("redact", check_names(self.redact))
         parse_store(self.store)
         self.retention  # noqa: B018 - settings that contradict each other are refused here and now
 
@@ -109,6 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             inbox=self.keep_inbox,
             audit=self.keep_audit,
         )
+
+    @property
+    def redaction(self) -> Redaction:
+        """What is hidden, as the engine has it."""
+        return Redaction(self.redact)
 
     def __repr__(self) -> str:
         values = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -137,6 +147,7 @@ class AppOptions(TypedDict, total=False):
     keep_inbox: Duration
     keep_audit: Duration
     export_folder: str | Path
+    redact: Sequence[str]
 
 
 class StoreAddress(msgspec.Struct, frozen=True):

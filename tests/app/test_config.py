@@ -43,6 +43,7 @@ from tests.app import (
     test_keeping,
     test_limits,
     test_outages,
+    test_redacting,
     test_replays,
     test_terms,
 )
@@ -270,6 +271,7 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "keep_inbox": test_effects.test_keep_inbox_is_how_long_applied_effects_are_remembered,
     "keep_audit": test_keeping.test_keep_audit_is_how_long_it_is_known_who_did_what,
     "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
+    "redact": test_redacting.test_whoever_looks_sees_no_secret,
 }
 TERMS: Mapping[str, Callable[..., object]] = {
     "retry": test_terms.test_retry_is_how_a_destination_is_tried_again,
@@ -390,6 +392,7 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
         test_keeping,
         test_limits,
         test_outages,
+        test_redacting,
         test_replays,
         test_terms,
     )

@@ -29,7 +29,7 @@ from redrive import (
     Retry,
     UsageError,
 )
-from redrive.archive import read_line, write_line
+from redrive.archive import is_header, read_line, write_line
 from redrive.model.delivery import Status
 from redrive.model.letter import Letter
 from redrive.observer import ExportFailed, HistoryPruned, LettersExported, LettersNearLimit
@@ -74,6 +74,7 @@ def exported(folder: Path) -> list[Letter]:
         read_line(line)
         for path in sorted(folder.glob("*.jsonl"))
         for line in path.read_bytes().splitlines()
+        if not is_header(line)
     ]
 
 

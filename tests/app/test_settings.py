@@ -30,6 +30,7 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "keep_inbox": ("70d", "70d", timedelta(days=70)),
     "keep_audit": ("80d", "80d", timedelta(days=80)),
     "export_folder": ("exports", "exports", "exports"),
+    "redact": ("iban, card_*", ["iban", "card_*"], ("iban", "card_*")),
 }
 """Each key: as the environment spells it, as redrive.toml does, and what is read."""
 
@@ -248,6 +249,7 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
             "dedupe records expire before the dead letters and events they guard",
         ),
         ({"export_folder": 7}, "export_folder is 7; it is a path"),
+        ({"redact": "*"}, "redact is '.'; it is a list of names of headers and fields"),
         ({"payload_limit": "1 stone"}, "payload_limit is '1 stone'; write a number of bytes"),
         ({"payload_limit": 0}, "payload_limit is 0; it is a whole number from 1"),
         ({"payload_limit": True}, "payload_limit is True"),

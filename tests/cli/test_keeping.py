@@ -150,8 +150,10 @@ def test_dead_letters_are_exported_to_a_file_and_come_back(
     imported = shell("dlq", "import", "letters.jsonl", "--why", "moved")
     again = shell("dlq", "import", "letters.jsonl", "--json")
 
-    lines = (folder / "letters.jsonl").read_text().splitlines()
+    header, *lines = (folder / "letters.jsonl").read_text().splitlines()
     assert exported.out == "Exported 2 dead letters to letters.jsonl.\n"
+    assert json.loads(header)["form"] == "whole"
+    assert "with the secrets" in json.loads(header)["note"]
     assert [json.loads(line)["version"] for line in lines] == [1, 1]
     assert (imported.code, imported.out) == (0, "Imported 2 dead letters.\n")
     assert again.json == {"imported": [], "known": 2, "bad": [], "removed": []}
@@ -169,8 +171,43 @@ def test_an_export_takes_filters_and_goes_to_standard_output(shell: Shell, shop:
 
     answer = shell("dlq", "export", "--reason", "terminal")
 
-    [line] = answer.out.splitlines()
+    _, line = answer.out.splitlines()
     assert json.loads(line)["delivery"]["reason"] == "terminal"
+
+
+def test_a_redacted_export_is_there_to_be_shared_and_never_imported(
+    shell: Shell, shop: Shop, folder: Path
+) -> None:
+    shop.deliver({"error": "refused", "password": "hunter2-hunter2"})
+
+    exported = shell("dlq", "export", "--redacted", "--file", "shared.jsonl")
+    refused = shell("dlq", "import", "shared.jsonl")
+    letter = (folder / "shared.jsonl").read_text().splitlines()[1]
+    (folder / "headless.jsonl").write_text(f"{letter}\n")
+    headless = shell("dlq", "import", "headless.jsonl")
+
+    assert exported.out == "Exported 1 dead letter to shared.jsonl.\n"
+    assert json.loads(letter)["event"]["payload"] == {"error": "refused", "password": "[redacted]"}
+    assert refused.code == 2
+    assert refused.err == (
+        "redrive: The secrets of these dead letters are blanked, so they are there to be read and "
+        "cannot be imported; import what `redrive dlq export` has written without --redacted.\n"
+    )
+    assert (headless.code, headless.out) == (1, "Imported 0 dead letters.\n")
+    assert headless.err.startswith("redrive: line 1: The secrets of these dead letters are blanked")
+
+
+def test_files_that_were_put_together_are_imported(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"error": "refused"}, {"terminal": "no such order"})
+    shell("dlq", "export", "--reason", "terminal", "--file", "one.jsonl")
+    shell("dlq", "export", "--reason", "exhausted", "--file", "two.jsonl")
+    shell("dlq", "delete", "1", "2", "--why", "moving house")
+    both = (folder / "one.jsonl").read_text() + (folder / "two.jsonl").read_text()
+    (folder / "both.jsonl").write_text(both)
+
+    answer = shell("dlq", "import", "both.jsonl")
+
+    assert (answer.code, answer.out) == (0, "Imported 2 dead letters.\n")
 
 
 def test_an_export_never_overwrites_a_file(shell: Shell, shop: Shop, folder: Path) -> None:
@@ -204,7 +241,7 @@ def test_bad_lines_are_named_and_the_good_ones_imported(
     shop.deliver({"error": "refused"}, {"error": "refused"})
     shell("dlq", "export", "--file", "letters.jsonl")
     shell("dlq", "delete", "1", "2", "--why", "moving house")
-    first, second = (folder / "letters.jsonl").read_text().splitlines()
+    _, first, second = (folder / "letters.jsonl").read_text().splitlines()
     torn = second[: len(second) // 2]
     (folder / "mixed.jsonl").write_text(f"{first}\n\nnonsense\n{torn}\n{second}\n{torn}")
 
@@ -234,7 +271,7 @@ def test_a_letter_that_no_store_could_keep_is_named_with_its_line(
     shop.deliver({"error": "refused"}, {"error": "refused"})
     shell("dlq", "export", "--file", "letters.jsonl")
     shell("dlq", "delete", "1", "2", "--why", "moving house")
-    first, second = (folder / "letters.jsonl").read_text().splitlines()[-2:]
+    _, first, second = (folder / "letters.jsonl").read_text().splitlines()
     spoiled = json.loads(first)
     spoil(spoiled)
     (folder / "mixed.jsonl").write_text(f"{json.dumps(spoiled)}\n{second}\n")
@@ -255,7 +292,7 @@ def test_a_letter_that_only_this_store_refuses_keeps_no_other_out(
     shop.deliver({"error": "refused"}, {"error": "refused"}, {"error": "refused"})
     shell("dlq", "export", "--file", "letters.jsonl")
     shell("dlq", "delete", "1", "2", "3", "--why", "moving house")
-    *_, first, second, third = (folder / "letters.jsonl").read_text().splitlines()
+    _, first, second, third = (folder / "letters.jsonl").read_text().splitlines()
     event_id = json.loads(second)["event"]["id"]
     foreign = second.replace(event_id, "not-a-uuid")
     (folder / "mixed.jsonl").write_text(f"{first}\n{foreign}\n{third}\n")
@@ -280,7 +317,7 @@ def test_a_strict_import_is_all_or_nothing(shell: Shell, shop: Shop, folder: Pat
 
     assert refused.code == 2
     assert "1 of 2 lines of mixed.jsonl cannot be imported, so nothing was." in refused.err
-    assert "line 2: It is no dead letter" in refused.err
+    assert "line 3: It is no dead letter" in refused.err
     assert (nothing, done.code) == ([], 0)
 
 
@@ -308,7 +345,7 @@ def test_a_dash_is_standard_output(shell: Shell, shop: Shop, folder: Path) -> No
 
     answer = shell("dlq", "export", "--file", "-")
 
-    assert json.loads(answer.out)["version"] == 1
+    assert [json.loads(line).get("version") for line in answer.out.splitlines()] == [None, 1]
     assert not (folder / "-").exists()
 
 

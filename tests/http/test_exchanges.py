@@ -145,6 +145,72 @@ async def test_no_secret_is_in_an_exchange(receiver: Receiver) -> None:
     assert exchange.answer_headers["location"] == "https://elsewhere.example"
 
 
+async def test_what_was_really_sent_is_kept(receiver: Receiver, store: str) -> None:
+    app = Redrive(store)
+    transport = http(receiver.url, allow_private=True, body="event")
+    app.destination("crm", "order.*", transport=transport, retry=AT_ONCE)
+    receiver.always(answer(500))
+    async with app:
+        await app.publish("order.paid", {"order": 42}, key="k")
+        await app.publish("order.paid", "x" * 2**17)
+        await app.drain()
+        exchange = (await story_of(app)).delivery.exchange
+        long = (await story_of(app, 2)).delivery.exchange
+
+    assert exchange is not None
+    assert long is not None
+    assert exchange.sent.encode() in {one.body for one in receiver.requests}
+    assert (exchange.size, exchange.is_sent_cut) == (len(exchange.sent), False)
+    assert (len(long.sent), long.is_sent_cut) == (2**16, True)
+    assert long.size > 2**17
+
+
+async def test_the_secrets_of_an_event_are_kept_but_not_shown(
+    receiver: Receiver, store: str
+) -> None:
+    app = Redrive(store)
+    app.destination("crm", "order.*", transport=http(receiver.url, allow_private=True))
+    receiver.answers(answer(404, "no user with HUNTER2-hunter2"))
+    async with app:
+        await app.publish("order.paid", {"password": "hunter2-hunter2"})
+        await app.drain()
+        shown = await story_of(app)
+        whole = await app.operations.reveal(1, by="ann")
+        [letter] = [one async for one in app.operations.export()]
+
+    assert "hunter2" not in repr(shown).lower()
+    assert shown.delivery.exchange is not None
+    assert shown.delivery.exchange.sent == '{"password":"[redacted]"}'
+    assert whole.delivery.exchange is not None
+    assert whole.delivery.exchange.sent == '{"password":"hunter2-hunter2"}'
+    assert letter.delivery.exchange == whole.delivery.exchange
+
+
+async def test_a_query_without_a_name_is_a_secret(receiver: Receiver) -> None:
+    receiver.answers(answer(500, "who is Query%20TOKEN?"))
+
+    faulted = await fail(f"{receiver.url}/hook?query+token")
+
+    assert faulted.exchange is not None
+    assert faulted.exchange.url == f"{receiver.url}/hook?[redacted]"
+    assert "token" not in repr(faulted).lower()
+
+
+@pytest.mark.parametrize(
+    "spelled", ["s3cr/t+Key one", "S3CR/T+KEY ONE", "s3cr%2ft%2BKey+one", "s3cr\\/t+Key\\u0020one"]
+)
+async def test_an_answer_that_spells_a_secret_otherwise_is_blanked(
+    spelled: str, receiver: Receiver
+) -> None:
+    receiver.answers(answer(500, f"<{spelled}>"))
+
+    faulted = await fail(receiver.url, auth=Bearer("s3cr/t+Key one"))
+
+    assert faulted.exchange is not None
+    assert faulted.exchange.body == "<[redacted]>"
+    assert "<[redacted]>" in faulted.fault.message
+
+
 async def test_a_password_does_not_show_in_its_encoded_form(receiver: Receiver) -> None:
     encoded = base64.b64encode(b"ann:hunter22").decode()
     receiver.answers(answer(500, f"bad credentials {encoded}"))

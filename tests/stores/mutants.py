@@ -1289,6 +1289,29 @@ class ForgetsHowOftenALetterWasReplayed(Mutant):
         return row
 
 
+class ForgetsWhatWasSent(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.exchange = None
+        return row
+
+
+class TakesLettersOutWithoutTheirExchange(Mutant):
+    async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
+        return [
+            msgspec.structs.replace(
+                one, delivery=msgspec.structs.replace(one.delivery, exchange=None)
+            )
+            for one in await super().oldest_letters(destination, limit=limit)
+        ]
+
+
+class LooksAwayWhenSecretsAreRevealed(Mutant):
+    async def note(self, action: str, *_: object, **__: object) -> None:
+        del action
+
+
 class RestoresWithoutTheKey(Mutant):
     def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
         row = super()._restore(letter, now=now)

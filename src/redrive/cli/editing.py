@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redrive.cli import asking
-from redrive.cli.options import By, Json, Reason, Store, Yes
+from redrive.cli.inspect import tell
+from redrive.cli.options import By, Json, Reason, Reveal, Store, Yes
 from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
 
@@ -32,12 +33,16 @@ def edit(
     replay: Annotated[
         bool, typer.Option("--replay/--no-replay", help="Send it again, or only change it.")
     ] = True,
+    reveal: Reveal = False,
     yes: Yes = False,
     by: By = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Correct the payload of a dead letter and send it again; its event stays as it was."""
+    """Correct the payload of a dead letter and send it again; its event stays as it was.
+
+    Where the payload has [redacted], what is there stays.
+    """
     from redrive.cli.reading import check_numbers, read_payload
     from redrive.cli.show.replays import difference
     from redrive.errors import UsageError
@@ -46,7 +51,7 @@ def edit(
     if payload is not None and file is not None:
         raise UsageError("The payload is given twice; leave --payload or --file out.")
     given = _source(payload, file)
-    told = in_session(lambda app: app.operations.show(delivery_id), store=store)
+    told = tell(delivery_id, reveal=reveal and given is None, by=by, why=why, store=store)
     new = read_payload(_edited(told) if given is None else given)
     changes = in_session(lambda app: app.operations.preview_edit(delivery_id, new), store=store)
     if not changes:

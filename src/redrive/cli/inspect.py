@@ -7,18 +7,38 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redrive.cli.destinations import survey
-from redrive.cli.options import Cursor, Filters, Json, Limit, Store, with_filters
+from redrive.cli.options import (
+    By,
+    Cursor,
+    Filters,
+    Json,
+    Limit,
+    Reveal,
+    Store,
+    Why,
+    with_filters,
+)
 from redrive.cli.printing import print_json, print_result
-from redrive.cli.session import in_session
+from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.app import Redrive
     from redrive.model.delivery import Status
+    from redrive.operations import Story
     from redrive.store import Group
 
-__all__ = ["audit", "doctor", "groups", "list_dead_letters", "list_deliveries", "show", "status"]
+__all__ = [
+    "audit",
+    "doctor",
+    "groups",
+    "list_dead_letters",
+    "list_deliveries",
+    "show",
+    "status",
+    "tell",
+]
 
 
 def status(*, store: Store = None, json: Json = False) -> None:
@@ -99,6 +119,9 @@ def list_deliveries(
 def show(
     delivery_id: Annotated[int, typer.Argument(metavar="ID", help="The delivery's number.")],
     *,
+    reveal: Reveal = False,
+    by: By = None,
+    why: Why = "",
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -106,7 +129,7 @@ def show(
     from redrive.cli.reading import check_numbers
 
     check_numbers([delivery_id])
-    told = in_session(lambda app: app.operations.show(delivery_id), store=store)
+    told = tell(delivery_id, reveal=reveal, by=by, why=why, store=store)
     if json:
         print_json(told)
     else:
@@ -114,6 +137,17 @@ def show(
         from redrive.clock import SystemClock
 
         print_result(*story(told, now=SystemClock().now()))
+
+
+def tell(delivery_id: int, *, reveal: bool, by: str | None, why: str, store: str | None) -> Story:
+    """Return a delivery's story: with its secrets blanked, or revealed to somebody on record."""
+
+    async def work(app: Redrive) -> Story:
+        if reveal:
+            return await app.operations.reveal(delivery_id, by=by or current_user(), why=why)
+        return await app.operations.show(delivery_id)
+
+    return in_session(work, store=store)
 
 
 def audit(

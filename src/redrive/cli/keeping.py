@@ -81,11 +81,15 @@ def export(
         str | None,
         typer.Option(metavar="PATH", help="A new file; standard output if left out, or -."),
     ] = None,
+    redacted: Annotated[
+        bool,
+        typer.Option("--redacted", help="Blank secrets, to share it; it cannot be imported."),
+    ] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """Write dead letters as JSON lines, whole, to be imported again."""
-    from redrive.archive import write_line
+    from redrive.archive import REDACTED_HEADER, WHOLE_HEADER, write_line, write_redacted
     from redrive.cli.reading import read_query
 
     query = read_query(filters)
@@ -93,10 +97,12 @@ def export(
 
     async def work(app: Redrive, write: Callable[[bytes], object]) -> int:
         count = 0
+        rule = app.settings.redaction
+        write(REDACTED_HEADER if redacted else WHOLE_HEADER)
         total = (await app.operations.status()).letters.count
         with progress("Exporting", total if file else 0) as advance:
             async for letter in app.operations.export(query):
-                write(write_line(letter))
+                write(write_redacted(rule.letter(letter)) if redacted else write_line(letter))
                 count += 1
                 advance(1)
         return count
@@ -239,13 +245,14 @@ def _read(app: Redrive, path: Path) -> Iterator[tuple[int, Letter | str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with something on them, and their numbers."""
+    """Yield the lines with a letter on them, or with nonsense, and their numbers."""
+    from redrive.archive import is_header
     from redrive.errors import UsageError
 
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
+                if line.strip() and not is_header(line):
                     yield number, line
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
@@ -268,15 +275,16 @@ def _new_file(path: Path) -> Iterator[Callable[[bytes], object]]:
         raise UsageError(f"There is a file {path} already; name a new one with --file.")
     part = path.with_name(f".{path.name}.part")
     try:
-        file = part.open("wb")
+        # Others cannot read it at any moment.
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
     try:
-        with file:
-            part.chmod(0o600)
-            yield file.write
-            file.flush()
-            os.fsync(file.fileno())
+        with os.fdopen(file, "wb") as written:
+            os.fchmod(file, 0o600)
+            yield written.write
+            written.flush()
+            os.fsync(file)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

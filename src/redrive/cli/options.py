@@ -20,6 +20,7 @@ __all__ = [
     "Letters",
     "Limit",
     "Reason",
+    "Reveal",
     "Store",
     "Why",
     "Yes",
@@ -40,6 +41,12 @@ By = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who acts, for the audit log; you by default.")
 ]
 Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]
+Reveal = Annotated[
+    bool,
+    typer.Option(
+        "--reveal", help="Show what is redacted too; the audit log tells who has seen it."
+    ),
+]
 Reason = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, which is needed.")]
 Generation = Annotated[
     str | None, typer.Option(metavar="NAME", help="The generation that delivers it; as it was.")

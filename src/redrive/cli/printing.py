@@ -58,22 +58,21 @@ def print_json(value: object) -> None:
 
 def print_warning(message: str) -> None:
     """Print what a person should know although the command did what it was asked to."""
-    from redrive.policies.display import safe_lines
-
-    _write(sys.stderr, f"redrive: {safe_lines(message)}\n")
+    _write(sys.stderr, f"redrive: {_shown(message)}\n")
 
 
 def print_error(kind: str, message: str, *, as_json: bool) -> None:
     """Print why a command could not do what it was asked to."""
-    from redrive.policies.display import escape_controls, safe_lines
-
     if as_json:
         import json
 
-        error = {"error": {"type": kind, "message": message}}
+        from redrive.policies.display import escape_controls
+        from redrive.policies.redact import Redaction
+
+        error = {"error": {"type": kind, "message": Redaction().text(message)}}
         _write(sys.stderr, f"{escape_controls(json.dumps(error, ensure_ascii=False))}\n")
     else:
-        _write(sys.stderr, f"redrive: {safe_lines(message)}\n")
+        _write(sys.stderr, f"redrive: {_shown(message)}\n")
 
 
 @contextmanager
@@ -94,7 +93,7 @@ def print_traceback(error: BaseException) -> None:
     """Print where an error came from."""
     import traceback
 
-    _write(sys.stderr, "".join(traceback.format_exception(error)))
+    _write(sys.stderr, _shown("".join(traceback.format_exception(error))))
 
 
 def flush_output() -> None:
@@ -107,6 +106,13 @@ def silence_output() -> None:
     """Let nothing more be written: whoever read it has gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _shown(text: str) -> str:
+    from redrive.policies.display import safe_lines
+    from redrive.policies.redact import Redaction
+
+    return safe_lines(Redaction().text(text))
 
 
 def _write(stream: TextIO | None, text: str) -> None:

@@ -71,7 +71,8 @@ def worker(
     configure_logging(log_level)
     address = _Address(host, port)
     if processes is None:
-        return _work(load_app(target), store=store, concurrency=concurrency, address=address)
+        app = _load(target, log_level)
+        return _work(app, store=store, concurrency=concurrency, address=address)
     if processes < 1:
         raise ConfigurationError(
             f"processes is {processes}; write how many worker processes to run, 1 or more."
@@ -95,6 +96,16 @@ def worker(
     # The address of a store may hold a password, and everybody can read a command line.
     confided = msgspec.json.encode(store) + b"\n"
     return asyncio.run(_supervise(command, processes=processes, confided=confided))
+
+
+def _load(target: str, log_level: str) -> Redrive:
+    """Return the app, and let the log hide what it hides."""
+    from redrive.observers.logging import configure_logging
+
+    app = load_app(target)
+    if app.settings.redact:
+        configure_logging(log_level, redact=app.settings.redact)
+    return app
 
 
 async def _supervise(
@@ -228,7 +239,7 @@ def _main() -> int:
         return 0
     try:
         return _work(
-            load_app(given.target),
+            _load(given.target, given.log_level),
             store=msgspec.json.decode(confided, type=str | None),
             concurrency=given.concurrency,
             address=_Address(given.host, given.port),

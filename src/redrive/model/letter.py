@@ -20,6 +20,7 @@ LETTER_VERSION = 1
 
 
 _HIGHEST_COUNT = 2**31 - 1
+_LONGEST_BODY = 2**16
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +90,12 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
             )
         for name, instant in self._instants():
             check_instant(name, instant)
+        exchange = delivery.exchange
+        if exchange is not None and max(len(exchange.sent), len(exchange.body)) > _LONGEST_BODY:
+            raise ConfigurationError(
+                f"What was sent or answered is longer than the {_LONGEST_BODY:,} characters that "
+                "are kept of it."
+            )
 
     def _counts(self) -> Iterator[tuple[str, int]]:
         delivery = self.delivery
@@ -100,6 +107,9 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
             yield "number", attempt.number
         for edit in delivery.edits:
             yield "more", edit.more
+        if delivery.exchange is not None:
+            yield "size", delivery.exchange.size
+            yield "status", delivery.exchange.status or 0
 
     def _instants(self) -> Iterator[tuple[str, datetime]]:
         event, delivery = self.event, self.delivery

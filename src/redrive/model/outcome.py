@@ -54,10 +54,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was sent in one attempt and what came back, with every secret blanked.
+    """What was sent in one attempt and what came back.
 
-    `size` is how many bytes were sent. `status` is `None` when no answer came. Of the answer's
-    body, as text, there is the beginning; `is_cut` says that there was more.
+    What only the destination's declaration knows, such as a token, is blanked before it gets here.
+    `sent` is the body of the request, `size` how many bytes it has; `body` is that of the answer.
+    Of each, as text, there is the beginning; `is_sent_cut` and `is_cut` say that there was more.
+    `status` is `None` when no answer came.
     """
 
     method: str
@@ -69,6 +71,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answer_headers: dict[str, str] = {}
     body: str = ""
     is_cut: bool = False
+    sent: str = ""
+    is_sent_cut: bool = False
 
 
 class Succeeded(msgspec.Struct, frozen=True):

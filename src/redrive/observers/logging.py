@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import assert_never
 
 import msgspec
@@ -60,6 +61,7 @@ from redrive.observer import (
     Written,
 )
 from redrive.policies.display import escape_controls, safe_lines
+from redrive.policies.redact import Redaction, check_names
 from redrive.store import Replay
 
 __all__ = ["LoggingObserver", "configure_logging"]
@@ -240,11 +242,15 @@ class LoggingObserver:
         return rough_duration(max(timedelta(0), when - self._clock.now()))
 
 
-def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
+def configure_logging(
+    level: str = "info", *, json: bool | None = None, redact: Sequence[str] = ()
+) -> None:
     """Send structlog's and the standard library's logs to standard error.
 
     A person at a terminal gets readable lines, anything else JSON lines, unless `json` says which.
+    Secrets are blanked in the lines of others too: the usual ones, and those that `redact` names.
     """
+    rule = Redaction(check_names(redact))
     number = _LEVELS.get(str(level).lower())
     if number is None:
         raise ConfigurationError(f"The log level is {level!r}; it is one of {', '.join(_LEVELS)}.")
@@ -261,6 +267,8 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                partial(_redacted, rule),
                 *_renderers(is_json=is_json),
             ],
         )
@@ -276,10 +284,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
 
 def _renderers(*, is_json: bool) -> Sequence[Processor]:
     if is_json:
-        return (
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_json),
-        )
+        return (structlog.processors.JSONRenderer(serializer=_json),)
     # The richer tracebacks print local variables, and so payloads.
     return (
         _brief,
@@ -290,6 +295,10 @@ def _renderers(*, is_json: bool) -> Sequence[Processor]:
             sort_keys=False,
         ),
     )
+
+
+def _redacted(rule: Redaction, _logger: object, _method: str, line: EventDict) -> EventDict:
+    return {name: rule.field(name, value) for name, value in line.items()}
 
 
 def _brief(_logger: object, _method: str, line: EventDict) -> EventDict:

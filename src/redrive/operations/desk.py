@@ -11,6 +11,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.retention import Retention
 from redrive.observer import DeadLettered, Observer, Operated
+from redrive.policies.redact import Redaction
 from redrive.store import Store
 
 __all__ = ["MOST_PER_PAGE", "Desk", "check_limit", "known_ids", "with_reason"]
@@ -18,6 +19,7 @@ __all__ = ["MOST_PER_PAGE", "Desk", "check_limit", "known_ids", "with_reason"]
 MOST_PER_PAGE = 1_000
 _LARGEST_ID = 2**63 - 1
 _DEFAULT = Retention()
+_USUAL = Redaction()
 
 
 class Desk:
@@ -33,7 +35,9 @@ class Desk:
         retention: Retention = _DEFAULT,
         archive: Archive | None = None,
         executor: Executor | None = None,
+        redaction: Redaction = _USUAL,
     ) -> None:
+        self._redaction = redaction
         self._retention = retention
         self._archive = archive
         self._executor = executor or ThreadExecutor()

@@ -10,6 +10,7 @@ from redrive.operations.desk import with_reason
 from redrive.operations.looking import Looking, Story
 from redrive.policies.difference import difference
 from redrive.policies.payload import check_size, encode_payload
+from redrive.policies.redact import BLANK
 
 __all__ = ["Editing"]
 
@@ -23,13 +24,13 @@ class Editing(Looking):
         """Give a dead letter another payload and, unless told otherwise, send it again.
 
         Every later try of this delivery carries it, with the same event id and idempotency key;
-        other destinations of the event do not. Returns its story, with what was changed.
+        other destinations of the event do not. What `show` has blanked may stay blanked: such a
+        place keeps what it holds. Returns its story, with what was changed.
         """
         actor = with_reason(by, why, "edit")
-        encoded = encode_payload(payload)
-        check_size(encoded, self._payload_limit, what=f"delivery {delivery_id}")
         store = await self._to_change()
-        told = await self.show(delivery_id)
+        told = await self._tell(delivery_id)
+        encoded = self._encode(told, payload)
         changes, more = self._changes(told, encoded)
         is_done = await store.edit(
             told.delivery.id,
@@ -53,10 +54,17 @@ class Editing(Looking):
 
     async def preview_edit(self, delivery_id: int, payload: object) -> tuple[Change, ...]:
         """Return what an edit would change, without changing anything."""
+        told = await self._tell(delivery_id)
+        changes, _ = self._changes(told, self._encode(told, payload))
+        return tuple(map(self._redaction.change, changes))
+
+    def _encode(self, told: Story, payload: object) -> bytes:
         encoded = encode_payload(payload)
-        check_size(encoded, self._payload_limit, what=f"delivery {delivery_id}")
-        changes, _ = self._changes(await self.show(delivery_id), encoded)
-        return changes
+        if BLANK.encode() in encoded:
+            given = msgspec.json.decode(encoded)
+            encoded = encode_payload(self._redaction.put_back(given, told.payload))
+        check_size(encoded, self._payload_limit, what=f"delivery {told.delivery.id}")
+        return encoded
 
     def _changes(self, told: Story, encoded: bytes) -> tuple[tuple[Change, ...], int]:
         if not told.delivery.is_dead_letter:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from redrive.errors import NotFoundError, UsageError
-from redrive.model.audit import AuditEntry
+from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import GateFigures
@@ -48,7 +48,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looking(Desk):
-    """Look at the system, without changing anything."""
+    """Look at the system, without changing anything; what is shown has its secrets blanked."""
 
     async def status(self) -> Figures:
         """Return the whole system in numbers."""
@@ -92,7 +92,9 @@ class Looking(Desk):
     ) -> Page:
         """Return the deliveries a query finds, latest change first; dead letters by default."""
         check_limit(limit)
-        return await (await self._store()).find(query or Query(), cursor=cursor, limit=limit)
+        page = await (await self._store()).find(query or Query(), cursor=cursor, limit=limit)
+        shown = tuple(self._redaction.delivery(one) for one in page.deliveries)
+        return msgspec.structs.replace(page, deliveries=shown)
 
     async def dead_letters(
         self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
@@ -108,7 +110,8 @@ class Looking(Desk):
         """
         check_limit(limit)
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
-        return await (await self._store()).groups(chosen, limit=limit)
+        found = await (await self._store()).groups(chosen, limit=limit)
+        return [self._shown_group(one) for one in found]
 
     async def outdated_groups(self) -> int:
         """Count the dead letters that workers have not yet put in their groups of today."""
@@ -120,16 +123,35 @@ class Looking(Desk):
         What fails later is not among them, and what changes meanwhile is left alone by the act.
         """
         selected: list[DeliveryId] = []
+        chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
         cursor = None
         while True:
-            page = await self.dead_letters(query, cursor=cursor, limit=MOST_PER_PAGE)
+            page = await (await self._store()).find(chosen, cursor=cursor, limit=MOST_PER_PAGE)
             selected += [one.id for one in page.deliveries]
             cursor = page.next_cursor
             if cursor is None:
                 return selected
 
     async def show(self, delivery_id: int) -> Story:
-        """Return one delivery with its whole story."""
+        """Return one delivery with its whole story, its secrets blanked; see `Redaction`."""
+        told = await self._tell(delivery_id)
+        rule = self._redaction
+        return msgspec.structs.replace(
+            told,
+            delivery=rule.delivery(told.delivery, rule.secrets_of(told.event, told.delivery)),
+            event=rule.event(told.event),
+            group=None if told.group is None else self._shown_group(told.group),
+        )
+
+    async def reveal(self, delivery_id: int, *, by: str, why: str = "") -> Story:
+        """Return what `show` does with nothing blanked, and write down who has seen it."""
+        actor = Actor(by, why)
+        told = await self._tell(delivery_id)
+        await (await self._to_change()).note("reveal", [told.delivery.id], actor=actor)
+        self._done("reveal", [told.delivery.id], actor)
+        return told
+
+    async def _tell(self, delivery_id: int) -> Story:
         [known] = known_ids([delivery_id]) or [DeliveryId(0)]
         store = await self._store()
         delivery = await store.find_delivery(known)
@@ -165,7 +187,8 @@ class Looking(Desk):
 
     async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         """Return past operations, the latest first."""
-        return await (await self._store()).audit(before=before, limit=limit)
+        found = await (await self._store()).audit(before=before, limit=limit)
+        return [self._redaction.audit(one) for one in found]
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         """Return the keys that wait behind a dead letter, the longest first."""
@@ -188,6 +211,9 @@ class Looking(Desk):
         )
         workers = (await store.workload()).workers
         return why_waiting(delivery, gate, workers, next(iter(tenants), None))
+
+    def _shown_group(self, group: Group) -> Group:
+        return msgspec.structs.replace(group, title=self._redaction.text(group.title))
 
     async def _group_of(self, delivery: Delivery) -> Group | None:
         if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:

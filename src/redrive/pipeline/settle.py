@@ -23,6 +23,7 @@ from redrive.observer import (
 )
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
+from redrive.policies.redact import Redaction
 from redrive.policies.retry import bounded_retry_after
 from redrive.policies.settlement import settle, was_carried_out
 from redrive.policies.terms import Terms
@@ -95,6 +96,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
     observer: Observer
     is_reported: Callable[[str], bool]
     """Tells whether a destination's health is counted: now, because that may change."""
+    redaction: Redaction = Redaction()
 
     def decide(
         self, leased: Leased, outcome: Outcome, terms: Terms, *, waited: float, took: float
@@ -111,7 +113,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             is_repeat, is_success = outcome.is_repeat, None if outcome.is_repeat else True
             return Decision(leased, settled, took, is_success, is_settled=True, is_repeat=is_repeat)
         now = leased.claimed_at + timedelta(seconds=waited)
-        settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
+        settlement = self._redacted(settle(outcome, leased, terms, now=now, rng=self.rng), leased)
         attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
         if isinstance(settlement, Failed):
             fault = grouped(settlement.fault, leased.destination)
@@ -131,7 +133,15 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
                 is_success, slow_for = None, settlement.until - now
             case _:
                 is_success, slow_for = None, None
-        return Decision(leased, settled, took, is_success, slow_for, outcome.pause)
+        pause = self.redaction.text(outcome.pause)
+        return Decision(leased, settled, took, is_success, slow_for, pause)
+
+    def _redacted(self, settlement: Settlement, leased: Leased) -> Settlement:
+        """Return it without the secrets that an error repeats: it is read in logs and in SQL."""
+        if isinstance(settlement, Delivered) or settlement.fault is None:
+            return settlement
+        fault = self.redaction.fault(settlement.fault, self.redaction.values_of(leased.event))
+        return msgspec.structs.replace(settlement, fault=fault)
 
     def _record(
         self, leased: Leased, settlement: Settlement, *, now: datetime, took: timedelta

@@ -7,6 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from redrive.maintenance import Upkeep
+from redrive.policies.redact import Redaction
 
 __all__ = ["WorkerSettings"]
 
@@ -22,3 +23,4 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     upkeep: Upkeep = Upkeep()
     host: str = ""
     """The machine it runs on, for whoever reads of what it has declared."""
+    redaction: Redaction = Redaction()

@@ -113,6 +113,7 @@ class Worker:
             rng=rng,
             observer=observer,
             is_reported=lambda name: name in self._declarant.reporting,
+            redaction=settings.redaction,
         )
         self._caretaker = Caretaker(
             store=store,

@@ -84,18 +84,23 @@ def _waits(waiting: Waiting, now: datetime) -> str:
 
 def _request(exchange: Exchange) -> Text:
     head = f"{exchange.method} {safe(exchange.url)}"
-    return Text(
+    text = Text(
         "\n".join([head, *_headers(exchange.headers), f"({counted(exchange.size, 'byte')})"])
     )
+    return _with_body(text, exchange.sent, is_cut=exchange.is_sent_cut)
 
 
 def _response(exchange: Exchange) -> Text:
     head = f"{exchange.status} {safe(exchange.reason)}".strip()
     text = Text("\n".join([head, *_headers(exchange.answer_headers)]))
-    if exchange.body:
+    return _with_body(text, exchange.body, is_cut=exchange.is_cut)
+
+
+def _with_body(text: Text, body: str, *, is_cut: bool) -> Text:
+    if body:
         text.append("\n\n")
-        text.append_text(_shortened(exchange.body))
-    if exchange.is_cut:
+        text.append_text(_shortened(body))
+    if is_cut:
         text.append("\n… and more, which was not kept.", style="dim")
     return text
 

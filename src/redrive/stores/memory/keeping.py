@@ -309,10 +309,12 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
             payload=told.payload,
             edits=told.edits,
             auto_replays=told.auto_replays,
+            exchange=told.exchange,
         )
         self._rows[row.id] = row
         return row
 
 
 def _letter(row: Row) -> Letter:
-    return Letter(event=row.event, delivery=row.delivery(behind=None))
+    delivery = msgspec.structs.replace(row.delivery(behind=None), exchange=row.exchange)
+    return Letter(event=row.event, delivery=delivery)

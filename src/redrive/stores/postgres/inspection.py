@@ -35,6 +35,7 @@ __all__ = [
     "find_delivery",
     "groups",
     "lanes",
+    "with_exchanges",
 ]
 
 # What is in flight is looked for among the few that are, hence the detours, and not along the lane.
@@ -151,6 +152,8 @@ WHERE d.status = 3 AND d.resolution IS NULL AND d.lane IS NOT NULL AND NOT EXIST
 ORDER BY d.settled_at, d.id LIMIT $1
 """
 
+_EXCHANGES = "SELECT delivery, document FROM redrive.exchanges WHERE delivery = ANY ($1::bigint[])"
+
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
 
 
@@ -252,10 +255,14 @@ async def find_delivery(link: Link, delivery_id: DeliveryId) -> Delivery | None:
     found = await find_deliveries(link, "WHERE d.id = $1", (delivery_id,))
     if not found:
         return None
-    exchange = await link.value(
-        "SELECT document FROM redrive.exchanges WHERE delivery = $1", delivery_id
-    )
-    return msgspec.structs.replace(found[0], exchange=exchange_from(exchange))
+    return (await with_exchanges(link, found))[0]
+
+
+async def with_exchanges(link: Link, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Return the same deliveries, each with what was exchanged in its last try."""
+    found = await link.fetch(_EXCHANGES, [one.id for one in deliveries])
+    exchanges = {number: exchange_from(document) for number, document in found}
+    return [msgspec.structs.replace(one, exchange=exchanges.get(one.id)) for one in deliveries]
 
 
 async def lanes(link: Link, *, limit: int) -> Sequence[LaneFigures]:

@@ -21,10 +21,11 @@ from redrive.stores.postgres.codec import columns, is_uuid, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.effects import restore_inbox
 from redrive.stores.postgres.giving import give
-from redrive.stores.postgres.inspection import conditions_of, find_deliveries
+from redrive.stores.postgres.inspection import conditions_of, find_deliveries, with_exchanges
 from redrive.stores.postgres.lanes import pass_by
 from redrive.stores.postgres.log import destination_ids, take_turns
 from redrive.stores.postgres.receipts import restore_keys
+from redrive.stores.postgres.settling import keep_exchanges
 from redrive.stores.ready import KINDS
 
 __all__ = ["letters", "letters_of", "restore"]
@@ -73,7 +74,7 @@ SELECT {_COLUMNS}, lane IS NOT NULL AND (
 )
 FROM json_populate_recordset(NULL::redrive.deliveries, $1::json) WITH ORDINALITY AS given
 ORDER BY ordinality
-RETURNING id
+RETURNING id, position, destination
 """
 
 
@@ -99,7 +100,7 @@ def _place(delivery: Delivery) -> str:
 
 async def letters_of(link: Link, where: str, values: Sequence[object]) -> list[Letter]:
     """Return the dead letters of a condition of ours, whole."""
-    deliveries = await find_deliveries(link, where, values)
+    deliveries = await with_exchanges(link, await find_deliveries(link, where, values))
     found = await link.fetch(_EVENTS, [one.event_id for one in deliveries])
     documents: dict[str, str] = dict(found)
     return [
@@ -124,7 +125,17 @@ async def restore(link: Link, given: Sequence[Letter], *, actor: Actor, now: dat
     rows = [
         _row(one, positions[one.event.id], *destinations[one.delivery.destination]) for one in fresh
     ]
-    ids = sorted(DeliveryId(row[0]) for row in await link.fetch(_INSERT, jsonb(rows)))
+    numbers = {
+        (row[1], row[2]): DeliveryId(row[0]) for row in await link.fetch(_INSERT, jsonb(rows))
+    }
+    ids = sorted(numbers.values())
+    await keep_exchanges(
+        link,
+        [
+            (numbers[row["position"], row["destination"]], one.delivery.exchange)
+            for row, one in zip(rows, fresh, strict=True)
+        ],
+    )
     await give(link, [(positions[one.event.id], one.delivery.destination) for one in fresh])
     await pass_by(link, ids)
     await record(link, "import", ids, actor, now=now)

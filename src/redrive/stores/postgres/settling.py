@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from redrive.model.delivery import DeliveryId, Lease
+from redrive.model.outcome import Exchange
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
 from redrive.store import Left, Overdue, Rescue, Settled
 from redrive.stores.codec import json_text
@@ -16,7 +17,16 @@ from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import free_held, line_up, pass_by
 from redrive.stores.postgres.log import grow
 
-__all__ = ["extend", "overdue", "release", "rescue", "retire", "see_worker", "settle"]
+__all__ = [
+    "extend",
+    "keep_exchanges",
+    "overdue",
+    "release",
+    "rescue",
+    "retire",
+    "see_worker",
+    "settle",
+]
 
 # Not `status = 1`: the planner would go through all leases for each of them, by their own index.
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status + 0 = 1
@@ -213,7 +223,7 @@ async def _settle_once(
         settled.update(todo.delivered)
         if refused:
             settled -= {one for one in todo.delivered if one.delivery_id in refused}
-    await _keep_exchanges(
+    await _renew_exchanges(
         link,
         [one for one in batch if one.lease in settled],
         earlier={row[0] for row in rows if row[2]},
@@ -221,15 +231,10 @@ async def _settle_once(
     return settled, frees
 
 
-async def _keep_exchanges(
+async def _renew_exchanges(
     link: Link, accepted: Sequence[Settled], *, earlier: set[DeliveryId]
 ) -> None:
     """Keep what was exchanged in each last try, and forget what was in the one before."""
-    told = [
-        (one.lease.delivery_id, json_text(one.exchange))
-        for one in accepted
-        if one.exchange is not None
-    ]
     silent = [
         one.lease.delivery_id
         for one in accepted
@@ -237,8 +242,14 @@ async def _keep_exchanges(
     ]
     if silent:
         await link.fetch(_FORGET_EXCHANGES, silent)
-    if told:
-        await link.fetch(_KEEP_EXCHANGES, *columns(told, 2))
+    await keep_exchanges(link, [(one.lease.delivery_id, one.exchange) for one in accepted])
+
+
+async def keep_exchanges(link: Link, told: Sequence[tuple[DeliveryId, Exchange | None]]) -> None:
+    """Keep what was exchanged in the last tries of these deliveries, where something was."""
+    documents = [(number, json_text(one)) for number, one in told if one is not None]
+    if documents:
+        await link.fetch(_KEEP_EXCHANGES, *columns(documents, 2))
 
 
 async def release(link: Link, leases: Sequence[Lease], *, now: datetime) -> Sequence[Lease]:

@@ -18,6 +18,7 @@ from redrive.stores.codec import (
     exchange_from,
     fault_from,
     from_micros,
+    json_text,
     maybe_from_micros,
     maybe_raw,
     micros,
@@ -37,6 +38,7 @@ __all__ = [
     "find_delivery",
     "groups",
     "lanes",
+    "with_exchanges",
 ]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
@@ -154,6 +156,10 @@ ORDER BY d.settled_at, d.id LIMIT ?
 """
 
 _tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
+_EXCHANGES = """
+SELECT delivery, document FROM redrive_exchanges
+WHERE delivery IN (SELECT value FROM json_each(?))
+"""
 
 
 def find(connection: apsw.Connection, query: Query, *, cursor: str | None, limit: int) -> Page:
@@ -249,10 +255,14 @@ def find_delivery(connection: apsw.Connection, delivery_id: DeliveryId) -> Deliv
     found = find_deliveries(connection, "WHERE d.id = ?", (delivery_id,))
     if not found:
         return None
-    exchange = connection.execute(
-        "SELECT document FROM redrive_exchanges WHERE delivery = ?", (delivery_id,)
-    ).get
-    return msgspec.structs.replace(found[0], exchange=exchange_from(exchange))
+    return with_exchanges(connection, found)[0]
+
+
+def with_exchanges(connection: apsw.Connection, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Return the same deliveries, each with what was exchanged in its last try."""
+    found = rows(connection, _EXCHANGES, (json_text([one.id for one in deliveries]),))
+    exchanges = {number: exchange_from(document) for number, document in found}
+    return [msgspec.structs.replace(one, exchange=exchanges.get(one.id)) for one in deliveries]
 
 
 def lanes(connection: apsw.Connection, *, limit: int) -> Sequence[LaneFigures]:

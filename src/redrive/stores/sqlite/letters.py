@@ -26,9 +26,10 @@ from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.effects import restore_inbox
-from redrive.stores.sqlite.inspection import conditions_of, find_deliveries
+from redrive.stores.sqlite.inspection import conditions_of, find_deliveries, with_exchanges
 from redrive.stores.sqlite.lanes import pass_by
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
+from redrive.stores.sqlite.settling import keep_exchanges
 
 __all__ = ["letters", "letters_of", "restore"]
 
@@ -87,7 +88,7 @@ def letters(
 
 def letters_of(connection: apsw.Connection, where: str, values: Sequence[Any]) -> list[Letter]:
     """Return the dead letters of a condition of ours, whole."""
-    deliveries = find_deliveries(connection, where, values)
+    deliveries = with_exchanges(connection, find_deliveries(connection, where, values))
     ids = json_text([one.event_id for one in deliveries])
     documents: dict[str, bytes] = dict(rows(connection, _EVENTS, (ids,)))
     return [
@@ -123,6 +124,9 @@ def restore(
             connection, "SELECT id FROM redrive_deliveries WHERE id > ? ORDER BY id", (last,)
         )
     ]
+    keep_exchanges(
+        connection, [(n, one.delivery.exchange) for n, one in zip(ids, fresh, strict=True)]
+    )
     fall_in_behind(connection, last)
     pass_by(connection, ids)
     record(connection, "import", ids, actor, now=now)

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from redrive.model.delivery import Attempt, DeliveryId, Lease
+from redrive.model.outcome import Exchange
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
 from redrive.store import FORGOTTEN_AFTER, Left, Overdue, Rescue, Serving, Settled
 from redrive.stores.codec import json_text, maybe_from_micros, maybe_micros, micros
@@ -22,6 +23,7 @@ __all__ = [
     "extend",
     "forget_exchanges",
     "heartbeat",
+    "keep_exchanges",
     "note",
     "overdue",
     "release",
@@ -124,7 +126,7 @@ def settle(
             kept.append(one.lease.delivery_id)
     if refused:
         grow(connection, "refused_settlements", len(refused))
-    _keep_exchanges(connection, accepted)
+    _renew_exchanges(connection, accepted)
     if lanes and failed:
         pass_by(connection, failed)
     if lanes and waiting:
@@ -137,17 +139,21 @@ def settle(
     return refused
 
 
-def _keep_exchanges(connection: apsw.Connection, accepted: Sequence[Settled]) -> None:
+def _renew_exchanges(connection: apsw.Connection, accepted: Sequence[Settled]) -> None:
     """Keep what was exchanged in each last try, and forget what was in the one before."""
-    told = [
-        (one.lease.delivery_id, json_text(one.exchange))
-        for one in accepted
-        if one.exchange is not None
-    ]
+    told = [(one.lease.delivery_id, one.exchange) for one in accepted]
     if connection.execute("SELECT 1 FROM redrive_exchanges LIMIT 1").get is not None:
         forget_exchanges(connection, [one.lease.delivery_id for one in accepted])
-    if told:
-        connection.executemany("INSERT OR REPLACE INTO redrive_exchanges VALUES (?, ?)", told)
+    keep_exchanges(connection, told)
+
+
+def keep_exchanges(
+    connection: apsw.Connection, told: Sequence[tuple[int, Exchange | None]]
+) -> None:
+    """Keep what was exchanged in the last tries of these deliveries, where something was."""
+    documents = [(number, json_text(one)) for number, one in told if one is not None]
+    if documents:
+        connection.executemany("INSERT OR REPLACE INTO redrive_exchanges VALUES (?, ?)", documents)
 
 
 def forget_exchanges(connection: apsw.Connection, ids: Sequence[int]) -> None:

@@ -346,6 +346,17 @@ class AuditConformance:
         entry = only(await world.store.audit())
         assert (entry.count, entry.deliveries) == (1, (dead,))
 
+    async def test_what_changed_nothing_can_be_on_record_too(self, world: World) -> None:
+        [pending] = await world.publish(an_event())
+        before = await world.show(pending)
+
+        await world.store.note("reveal", [pending], actor=OPERATOR)
+
+        entry = only(await world.store.audit())
+        assert (entry.action, entry.by, entry.why) == ("reveal", OPERATOR.by, OPERATOR.why)
+        assert (entry.at, entry.count, entry.deliveries) == (world.now, 1, (pending,))
+        assert await world.show(pending) == before
+
     async def test_the_audit_log_is_read_backwards_in_pages(self, world: World) -> None:
         [delivery_id] = await world.publish(an_event())
         for priority in range(1, 6):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 
-from redrive.model.delivery import Delivery, Status
+from redrive.archive import read_line, write_line
+from redrive.clock import Rng
+from redrive.model.delivery import Attempt, Cycle, Delivery, Resolution, Status
 from redrive.model.destination import Destination, Order
-from redrive.model.event import Receipt
+from redrive.model.edit import Change, ChangeKind, Edit
+from redrive.model.event import Event, Receipt
 from redrive.model.letter import Letter
+from redrive.model.outcome import Exchange, Fault
 from redrive.model.retention import Retention
-from redrive.model.settlement import Delivered
-from redrive.store import Query
+from redrive.model.settlement import Delivered, Failed, FailureReason
+from redrive.store import Query, Settled
 from redrive.testing.conformance.letters import edit
 from redrive.testing.conformance.world import (
     OPERATOR,
@@ -23,8 +29,11 @@ from redrive.testing.conformance.world import (
     ids_of,
     only,
 )
+from redrive.testing.fakes import SeededRng
 
 __all__ = ["LetterConformance"]
+
+T = TypeVar("T")
 
 _REMEMBERING = Retention(
     delivered=timedelta(days=1), events=timedelta(days=1), idempotency=timedelta(days=50)
@@ -54,6 +63,126 @@ async def _a_storied_letter(world: World) -> Letter:
     leased = only((await world.claim(generations=["green"])).deliveries)
     await world.fail(leased, fault=a_fault("second"))
     return only(await _letters(world))
+
+
+def _exchange(number: int) -> Exchange:
+    return Exchange(
+        method="POST",
+        url="https://api.example.com/hooks",
+        headers={"content-type": "application/json", "webhook-id": str(number)},
+        size=70_000,
+        sent=f'{{"order":{number},"pad":"{"x" * 2**15}"',
+        is_sent_cut=True,
+        status=500,
+        reason="Internal Server Error",
+        answer_headers={"x-request": f"r-{number}"},
+        body=f"no such order: {number} \x00 \N{SNOWMAN}",
+    )
+
+
+async def _an_exchanged_letter(world: World, number: int) -> Letter:
+    await world.publish(an_event({"order": number}))
+    leased = await world.claim_one()
+    failed = Failed(reason=FailureReason.TERMINAL, fault=a_fault())
+    settled = Settled(lease=leased.lease, settlement=failed, exchange=_exchange(number))
+    await world.store.settle([settled])
+    return next(one for one in await _letters(world) if one.delivery.id == leased.lease.delivery_id)
+
+
+_PIECES = (
+    "",
+    "a",
+    "\n",
+    '"',
+    "\\",
+    "\N{SNOWMAN}",
+    "\U0001f600",
+    "\x9b",
+    "[redacted]",
+    "%2F",
+)
+
+
+class _Dice:
+    """The same letters each time."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+
+    def below(self, limit: int) -> int:
+        return min(limit - 1, int(self._rng.uniform(0, limit)))
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.below(len(options))]
+
+
+def _any_text(dice: _Dice) -> str:
+    return "".join(dice.pick(_PIECES) for _ in range(dice.below(6)))
+
+
+def _any_json(dice: _Dice, depth: int = 3) -> object:
+    inner = dice.below(4) if depth else 0
+    names = [f"{number}{_any_text(dice)}" for number in range(inner)]
+    return dice.pick(
+        [
+            dice.pick([None, True, False, _any_text(dice), "\x00"]),
+            dice.below(2 * 10**25) - 10**25,
+            dice.below(2**40) / 7,
+            [_any_json(dice, depth - 1) for _ in range(inner)],
+            {name: _any_json(dice, depth - 1) for name in names},
+        ]
+    )
+
+
+def _any_event(dice: _Dice) -> Event[msgspec.Raw]:
+    return an_event(
+        msgspec.json.encode(_any_json(dice)),
+        tenant=dice.pick([None, "acme", "a\nb"]),
+        key=dice.pick([None, "", "k"]),
+        source=dice.pick(["", "shop"]),
+        headers={"authorization": "Bearer x", "n": "\N{SNOWMAN}"} if dice.below(2) else {},
+    )
+
+
+def _any_fault(dice: _Dice) -> Fault:
+    return msgspec.structs.replace(
+        a_fault(_any_text(dice)), stack=_any_text(dice), code=dice.pick(["", "E1"])
+    )
+
+
+def _any_story(dice: _Dice, told: Delivery) -> Delivery:
+    """Return the delivery with what may or may not be part of its story."""
+    change = Change(path="a[0]", kind=ChangeKind.CHANGED, before=_any_text(dice), after="1")
+    at = told.enqueued_at
+    edits = tuple(
+        Edit(by="ann", at=at, why=_any_text(dice), changes=(change,), more=dice.below(3))
+        for _ in range(dice.below(3))
+    )
+    tried = Attempt(
+        number=1, started_at=at, ended_at=at, worker="w", result="retry", fault=_any_fault(dice)
+    )
+    cycle = Cycle(
+        attempts=3,
+        reason=FailureReason.EXHAUSTED,
+        fault=_any_fault(dice),
+        failed_at=at,
+        generation="default",
+        replayed_at=at,
+        replayed_by="ann",
+        log=(tried,),
+    )
+    resolution = Resolution(by="bob", at=at, why=_any_text(dice))
+    return msgspec.structs.replace(
+        told,
+        attempts=dice.below(2**31),
+        auto_replays=dice.below(5),
+        log=(tried,) * dice.below(3),
+        cycles=(cycle,) * dice.below(3),
+        exchange=dice.pick([None, _exchange(dice.below(9))]),
+        edits=edits,
+        payload=msgspec.Raw(msgspec.json.encode(_any_json(dice))) if edits else None,
+        resolution=resolution if dice.below(3) == 0 else None,
+    )
 
 
 class LetterConformance:
@@ -133,6 +262,48 @@ class LetterConformance:
         assert back.event == letter.event
         assert _but_for_id(back.delivery) == _but_for_id(letter.delivery)
         assert len(await world.logged(1)) == 1
+
+    async def test_a_letter_keeps_what_was_sent_and_answered(self, world: World) -> None:
+        letters = [await _an_exchanged_letter(world, number) for number in range(3)]
+        silent = await world.dead_letter()
+        letters += [one for one in await _letters(world) if one.delivery.id == silent]
+        await world.store.delete([one.delivery.id for one in letters], actor=OPERATOR)
+
+        restored = await world.store.restore(letters, actor=OPERATOR)
+
+        assert [one.delivery.exchange for one in letters] == [*map(_exchange, range(3)), None]
+        for number, letter in zip(restored.deliveries, letters, strict=True):
+            assert (await world.show(number)).exchange == letter.delivery.exchange
+        assert [_but_for_id(one.delivery) for one in await _letters(world)] == [
+            _but_for_id(one.delivery) for one in letters
+        ]
+
+    async def test_the_oldest_letters_are_whole_too(self, world: World) -> None:
+        letter = await _an_exchanged_letter(world, 7)
+
+        found = await world.store.oldest_letters(letter.delivery.destination)
+
+        assert list(found) == [letter]
+
+    async def test_whatever_a_letter_holds_comes_back(self, world: World) -> None:
+        """Letters of every shape, each through a line of a file."""
+        dice = _Dice(SeededRng(31))
+        for _ in range(12):
+            dead = await world.dead_letter(_any_event(dice), fault=_any_fault(dice))
+            [letter] = await _letters(world)
+            told = _any_story(dice, letter.delivery)
+            given = read_line(write_line(Letter(event=letter.event, delivery=told)))
+            await world.store.delete([dead], actor=OPERATOR)
+
+            restored = await world.store.restore([given], actor=OPERATOR)
+
+            [back] = await _letters(world, with_resolved=True)
+            assert (back.event, bytes(back.event.payload)) == (
+                letter.event,
+                bytes(letter.event.payload),
+            )
+            assert _but_for_id(back.delivery) == _but_for_id(told)
+            await world.store.delete(restored.deliveries, actor=OPERATOR)
 
     async def test_a_letter_comes_back_to_a_store_that_never_saw_its_event(
         self, world: World

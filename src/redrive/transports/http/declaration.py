@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.clock import Clock
 from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.policies.redact import without_secrets
 from redrive.policies.terms import Terms
 from redrive.transport import Transport
 from redrive.transports.http.headers import check_headers
@@ -76,10 +77,8 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
         return address.geturl()
 
     def redact(self, text: str) -> str:
-        """Return the text without the secrets of this destination."""
-        for secret in self.secrets:
-            text = text.replace(secret, "[redacted]")
-        return text
+        """Return the text without the secrets of this destination, however they are spelled."""
+        return without_secrets(text, self.secrets)
 
     def __repr__(self) -> str:
         return f"http({self.host!r}, …)"

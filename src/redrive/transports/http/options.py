@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from typing import Literal, TypedDict, TypeVar
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
 from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
@@ -229,6 +229,7 @@ def find_secrets(
     blanking it would blank half of every message.
     """
     query = [value for _, value in parse_qsl(url.query)]
+    query += [unquote_plus(one) for one in url.query.split("&") if "=" not in one]
     secrets = [one for one in (*headers.values(), *query) if len(one) >= _SHORTEST_SECRET]
     secrets += [one for one in url.path.split("/") if len(one) >= _SHORTEST_SECRET_IN_PATH]
     secrets += [*keys, *(key.removeprefix("whsec_") for key in keys)]
