@@ -299,6 +299,7 @@ BREAKER: Mapping[str, Callable[..., object]] = {
     "window": test_limits.test_window_is_how_far_back_the_share_is_counted,
     "least_calls": test_limits.test_least_calls_is_how_many_a_share_is_counted_of,
     "open_for": test_limits.test_open_for_is_how_long_until_the_first_probe,
+    "longest_open": test_limits.test_longest_open_bounds_the_waits_between_probes,
     "successes": test_limits.test_successes_of_probes_close_the_breaker,
     "probes": test_limits.test_probes_is_how_many_are_under_way_while_it_is_half_open,
     "on_open": test_outages.test_on_open_gives_up_what_comes_due_while_the_breaker_is_open,

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Unpack
 
 import pytest
@@ -25,7 +26,7 @@ from redrive import (
 )
 from redrive.declaration import DestinationOptions
 from redrive.model.delivery import Delivery, Leased, Status
-from redrive.model.gate import Closed, GateFigures, HalfOpen, Hold, Open
+from redrive.model.gate import Closed, Failure, GateFigures, HalfOpen, Hold, Open
 from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.observer import Claimed, Operated
 from redrive.testing import Kit
@@ -105,7 +106,7 @@ async def test_failures_is_how_many_in_a_row_open_the_breaker(store: str) -> Non
 
 
 async def test_an_open_breaker_holds_deliveries_and_spends_no_attempt(store: str) -> None:
-    gateway = Gateway(store, breaker=Breaker(failures=2), concurrency=1)
+    gateway = Gateway(store, breaker=Breaker(failures=2, open_for="60s"), concurrency=1)
     gateway.answer = DOWN
     async with gateway.kit:
         await gateway.publish(5)
@@ -113,7 +114,7 @@ async def test_an_open_breaker_holds_deliveries_and_spends_no_attempt(store: str
 
         gate = await gateway.gate()
         assert len(gateway.calls) == 2
-        assert sorted(one.attempts for one in await gateway.pending()) == [0, 0, 0, 1, 1]
+        assert sorted(one.attempts for one in await gateway.pending()) == [0, 0, 0, 0, 1]
         assert gate.hold is Hold.BREAKER_OPEN
         assert gate.until == gateway.kit.clock.now() + timedelta(seconds=1)
 
@@ -167,20 +168,106 @@ async def test_probes_is_how_many_are_under_way_while_it_is_half_open(store: str
         assert gateway.claims == [1, 2, 2, 6]
 
 
-async def test_a_failed_probe_opens_the_breaker_for_longer(store: str) -> None:
-    gateway = Gateway(store, breaker=Breaker(failures=1, open_for="60s"))
+async def test_longest_open_bounds_the_waits_between_probes(store: str) -> None:
+    gateway = Gateway(
+        store, breaker=Breaker(failures=1, open_for="10s", longest_open="30s"), concurrency=1
+    )
+    gateway.answer = DOWN
+    async with gateway.kit:
+        await gateway.publish(2)
+        await gateway.kit.run_for("10m")
+
+        waits = [later - earlier for earlier, later in pairwise(gateway.calls)]
+        assert waits[:2] == [10, 10]
+        assert max(waits) <= 30
+        assert min(waits[8:]) >= 24
+
+
+async def test_a_failed_probe_spends_no_attempt_and_the_next_takes_another(store: str) -> None:
+    gateway = Gateway(
+        store, breaker=Breaker(failures=1, open_for="10s"), retry=Retry(max_attempts=2)
+    )
+    gateway.answer = DOWN
+    async with gateway.kit:
+        await gateway.publish(3)
+        await gateway.kit.run_for("2h")
+
+        pending = await gateway.pending()
+        probes = [one.deliveries[0].lease.delivery_id for one in gateway.recorder.of(Claimed)[1:]]
+        assert {one.attempts for one in pending} == {0}
+        assert len(probes) > 100
+        assert all(one != other for one, other in pairwise(probes))
+        assert Counter(probes).most_common()[-1][1] >= len(probes) // 3
+        story = await gateway.operations.show(pending[0].id)
+        assert {one.result for one in story.delivery.log} <= {"probe", "down"}
+        assert gateway.kit.dead_letters() == []
+
+
+async def test_what_the_breaker_opened_beside_spends_no_attempt_either(store: str) -> None:
+    """Three calls at once, and one attempt each: two are late results of the outage."""
+    gateway = Gateway(store, breaker=Breaker(failures=2), retry=Retry(max_attempts=2))
+    gateway.answer = DOWN
+    async with gateway.kit:
+        await gateway.publish(3)
+        await gateway.kit.run_for("1h")
+        gateway.answer = OK
+        tally = await gateway.kit.run_for("2m")
+
+        assert tally.delivered == 3
+        assert gateway.kit.dead_letters() == []
+
+
+@pytest.mark.parametrize("most", [2, 3, 5])
+async def test_an_outage_makes_no_dead_letter_of_the_only_delivery(store: str, most: int) -> None:
+    gateway = Gateway(store, breaker=Breaker(), retry=Retry(max_attempts=most))
     gateway.answer = DOWN
     async with gateway.kit:
         await gateway.publish()
-        await gateway.kit.run_for("10m")
+        await gateway.kit.run_for("1h")
+        assert [one.attempts for one in await gateway.pending()] == [most - 1]
+        gateway.answer = OK
 
-        first, second, third = [
-            later - earlier
-            for earlier, later in zip(gateway.calls[:3], gateway.calls[1:4], strict=True)
-        ]
-        assert first == 60
-        assert 120 <= second <= 144
-        assert 240 <= third <= 288
+        assert (await gateway.kit.run_for("1m")).delivered == 1
+
+
+async def test_what_fails_while_others_arrive_is_a_dead_letter_in_the_end(store: str) -> None:
+    """A quiet destination with one delivery that it cannot take: that is no outage."""
+    gateway = Gateway(store, breaker=Breaker(), retry=Retry(max_attempts=3))
+    async with gateway.kit:
+        gateway.answer = DOWN
+        await gateway.publish()
+        await gateway.kit.run_for("10m")
+        [poison] = await gateway.pending()
+
+        gateway.script = [OK]
+        await gateway.publish()
+        await gateway.kit.run_for("2m")
+
+        assert [one.id for one in gateway.kit.dead_letters()] == [poison.id]
+        assert list(await gateway.pending()) == []
+
+
+async def test_a_terminal_failure_of_a_probe_tells_of_the_delivery(store: str) -> None:
+    gateway = Gateway(store, breaker=Breaker(failures=1), concurrency=1)
+    gateway.script = [DOWN, WRONG]
+    async with gateway.kit:
+        await gateway.publish(2)
+        await gateway.kit.run_for("1m")
+
+        assert [one.attempts for one in gateway.kit.dead_letters()] == [1]
+
+
+async def test_the_figures_name_the_last_failure_and_when(store: str) -> None:
+    gateway = Gateway(store, breaker=Breaker(failures=2, successes=1), concurrency=1)
+    gateway.script = [DOWN, DOWN]
+    async with gateway.kit:
+        await gateway.publish(2)
+        at = gateway.kit.clock.now()
+        await gateway.kit.run_for("1m")
+
+        figures = await gateway.gate()
+        assert isinstance(figures.gate.breaker, Closed)
+        assert figures.gate.last_failure == Failure(error="ConnectionError: refused", at=at)
 
 
 async def test_rate_of_a_breaker_is_the_share_of_failures_that_opens_it(store: str) -> None:
@@ -347,7 +434,9 @@ async def test_retry_budget_bounds_retries_by_the_first_attempts_there_were(stor
 
 async def test_what_waited_behind_a_breaker_goes_out_at_the_pace_of_retries(store: str) -> None:
     """A destination that has just come back must not be knocked over by what has piled up."""
-    gateway = Gateway(store, breaker=Breaker(failures=1, successes=1), retry_rate="5/s")
+    gateway = Gateway(
+        store, breaker=Breaker(failures=1, open_for="60s", successes=1), retry_rate="5/s"
+    )
     gateway.script = [DOWN]
     async with gateway.kit:
         await gateway.publish()

@@ -91,7 +91,7 @@ async def test_an_open_breaker_is_named_with_its_end(store: str) -> None:
 
         [_, [first, *_]] = await waiting(gateway.app)
         assert first.reason is WaitReason.BREAKER
-        assert first.until == gateway.kit.clock.now() + timedelta(minutes=1)
+        assert first.until == gateway.kit.clock.now() + timedelta(seconds=2)
 
 
 async def test_probes_are_what_a_half_open_breaker_lets_through(store: str) -> None:

@@ -36,6 +36,7 @@ async def test_an_id_stays_the_same_over_every_try_and_replay(receiver: Receiver
         "order.*",
         transport=http(receiver.url, signing_keys=KEY, allow_private=True),
         retry=AT_ONCE,
+        breaker=None,
     )
     receiver.answers(answer(503), answer(500), answer(502), answer(503))
 

@@ -99,7 +99,7 @@ SPECS = st.builds(
 )
 PICKS = st.lists(st.integers(0, 10_000), min_size=1, max_size=4)
 SPANS = st.sampled_from([0, 1, 5, 30, 100, 5000])
-WHATS = st.sampled_from(["done", "retry", "retry", "fail", "fail", "snooze"])
+WHATS = st.sampled_from(["done", "retry", "retry", "down", "fail", "fail", "snooze"])
 SETTLEMENTS = st.tuples(st.integers(0, 10_000), WHATS, SPANS)
 ROOM = st.sampled_from([None, None, None, 0, 1, 2])
 ALLOWANCES = st.lists(
@@ -406,6 +406,9 @@ class Contract(RuleBasedStateMachine):
                 return Delivered()
             case "retry":
                 return RetryAt(when=self.after(span), fault=_fault(f"again in {span} s"))
+            case "down":
+                fault = _fault("the destination is down")
+                return RetryAt(when=self.after(span), fault=fault, spends=False)
             case "snooze":
                 return Snoozed(until=self.after(span))
             case _:

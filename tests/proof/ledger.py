@@ -283,8 +283,9 @@ class Ledger:
             case Delivered():
                 one.land(Status.DELIVERED)
                 one.settled_at = now
-            case RetryAt(when=when, fault=fault):
+            case RetryAt(when=when, fault=fault, spends=spends):
                 one.land(Status.PENDING)
+                one.attempts -= not spends
                 one.kind, one.due = Kind.RETRY, when
                 one.hurt(fault.message, now=now)
             case Snoozed(until=until):

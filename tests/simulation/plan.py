@@ -260,6 +260,7 @@ class _Draw:
         breaker = Breaker(
             failures=rng.choice([1, 2, 3, 5]),
             open_for=rng.choice(["1s", "3s", "8s"]),
+            longest_open=rng.choice(["8s", "45s"]),
             successes=rng.choice([1, 2, 3]),
             probes=rng.choice([1, 1, 2]),
             on_open=rng.choice(["hold", "hold", "dead_letter"]),

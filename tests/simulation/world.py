@@ -35,7 +35,6 @@ _STILL = 30.0
 """After how many seconds without a change only the next lease, due time or gate can bring one."""
 _SCHEDULED_AT = 57
 """The second of a minute before which no schedule needs a worker."""
-_LONGEST_OPEN = 64 * 1.2
 
 
 class _Silent:
@@ -259,7 +258,7 @@ class World:
             if rate is not None
         ]
         breakers = [
-            one.breaker.open_for.total_seconds() * _LONGEST_OPEN + one.breaker.ramp.total_seconds()
+            (one.breaker.longest_open + one.breaker.ramp).total_seconds()
             for one in plan.destinations
             if one.breaker is not None
         ]

@@ -21,7 +21,7 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
-from redrive.model.settlement import Delivered, FailureReason, Snoozed
+from redrive.model.settlement import Delivered, FailureReason, RetryAt, Snoozed
 from redrive.policies.fairness import Line, Share
 from redrive.policies.gate import Passage, passage
 from redrive.policies.outage import Shedding
@@ -352,6 +352,31 @@ class SnoozesSpendAttempts(Mutant):
     def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
         super()._carry_out(settled, row, now=now)
         row.attempts += isinstance(settled.settlement, Snoozed)
+
+
+class ProbesSpendAttempts(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        super()._carry_out(settled, row, now=now)
+        if isinstance(settled.settlement, RetryAt) and not settled.settlement.spends:
+            row.attempts += 1
+
+
+class ProbesWithTheSameDelivery(Mutant):
+    def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
+        return self._share(rows, turnstile, now)
+
+
+class ForgetsItsProbes(Mutant):
+    def _lease(self, row: Row, request: ClaimRequest, now: datetime) -> Leased:
+        gate = self._gate(row.destination)
+        leased = super()._lease(row, request, now)
+        self._gates[row.destination] = gate
+        return leased
+
+
+class TellsNobodyThatItProbes(Mutant):
+    def _lease(self, row: Row, request: ClaimRequest, now: datetime) -> Leased:
+        return msgspec.structs.replace(super()._lease(row, request, now), is_probe=False)
 
 
 class RetriesLookFresh(Mutant):

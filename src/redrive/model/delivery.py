@@ -79,8 +79,10 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     """A claimed delivery, ready to be attempted.
 
     `attempt` counts the tries of this cycle and already includes this one. `is_alone` says that
-    it is suspected of crashing workers and must be run with nothing beside it. Stores write it as
-    a JSON array, so new fields go at the end.
+    it is suspected of crashing workers and must be run with nothing beside it. `is_probe` says that
+    it passes a half-open breaker, and `is_known` that it failed as a probe before, and that the
+    destination has answered others since. Stores write it as a JSON array, so new fields go at the
+    end.
     """
 
     lease: Lease
@@ -95,6 +97,8 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     last_crash_at: datetime | None = None
     is_alone: bool = False
     breaker_generation: int = 0
+    is_probe: bool = False
+    is_known: bool = False
 
     @property
     def unreadable(self) -> str:

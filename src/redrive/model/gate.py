@@ -14,6 +14,7 @@ __all__ = [
     "BreakerState",
     "Bucket",
     "Closed",
+    "Failure",
     "Gate",
     "GateFigures",
     "HalfOpen",
@@ -46,7 +47,10 @@ class Hold(StrEnum):
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True, tag="closed", omit_defaults=True):
-    """The breaker lets everything through and counts failures."""
+    """The breaker lets everything through and counts failures.
+
+    `down_since` is the first failure after the last success, if there was none since.
+    """
 
     generation: int = 0
     since: datetime | None = None
@@ -54,24 +58,38 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True, tag="closed", omit_defau
     window_began: datetime | None = None
     calls: int = 0
     failed: int = 0
+    down_since: datetime | None = None
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open", omit_defaults=True):
-    """The breaker lets nothing through before `until`; for ever if a person gave no end."""
+    """The breaker lets nothing through before `until`; for ever if a person gave no end.
+
+    `times` counts how often it has opened since it was closed. `probed` are the deliveries that
+    were probes meanwhile, the latest last.
+    """
 
     generation: int
     since: datetime
     until: datetime | None = None
     times: int = 1
+    down_since: datetime | None = None
+    probed: tuple[int, ...] = ()
 
 
 class HalfOpen(msgspec.Struct, frozen=True, kw_only=True, tag="half_open", omit_defaults=True):
-    """The breaker lets a few probes through: enough successes close it, a failure opens it."""
+    """The breaker lets a few probes through: enough successes close it, a failure opens it.
+
+    `probed_at` is when the latest of them went out, and `is_answered` says that one has arrived.
+    """
 
     generation: int
     since: datetime
     times: int
     successes: int = 0
+    down_since: datetime | None = None
+    probed: tuple[int, ...] = ()
+    probed_at: datetime | None = None
+    is_answered: bool = False
 
 
 BreakerState = Closed | Open | HalfOpen
@@ -89,6 +107,13 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     by: str
     why: str
+    at: datetime
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """The last failure that counted against a destination."""
+
+    error: str
     at: datetime
 
 
@@ -112,7 +137,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     What came due before `reopened_at` waited behind a closed gate: it is let through at the pace
     of retries, and with a breaker at one that grows. `next_check` is when its health is asked for
-    next, and `check_until` the end of the lease of a check under way.
+    next, and `check_until` the end of the lease of a check under way. `last_failure` stays when the
+    destination is back.
     """
 
     breaker: BreakerState = Closed()
@@ -127,6 +153,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_check: datetime | None = None
     check_until: datetime | None = None
     rotation: Rotation = Rotation()
+    last_failure: Failure | None = None
 
 
 class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):

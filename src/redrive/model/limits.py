@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from redrive.errors import ConfigurationError
-from redrive.model.duration import Duration, duration
+from redrive.model.duration import Duration, duration, spell_duration
 
 __all__ = ["Breaker", "Limits", "OnOpen", "OverRetryRate", "Rate", "read_rate"]
 
@@ -22,6 +22,8 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BURST_SHARE = 10
 _SLOWEST = 1 / (366 * _SECONDS["d"])
 _DROP: object = "drop"
+_UNSAID = timedelta(microseconds=-1)
+_LONGEST_OPEN = timedelta(seconds=45)
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,17 +52,20 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """When a destination counts as down, and how to find out that it is not.
 
     It opens after `failures` transient failures in a row or, with `rate`, when that share of the
-    calls within `window` failed (of at least `least_calls`). It stays open for `open_for`, and
-    longer each time it opens again without having closed. `successes` of probes, at most `probes`
-    at once over all workers, close it. What comes due meanwhile waits, or with `on_open` becomes a
-    dead letter at once; what has waited goes out at a pace that grows over `ramp`.
+    calls within `window` failed (of at least `least_calls`); and when a delivery has failed for the
+    last time and nothing was answered since it first did. It stays open for half of the time that
+    the destination has been down, from `open_for` to `longest_open`, which is 45 s or, if that is
+    longer, `open_for`. `successes` of probes, at most `probes` at once over all workers, close it.
+    What comes due meanwhile waits, or with `on_open` becomes a dead letter at once; what has waited
+    goes out at a pace that grows over `ramp`.
     """
 
     failures: int = 5
     rate: float | None = None
     window: timedelta = timedelta(seconds=60)
     least_calls: int = 20
-    open_for: timedelta = timedelta(seconds=60)
+    open_for: timedelta = timedelta(seconds=2)
+    longest_open: timedelta = _UNSAID
     successes: int = 3
     probes: int = 1
     on_open: OnOpen = "hold"
@@ -75,7 +80,8 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             rate: float | None = None,
             window: Duration = "60s",
             least_calls: int = 20,
-            open_for: Duration = "60s",
+            open_for: Duration = "2s",
+            longest_open: Duration = "45s",
             successes: int = 3,
             probes: int = 1,
             on_open: OnOpen = "hold",
@@ -89,6 +95,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             if not read:
                 raise ConfigurationError(f'{name} is 0s; write how long, such as "60s".')
         msgspec.structs.force_setattr(self, "ramp", duration(self.ramp, name="ramp"))
+        self._read_longest_open()
         _check_word("on_open", self.on_open, get_args(OnOpen))
         for name in ("failures", "least_calls", "successes", "probes"):
             value = getattr(self, name)
@@ -98,6 +105,20 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"rate is {self.rate!r}; it is the share of failed calls that opens the breaker, "
                 "such as 0.5 for half of them."
+            )
+
+    def _read_longest_open(self) -> None:
+        if self.longest_open == _UNSAID:  # so it is, too, where an older release declared it
+            longest = max(_LONGEST_OPEN, self.open_for)
+            msgspec.structs.force_setattr(self, "longest_open", longest)
+            return
+        longest = duration(self.longest_open, name="longest_open")
+        msgspec.structs.force_setattr(self, "longest_open", longest)
+        if longest < self.open_for:
+            raise ConfigurationError(
+                f"longest_open is {spell_duration(longest)}, shorter than open_for, the first wait "
+                f"of {spell_duration(self.open_for)}; raise longest_open or lower open_for. A "
+                "destination that is back waits for longest_open at most."
             )
 
 

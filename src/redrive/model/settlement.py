@@ -40,10 +40,15 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class RetryAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Tried and failed; try again at `when`, an instant of the store's clock."""
+    """Tried and failed; try again at `when`, an instant of the store's clock.
+
+    Unless it `spends`, no attempt is spent: the failure tells of the destination, which is down,
+    and not of the delivery.
+    """
 
     when: datetime
     fault: Fault
+    spends: bool = True
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):

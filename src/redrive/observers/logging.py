@@ -199,6 +199,8 @@ class LoggingObserver:
         match settlement:
             case Delivered():
                 log.debug("delivered")
+            case RetryAt(when=when, fault=fault, spends=False):
+                log.info("still down", due_in=self._until(when), **_fault(fault))
             case RetryAt(when=when, fault=fault):
                 log.info("retry", due_in=self._until(when), **_fault(fault))
             case Snoozed(until=until, fault=why):

@@ -10,8 +10,16 @@ import msgspec
 
 from redrive.clock import Rng
 from redrive.model.delivery import Attempt, Lease, Leased
+from redrive.model.gate import BreakerState, Closed
 from redrive.model.outcome import Applied, Fault, Faulted, Nature, Outcome, Succeeded
-from redrive.model.settlement import Delivered, Failed, RetryAt, Settlement, Snoozed
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    FailureReason,
+    RetryAt,
+    Settlement,
+    Snoozed,
+)
 from redrive.observer import (
     AlreadyApplied,
     BreakerChanged,
@@ -25,7 +33,7 @@ from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 from redrive.policies.redact import Redaction
 from redrive.policies.retry import bounded_retry_after
-from redrive.policies.settlement import settle, was_carried_out
+from redrive.policies.settlement import excused, settle, was_carried_out
 from redrive.policies.terms import Terms
 from redrive.store import DeliveryQueue, Gates, Inspection, Left, Report, Settled
 
@@ -70,7 +78,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     `is_success` is whether the destination answered, `None` when the try does not tell;
     `slow_for` is a wait it asked of everybody, `pause` why it must be left alone. `is_settled` is
     whether the store has carried it out already, together with the handler's effect, and
-    `is_repeat` whether that effect was there before.
+    `is_repeat` whether that effect was there before. `if_down` is what is decided instead if the
+    failure turns out to be the destination's.
     """
 
     leased: Leased
@@ -81,6 +90,31 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     pause: str = ""
     is_settled: bool = False
     is_repeat: bool = False
+    if_down: Settled | None = None
+
+    @property
+    def error(self) -> str:
+        """How the try failed, in one line."""
+        fault = self.settled.attempt and self.settled.attempt.fault
+        return bounded_message(f"{fault.error_class}: {fault.message}") if fault else ""
+
+    @property
+    def exhausts(self) -> int:
+        """Which try it was, if it failed and was the last."""
+        one = self.settled.settlement
+        is_last = isinstance(one, Failed) and one.reason is FailureReason.EXHAUSTED
+        return self.leased.attempt if is_last else 0
+
+    def after(self, state: BreakerState | None) -> Decision:
+        """Return the decision, by how the breaker is after it was told of the failure.
+
+        A call that began before the breaker opened, or has opened it, says as little of its
+        delivery as a probe does.
+        """
+        if self.if_down is None or state is None:
+            return self
+        is_up = isinstance(state, Closed) and state.generation == self.leased.breaker_generation
+        return self if is_up else msgspec.structs.replace(self, settled=self.if_down, if_down=None)
 
 
 class _Queue(DeliveryQueue, Gates, Inspection, Protocol):
@@ -113,28 +147,47 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             is_repeat, is_success = outcome.is_repeat, None if outcome.is_repeat else True
             return Decision(leased, settled, took, is_success, is_settled=True, is_repeat=is_repeat)
         now = leased.claimed_at + timedelta(seconds=waited)
-        settlement = self._redacted(settle(outcome, leased, terms, now=now, rng=self.rng), leased)
-        attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
-        if isinstance(settlement, Failed):
-            fault = grouped(settlement.fault, leased.destination)
-            settlement = Failed(reason=settlement.reason, fault=fault)
-        settled = Settled(
-            lease=leased.lease,
-            settlement=settlement,
-            attempt=attempt,
-            exchange=outcome.exchange if isinstance(outcome, Faulted) else None,
-        )
+        settlement = settle(outcome, leased, terms, now=now, rng=self.rng)
+        settled = self._settled(leased, outcome, settlement, now=now, took=took)
         if not isinstance(outcome, Faulted):
             return Decision(leased, settled, took)
+        if_down: Settled | None = None
         match outcome.nature:
             case Nature.TRANSIENT:
                 is_success, slow_for = False, _asked_of_all(outcome)
+                # Who wants a single try is not to have another because the first one failed.
+                is_only = terms.retry_for(leased.event.type).max_attempts == 1
+                may_excuse = not (leased.is_probe or is_only)
+                if may_excuse and self.is_reported(leased.destination):
+                    instead = excused(outcome, leased, terms, now=now, rng=self.rng)
+                    if_down = self._settled(leased, outcome, instead, now=now, took=took)
             case Nature.THROTTLED if isinstance(settlement, Snoozed):
                 is_success, slow_for = None, settlement.until - now
             case _:
                 is_success, slow_for = None, None
         pause = self.redaction.text(outcome.pause)
-        return Decision(leased, settled, took, is_success, slow_for, pause)
+        return Decision(leased, settled, took, is_success, slow_for, pause, if_down=if_down)
+
+    def _settled(
+        self,
+        leased: Leased,
+        outcome: Outcome,
+        settlement: Settlement,
+        *,
+        now: datetime,
+        took: float,
+    ) -> Settled:
+        settlement = self._redacted(settlement, leased)
+        attempt = self._record(leased, settlement, now=now, took=timedelta(seconds=took))
+        if isinstance(settlement, Failed):
+            fault = grouped(settlement.fault, leased.destination)
+            settlement = Failed(reason=settlement.reason, fault=fault)
+        return Settled(
+            lease=leased.lease,
+            settlement=settlement,
+            attempt=attempt,
+            exchange=outcome.exchange if isinstance(outcome, Faulted) else None,
+        )
 
     def _redacted(self, settlement: Settlement, leased: Leased) -> Settlement:
         """Return it without the secrets that an error repeats: it is read in logs and in SQL."""
@@ -149,8 +202,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         match settlement:
             case Delivered():
                 return None
-            case RetryAt(fault=fault):
-                result = "retry"
+            case RetryAt(fault=fault, spends=spends):
+                result = "retry" if spends else "probe" if leased.is_probe else "down"
             case Failed(fault=fault):
                 result = "failed"
             case Snoozed(fault=fault):
@@ -235,17 +288,22 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
                 is_success=one.is_success,
                 slow_for=one.slow_for,
                 pause=bounded_message(one.pause),
+                error=one.error if one.is_success is False else "",
+                exhausts=one.exhausts if one.is_success is False else 0,
             )
             if reports and msgspec.structs.replace(reports[-1], times=1) == report:
                 report = msgspec.structs.replace(report, times=reports.pop().times + 1)
             reports.append(report)
         return reports
 
-    async def report(self, decisions: Sequence[Decision]) -> None:
-        """Tell the gates what the attempts say of their destinations, once for each decision."""
+    async def report(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+        """Tell the gates what the attempts say of their destinations, once for each decision.
+
+        Returns the decisions as they are in the light of the answer.
+        """
         reports = self._reports(decisions)
         if not reports:
-            return
+            return decisions
         chance = self.rng.uniform(0.0, 1.0)
         reported = await self.store.report(reports, chance=chance)
         for change in reported.changes:
@@ -253,6 +311,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         for destination in reported.paused:
             why = next(one.pause for one in reports if one.destination == destination and one.pause)
             self.observer.notice(DestinationPaused(destination=destination, why=why))
+        return [one.after(reported.breakers.get(one.leased.destination)) for one in decisions]
 
 
 def _asked_of_all(outcome: Faulted) -> timedelta | None:

@@ -5,6 +5,7 @@ Every change of state begins a new generation; what was sent in an older one no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -13,10 +14,23 @@ import msgspec
 from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
 from redrive.model.limits import Breaker, Rate
 
-__all__ = ["checked", "forced_open", "permitted", "ramp", "reported", "reset"]
+__all__ = [
+    "checked",
+    "forced_open",
+    "is_known",
+    "last_probed",
+    "permitted",
+    "probing",
+    "ramp",
+    "reported",
+    "reset",
+]
 
-_MOST_DOUBLINGS = 6
+_SHARE = 0.5
+"""The part of the time that a destination has been down for which it is left alone."""
 _SPREAD = 0.2
+_MOST_PROBED = 50
+_LEAST_TRIES = 2
 _RAMP_BEGINS = 10.0
 _RAMP_DOUBLINGS = 10
 _RAMP_BURST_SHARE = 10
@@ -39,10 +53,35 @@ def permitted(
             if breaker is None:
                 return reset(state, now=now), None
             if isinstance(state, Open):
-                state = HalfOpen(generation=state.generation + 1, since=now, times=state.times)
+                state = _half_opened(state, now=now)
             return state, breaker.probes
         case never:
             assert_never(never)
+
+
+def probing(state: BreakerState, deliveries: Sequence[int], *, now: datetime) -> BreakerState:
+    """Return the state after these have passed; where it is half-open, they are its probes."""
+    if not isinstance(state, HalfOpen) or not deliveries:
+        return state
+    earlier = [one for one in state.probed if one not in deliveries]
+    probed = (*earlier, *deliveries)[-_MOST_PROBED:]
+    return msgspec.structs.replace(state, probed=probed, probed_at=now)
+
+
+def last_probed(state: BreakerState) -> Sequence[int]:
+    """Return the deliveries that are not to be the next probe, if there are others.
+
+    The one that may be the first after those others comes first.
+    """
+    return state.probed if isinstance(state, HalfOpen) else ()
+
+
+def is_known(state: BreakerState, delivery: int) -> bool:
+    """Tell whether a delivery was a probe in vain, and another has arrived since.
+
+    A healthy answer to a health check says nothing of that.
+    """
+    return isinstance(state, HalfOpen) and state.is_answered and delivery in state.probed
 
 
 def reported(
@@ -53,8 +92,12 @@ def reported(
     generation: int,
     now: datetime,
     chance: float,
+    exhausts: int = 0,
 ) -> BreakerState:
-    """Return the state after a call that began in `generation`; `chance` is from 0 to 1."""
+    """Return the state after a call that began in `generation`; `chance` is from 0 to 1.
+
+    `exhausts` is which try of its delivery it was, if it was the last one that had.
+    """
     if breaker is None or generation != state.generation:
         return state
     match state:
@@ -62,14 +105,14 @@ def reported(
             return state
         case Closed():
             counted = _counted(state, breaker, is_success=is_success, now=now)
-            is_down = _is_down(counted, breaker)
+            is_down = _is_down(counted, breaker, exhausts=exhausts)
             return (
                 _opened(counted, breaker, times=1, now=now, chance=chance) if is_down else counted
             )
         case Open():
             return state
         case HalfOpen() if is_success:
-            return _probed(state, breaker, now=now)
+            return _probed(msgspec.structs.replace(state, is_answered=True), breaker, now=now)
         case HalfOpen():
             return _opened(state, breaker, times=state.times + 1, now=now, chance=chance)
         case never:
@@ -96,8 +139,7 @@ def checked(
             and is_healthy
             and generation == state.generation
         ):
-            half_open = HalfOpen(generation=generation + 1, since=now, times=state.times)
-            return _probed(half_open, breaker, now=now)
+            return _probed(_half_opened(state, now=now), breaker, now=now)
         case _:
             return state
 
@@ -117,6 +159,16 @@ def ramp(breaker: Breaker | None, *, reopened_at: datetime | None, now: datetime
     return Rate(per_second=pace, burst=max(_RAMP_BEGINS, pace / _RAMP_BURST_SHARE))
 
 
+def _half_opened(state: Open, *, now: datetime) -> HalfOpen:
+    return HalfOpen(
+        generation=state.generation + 1,
+        since=now,
+        times=state.times,
+        down_since=state.down_since,
+        probed=state.probed,
+    )
+
+
 def _probed(state: HalfOpen, breaker: Breaker, *, now: datetime) -> BreakerState:
     if state.successes + 1 >= breaker.successes:
         return reset(state, now=now)
@@ -130,28 +182,31 @@ def reset(state: BreakerState, *, now: datetime) -> Closed:
 
 def forced_open(state: BreakerState, *, until: datetime | None, now: datetime) -> Open:
     """Return the breaker as a person opened it."""
-    return Open(generation=state.generation + 1, since=now, until=until)
+    return Open(
+        generation=state.generation + 1, since=now, until=until, down_since=state.down_since
+    )
 
 
 def _counted(state: Closed, breaker: Breaker, *, is_success: bool, now: datetime) -> Closed:
     in_a_row = 0 if is_success else state.in_a_row + 1
+    if in_a_row != state.in_a_row:
+        down_since = None if is_success else state.down_since or now
+        state = msgspec.structs.replace(state, in_a_row=in_a_row, down_since=down_since)
     if breaker.rate is None:
-        if in_a_row == state.in_a_row:
-            return state
-        return msgspec.structs.replace(state, in_a_row=in_a_row)
+        return state
     if state.window_began is None or now >= state.window_began + breaker.window:
-        return msgspec.structs.replace(
-            state, in_a_row=in_a_row, window_began=now, calls=1, failed=int(not is_success)
-        )
-    if is_success and not state.in_a_row:
-        return msgspec.structs.replace(state, calls=state.calls + 1)
+        return msgspec.structs.replace(state, window_began=now, calls=1, failed=int(not is_success))
     return msgspec.structs.replace(
-        state, in_a_row=in_a_row, calls=state.calls + 1, failed=state.failed + (not is_success)
+        state, calls=state.calls + 1, failed=state.failed + (not is_success)
     )
 
 
-def _is_down(state: Closed, breaker: Breaker) -> bool:
+def _is_down(state: Closed, breaker: Breaker, *, exhausts: int) -> bool:
     if state.in_a_row >= breaker.failures:
+        return True
+    # Nothing was answered since that delivery was first tried: it is not to die of an outage. A
+    # single try, where nobody wants another, proves nothing.
+    if _LEAST_TRIES <= exhausts <= state.in_a_row:
         return True
     return (
         breaker.rate is not None
@@ -163,12 +218,18 @@ def _is_down(state: Closed, breaker: Breaker) -> bool:
 def _opened(
     state: Closed | HalfOpen, breaker: Breaker, *, times: int, now: datetime, chance: float
 ) -> Open:
-    growth = 2 ** min(times - 1, _MOST_DOUBLINGS)
-    # The first wait is the one people set; later ones spread, so that nothing beats in time.
-    spread = 1.0 if times == 1 else 1.0 + _SPREAD * chance
+    is_back = isinstance(state, HalfOpen) and state.is_answered
+    down_since = now if is_back or state.down_since is None else state.down_since
+    wait = min(max(breaker.open_for, (now - down_since) * _SHARE), breaker.longest_open)
+    wait = max(breaker.open_for, wait * (1.0 - _SPREAD * chance))
+    probed_at = state.probed_at if isinstance(state, HalfOpen) else None
+    # A probe that hung has been a part of the wait for the next one.
+    began = now if probed_at is None else min(now, probed_at)
     return Open(
         generation=state.generation + 1,
         since=now,
-        until=now + breaker.open_for * (growth * spread),
+        until=max(began + wait, now + breaker.open_for),
         times=times,
+        down_since=down_since,
+        probed=state.probed if isinstance(state, HalfOpen) else (),
     )

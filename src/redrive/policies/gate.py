@@ -6,13 +6,23 @@ and probes are taken once, whoever asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from redrive.model.delivery import Kind
-from redrive.model.gate import BreakerState, Bucket, Closed, Gate, Hold, Open, Pause
+from redrive.model.delivery import Kind, Leased
+from redrive.model.gate import (
+    BreakerState,
+    Bucket,
+    Closed,
+    Failure,
+    Gate,
+    HalfOpen,
+    Hold,
+    Open,
+    Pause,
+)
 from redrive.model.limits import Limits, Rate
 from redrive.policies import breaker as breakers
 from redrive.policies.buckets import awaited, rewound, taken, whole
@@ -21,7 +31,9 @@ __all__ = [
     "Passage",
     "charged",
     "is_plain",
+    "marked",
     "passage",
+    "passed",
     "paused",
     "reported",
     "resumed",
@@ -194,8 +206,13 @@ def reported(
     generation: int,
     now: datetime,
     chance: float,
+    error: str = "",
+    exhausts: int = 0,
 ) -> Gate:
-    """Return the gate after attempts of one result that began in the breaker's `generation`."""
+    """Return the gate after attempts of one result that began in the breaker's `generation`.
+
+    `error` says how they failed, and `exhausts` which try of its delivery was the last one.
+    """
     state = gate.breaker
     for _ in range(times):
         after = breakers.reported(
@@ -205,11 +222,30 @@ def reported(
             generation=generation,
             now=now,
             chance=chance,
+            exhausts=exhausts,
         )
         if after is state:
             break
         state = after
+    if state is gate.breaker:
+        return gate
+    if not is_success:
+        gate = msgspec.structs.replace(gate, last_failure=Failure(error=error, at=now))
+    return with_breaker(gate, state, now=now)
+
+
+def passed(gate: Gate, deliveries: Sequence[int], *, now: datetime) -> Gate:
+    """Return the gate after these deliveries have passed; the breaker may count them as probes."""
+    state = breakers.probing(gate.breaker, deliveries, now=now)
     return gate if state is gate.breaker else with_breaker(gate, state, now=now)
+
+
+def marked(leased: Leased, gate: Gate) -> Leased:
+    """Return a lease that tells whether it is a probe, by the gate before it has passed."""
+    if not isinstance(gate.breaker, HalfOpen):
+        return leased
+    known = breakers.is_known(gate.breaker, leased.lease.delivery_id)
+    return msgspec.structs.replace(leased, is_probe=True, is_known=known)
 
 
 def with_breaker(gate: Gate, state: BreakerState, *, now: datetime) -> Gate:

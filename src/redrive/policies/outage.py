@@ -42,6 +42,8 @@ def heard(gate: Gate, limits: Limits, report: Report, *, now: datetime, chance: 
             generation=report.generation,
             now=now,
             chance=chance,
+            error=report.error,
+            exhausts=report.exhausts,
         )
     if report.slow_for is not None:
         gate = slowed(gate, until=now + report.slow_for)

@@ -26,7 +26,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
         "high_traffic": Profile(
-            breaker=Breaker(failures=10, open_for="60s"),
+            breaker=Breaker(failures=10, open_for="60s", longest_open="60s"),
             retry=Retry(max_attempts=3, base="1s"),
             timeout="3s",
         ),
@@ -36,7 +36,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             timeout="10s",
         ),
         "critical": Profile(
-            breaker=Breaker(failures=20, open_for="120s"),
+            breaker=Breaker(failures=20, open_for="120s", longest_open="120s"),
             retry=Retry(max_attempts=6, base="2s"),
             timeout="30s",
         ),

@@ -34,9 +34,11 @@ from redrive.policies.retry import bounded_retry_after
 from redrive.policies.terms import Terms
 from redrive.store import Settled
 
-__all__ = ["settle", "was_carried_out"]
+__all__ = ["excused", "settle", "was_carried_out"]
 
 _DELIVERED = Delivered()
+_AFTER_A_PROBE = timedelta(seconds=1)
+"""The breaker makes it wait; this is for a destination whose breaker nobody reports to."""
 _MOST_INTERRUPTIONS = 100
 """It may be something about this delivery that loses the store again and again."""
 
@@ -87,9 +89,27 @@ def was_carried_out(settled: Settled, delivery: Delivery) -> bool:
     return any(settled.attempt in story for story in stories)
 
 
+def excused(
+    outcome: Faulted, leased: Leased, terms: Terms, *, now: datetime, rng: Rng
+) -> RetryAt | Failed:
+    """Decide about a delivery after a transient failure that tells of its destination, not of it.
+
+    It spends no attempt, and when it goes on is for the breaker to say.
+    """
+    wait = min(terms.retry_for(leased.event.type).delay(1, rng), _AFTER_A_PROBE)
+    if outcome.retry_after is not None:
+        wait = bounded_retry_after(outcome.retry_after)
+    when = _when(now, wait, leased)
+    if _is_late(when, leased):
+        return Failed(reason=FailureReason.EXPIRED, fault=outcome.fault)
+    return RetryAt(when=when, fault=outcome.fault, spends=False)
+
+
 def _retry(
     outcome: Faulted, leased: Leased, terms: Terms, now: datetime, rng: Rng
 ) -> RetryAt | Failed:
+    if leased.is_probe and not leased.is_known:
+        return excused(outcome, leased, terms, now=now, rng=rng)
     retry = terms.retry_for(leased.event.type)
     if leased.attempt >= retry.max_attempts:
         return Failed(reason=FailureReason.EXHAUSTED, fault=outcome.fault)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
 from redrive.model.audit import Actor
-from redrive.model.gate import BreakerChange, GateFigures
+from redrive.model.gate import BreakerChange, BreakerState, GateFigures
 
 __all__ = ["Gates", "Report", "Reported"]
 
@@ -20,7 +21,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     `generation` is that of the breaker when they were claimed. `is_success` is `None` when they
     say nothing of its health; `slow_for` is a wait that the destination asked of everybody;
     `pause` is why it must be left alone until a person says otherwise, if it must. `is_check` says
-    that it was no attempt but the health check that `begin_check` leased.
+    that it was no attempt but the health check that `begin_check` leased. `error` says how they
+    failed, and `exhausts` is which try of its delivery it was, if that was the last.
     """
 
     destination: str
@@ -30,13 +32,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     slow_for: timedelta | None = None
     pause: str = ""
     is_check: bool = False
+    error: str = ""
+    exhausts: int = 0
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of reports: how breakers changed, and which destinations are paused from now on."""
+    """What came of reports: how breakers changed, and which destinations are paused from now on.
+
+    `breakers` are those of all destinations that were reported on, as they are afterwards.
+    """
 
     changes: tuple[BreakerChange, ...] = ()
     paused: tuple[str, ...] = ()
+    breakers: Mapping[str, BreakerState] = MappingProxyType({})
 
 
 class Gates(Protocol):

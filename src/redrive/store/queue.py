@@ -169,7 +169,9 @@ class DeliveryQueue(Protocol):
 
         Never before its due time, past its deadline, of a foreign generation, behind another of
         its lane, or above the allowance. The tenants of a destination take turns; of one tenant
-        the higher priority goes first, then publish order. The try is recorded with the lease. A
+        the higher priority goes first, then publish order. At a half-open breaker whoever was no
+        probe yet in this outage goes first, and then whoever was one longest ago. The try is
+        recorded with the lease. A
         delivery with two crashes is a suspect: only a request with `alone` leases it, one at a
         time.
         """
@@ -177,8 +179,9 @@ class DeliveryQueue(Protocol):
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
         """Carry out the settlements whose lease is current; return the refused leases.
 
-        `Delivered`, `RetryAt` and `Failed` keep the try recorded by the claim, `Snoozed` takes it
-        back. Settling the head of a lane as `Delivered` frees the next one.
+        `Delivered`, `RetryAt` and `Failed` keep the try recorded by the claim; `Snoozed`, and a
+        `RetryAt` that does not spend it, take it back. Settling the head of a lane as `Delivered`
+        frees the next one.
         """
 
     async def release(self, leases: Sequence[Lease]) -> Sequence[Lease]:

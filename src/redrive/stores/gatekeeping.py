@@ -127,6 +127,10 @@ class GateBook:
             until=passage.again_at,
         )
 
+    def breakers(self, destinations: Iterable[str]) -> dict[str, BreakerState]:
+        """Return the breakers of these as they stand."""
+        return {name: self.gate(name).breaker for name in destinations}
+
     def changed(self) -> list[tuple[int, str]]:
         """Return the number and the document of each gate that has changed."""
         return [(self.numbers[name], json_text(self._after[name])) for name in self._changed()]

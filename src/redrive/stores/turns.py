@@ -14,12 +14,13 @@ import msgspec
 from redrive.model.delivery import Kind
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Rotation
+from redrive.policies.breaker import last_probed
 from redrive.policies.fairness import PLENTY, Line, Share, begin, next_token, serve, spent
 from redrive.policies.turnstile import Turnstile
 from redrive.stores.codec import micros
 from redrive.stores.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantState
 
-__all__ = ["Turns", "all_sorts", "open_sorts"]
+__all__ = ["Turns", "all_sorts", "open_sorts", "place_among"]
 
 _MOST_PASSED_OVER = 1_000
 _MOST_READ = 500
@@ -35,6 +36,11 @@ def open_sorts(sorts: Iterable[Sort], turnstile: Turnstile) -> list[Sort]:
     """Return those of the sorts that there are tokens for."""
     is_open = [not turnstile.is_shut_for(kind) for kind in KINDS]
     return [sort for sort in sorts if is_open[sort[1]]]
+
+
+def place_among(probed: Sequence[int], delivery: int) -> int:
+    """Return how long ago a delivery was a probe: the longer, the lower; never is the lowest."""
+    return probed.index(delivery) if delivery in probed else -1
 
 
 class _Queue:
@@ -59,13 +65,15 @@ class _Queue:
         if not is_all:
             self.cut[sort] = found[-1]
 
-    def line(self) -> Line[Candidate]:
-        """Return the work up to where its order is certain."""
+    def line(self, avoided: Sequence[int] = ()) -> Line[Candidate]:
+        """Return the work up to where its order is certain, without those to avoid."""
         sorts = [found for found in self.found.values() if found]
         work = sorts[0] if len(sorts) == 1 else sorted(one for found in sorts for one in found)
         if self.cut and len(sorts) > 1:
             end = min(self.cut.values())
             work = [one for one in work if one <= end]
+        if avoided:
+            work = [one for one in work if one.id not in avoided]
         return Line(
             tenant=self.state.tenant,
             turn=self.turn,
@@ -104,6 +112,8 @@ class Turns:
         self._rotation = self.turnstile.gate.rotation
         self._roster = _Roster(self._rotation)
         self._queues: dict[str, _Queue] = {}
+        self._avoided = last_probed(turnstile.gate.breaker)
+        self._most_avoided = len(self._avoided)
         self._read = 0
         self.again_at: datetime | None = None
 
@@ -124,6 +134,8 @@ class Turns:
                     return self._break_off(serving)
                 page *= 2
                 await self._look_on(page)
+            elif self._avoided and not serving.chosen:
+                self._avoided = self._avoided[1:]
             else:
                 self._note_openings(serving)
                 return serving
@@ -201,10 +213,11 @@ class Turns:
         kind = KINDS[sort[1]]
         if kind is Kind.FIRST and self._holds_apart:
             return PLENTY
-        return min(self._room, self._most[kind] + 1, queue.tokens + 1)
+        most = min(self._room, self._most[kind] + 1, queue.tokens + 1)
+        return most + self._most_avoided
 
     def _deal(self) -> Share[Candidate]:
-        lines = [queue.line() for queue in self._queues.values()]
+        lines = [queue.line(self._avoided) for queue in self._queues.values()]
         self.turnstile = turnstile = self.turnstile.anew()
         reopened_at = turnstile.gate.reopened_at
         held_until = 0 if reopened_at is None else micros(reopened_at)

@@ -15,8 +15,8 @@ async def no_claim() -> None:
 
 
 async def together(
-    report: Awaitable[None], settle: Awaitable[None], claim: Awaitable[Claim | None]
-) -> tuple[BaseException | None, BaseException | None, Claim | BaseException | None]:
+    report: Awaitable[object], settle: Awaitable[None], claim: Awaitable[Claim | None]
+) -> tuple[object, BaseException | None, Claim | BaseException | None]:
     """Await all to the end, even when cancelled: an answer from the store is never dropped."""
     begun = asyncio.gather(report, settle, claim, return_exceptions=True)
     try:

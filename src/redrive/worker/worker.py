@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple, cast
 
@@ -233,11 +234,14 @@ class Worker:
 
         Tells whether the store could be reached.
         """
-        fresh = self._decide()
+        fresh: Sequence[Decision] = self._decide()
+        is_told = any(one.if_down is not None for one in fresh)
+        if is_told:
+            fresh = await self._tell(fresh)
         decisions, self._undecided = [*self._undecided, *fresh], []
         # In this order: a claim must meet breakers that know of these attempts.
         reported, settled, claimed = await together(
-            self._settler.report(fresh),
+            self._settler.report(() if is_told else fresh),
             self._settle(decisions),
             self._claim(is_settled=not decisions) if claims else no_claim(),
         )
@@ -251,6 +255,14 @@ class Worker:
         if decisions or claimed is not None:
             self._reach.regain()
         return True
+
+    async def _tell(self, fresh: Sequence[Decision]) -> Sequence[Decision]:
+        """Report first: whether a failure is its delivery's own depends on the breaker's answer."""
+        kept, self._undecided = self._undecided, [*self._undecided, *fresh]
+        with suppress(StoreError):  # the settlements will meet the same, and say so
+            fresh = await self._settler.report(fresh)
+        self._undecided = kept
+        return fresh
 
     def _lacks_places(self) -> bool:
         """Tell whether a destination, or a suspect, cannot run because of handlers that are stuck.
@@ -390,7 +402,6 @@ class Worker:
         What is left keeps its lease: another try of it, or of its lane, must not begin beside it.
         """
         fresh = self._decide()
-        self._undecided += fresh
         leaving = _Leaving(ended=ended, left=self._leave(left))
         lost = "there was no answer"
         try:
@@ -417,11 +428,11 @@ class Worker:
 
     async def _last_words(self, fresh: list[Decision], leaving: _Leaving) -> str:
         """Say what is left to say; returns what went wrong, for whoever may say it again."""
-        undecided, self._undecided = self._undecided, []
         try:
-            await self._settle(undecided)
-            await self._settler.report(fresh)
+            self._undecided += await self._settler.report(fresh)
             fresh.clear()
+            undecided, self._undecided = self._undecided, []
+            await self._settle(undecided)
             if leaving.ended:
                 await self._store.release([leased.lease for leased in leaving.ended])
             await self._store.retire(self.id, left=leaving.left)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
+from redrive.model.gate import Closed
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -46,7 +47,8 @@ class AttemptsBounded(Check):
 class SettledAsAnswered(Check):
     """What is accepted fits what the destination answered; without an answer it is not delivered.
 
-    A terminal answer stops at once, a transient one only after the last try.
+    A terminal answer stops at once, a transient one only after the last try. A failed probe spends
+    no attempt, and neither does a call during which the breaker changed; all others do.
     """
 
     name = "I6 settled as answered"
@@ -87,13 +89,32 @@ def _fits(answer: str, settlement: object, entry: Entry, ledger: Ledger) -> bool
             given_up = reason in (FailureReason.EXHAUSTED, FailureReason.EXPIRED)
             return isinstance(settlement, Snoozed) or given_up
         case _:  # transient, or none within the time-out
-            if reason is FailureReason.EXPIRED:
-                return entry.deadline is not None
-            return reason is FailureReason.EXHAUSTED if is_last else isinstance(settlement, RetryAt)
+            return _fits_failure(settlement, reason, entry, ledger, is_last=is_last)
+
+
+def _fits_failure(
+    settlement: object,
+    reason: FailureReason | None,
+    entry: Entry,
+    ledger: Ledger,
+    *,
+    is_last: bool,
+) -> bool:
+    if reason is FailureReason.EXPIRED:
+        return entry.deadline is not None
+    if isinstance(settlement, RetryAt) and not settlement.spends:
+        state = ledger.breaker(entry.destination)
+        is_up = isinstance(state, Closed) and state.generation == entry.breaker_generation
+        return entry.is_probe or not is_up
+    if entry.is_probe:
+        return False
+    return reason is FailureReason.EXHAUSTED if is_last else isinstance(settlement, RetryAt)
 
 
 def _word(settlement: object) -> str:
     reason = f" ({settlement.reason})" if isinstance(settlement, Failed) else ""
+    if isinstance(settlement, RetryAt) and not settlement.spends:
+        reason = " without spending it"
     return type(settlement).__name__ + reason
 
 

@@ -37,6 +37,7 @@ class Entry:
     lease_until: datetime | None = None
     is_alone: bool = False
     breaker_generation: int = 0
+    is_probe: bool = False
     spent: int = 0
     snoozes: int = 0
     crashes: int = 0
@@ -92,6 +93,7 @@ def begin(entry: Entry, step: Step, now: datetime) -> None:
     entry.lease_until = now + request.lease
     entry.is_alone = leased.is_alone
     entry.breaker_generation = leased.breaker_generation
+    entry.is_probe = leased.is_probe and not leased.is_known
 
 
 def end(entry: Entry, step: Step, now: datetime) -> None:
@@ -103,9 +105,9 @@ def end(entry: Entry, step: Step, now: datetime) -> None:
         case Delivered():
             entry.status = Status.DELIVERED
             entry.spent += 1
-        case RetryAt(when=when):
+        case RetryAt(when=when, spends=spends):
             entry.status, entry.due, entry.kind = Status.PENDING, when, Kind.RETRY
-            entry.spent += 1
+            entry.spent += spends
         case Snoozed(until=until):
             entry.status, entry.due = Status.PENDING, until
             entry.snoozes += 1

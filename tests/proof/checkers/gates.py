@@ -42,6 +42,8 @@ class BreakerKept(Check):
             )
             if probing >= breaker.probes:
                 yield f"{entry} was claimed beside {probing} of {breaker.probes} probes"
+        if step.detail.is_probe != isinstance(state, HalfOpen):
+            yield f"{entry} was claimed as a probe: {step.detail.is_probe}, by {state!r}"
         if step.detail.breaker_generation != state.generation:
             yield (
                 f"{entry} was claimed in generation {step.detail.breaker_generation} of the "

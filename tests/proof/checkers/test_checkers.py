@@ -471,6 +471,23 @@ class TestGates:
 
         assert scene.wrong == ["I7 breaker"]
 
+    @pytest.mark.parametrize("spends", [True, False])
+    def test_a_failed_probe_spends_no_attempt(self, *, spends: bool) -> None:
+        scene = Scene(limits=self.LIMITS)
+        scene.publish()
+        changes = [scene.change(self.opened(scene), HalfOpen(generation=2, since=NOW, times=1))]
+        lease = scene.claim(1, breaker_generation=2, is_probe=True, changes=changes)
+        scene.settle(lease, RetryAt(when=scene.time, fault=FAULT, spends=spends))
+
+        assert scene.wrong == (["I6 settled as answered"] if spends else [])
+
+    def test_a_failure_at_a_closed_breaker_spends_an_attempt(self) -> None:
+        scene = Scene(limits=self.LIMITS)
+        scene.publish()
+        scene.settle(scene.claim(1), RetryAt(when=scene.time, fault=FAULT, spends=False))
+
+        assert scene.wrong == ["I6 settled as answered"]
+
     @pytest.mark.parametrize("claims", [1, 2])
     def test_probes_of_a_breaker_that_is_half_open(self, claims: int) -> None:
         scene = Scene(limits=self.LIMITS)
@@ -478,9 +495,10 @@ class TestGates:
         scene.publish()
         opened = self.opened(scene)
         half_open = HalfOpen(generation=2, since=NOW, times=1)
-        scene.claim(1, breaker_generation=2, changes=[scene.change(opened, half_open)])
+        changes = [scene.change(opened, half_open)]
+        scene.claim(1, breaker_generation=2, is_probe=True, changes=changes)
         if claims > 1:
-            scene.claim(2, breaker_generation=2)
+            scene.claim(2, breaker_generation=2, is_probe=True)
 
         assert scene.wrong == ([] if claims == 1 else ["I7 breaker"])
 

@@ -64,6 +64,13 @@ class RetryWithoutCounting(MemoryStore):
             row.attempts -= 1
 
 
+class ProbeSpendsAnAttempt(MemoryStore):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        super()._carry_out(settled, row, now=now)
+        if isinstance(settled.settlement, RetryAt) and not settled.settlement.spends:
+            row.attempts += 1
+
+
 class WakeUpLost(MemoryStore):
     async def wait(self, *, at_most: timedelta) -> None:
         await self._clock.sleep(3_000.0)
@@ -76,5 +83,6 @@ BUGS: tuple[Bug, ...] = (
     Bug("fairness by scan order", FairnessByScanOrder),
     Bug("waiting spends an attempt", WaitingSpendsAnAttempt),
     Bug("retry without counting", RetryWithoutCounting),
+    Bug("failed probe spends an attempt", ProbeSpendsAnAttempt),
     Bug("lost wake-up", WakeUpLost),
 )

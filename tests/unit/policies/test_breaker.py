@@ -2,14 +2,24 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.model.gate import BreakerState, Closed, HalfOpen, Open
+from redrive.model.gate import BreakerState, Closed, Gate, HalfOpen, Open
 from redrive.model.limits import Breaker
-from redrive.policies.breaker import forced_open, permitted, reported, reset
+from redrive.policies.breaker import (
+    checked,
+    forced_open,
+    is_known,
+    last_probed,
+    permitted,
+    probing,
+    reported,
+    reset,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,28 +61,141 @@ def test_nothing_passes_before_its_end_and_probes_after_it() -> None:
     opened = after(Closed(), breaker, DOWN)
 
     still, none = permitted(opened, breaker, now=NOW + timedelta(seconds=29.999))
-    probing, two = permitted(opened, breaker, now=NOW + timedelta(seconds=30))
+    half_open, two = permitted(opened, breaker, now=NOW + timedelta(seconds=30))
 
     assert (still, none) == (opened, 0)
-    assert isinstance(probing, HalfOpen)
+    assert isinstance(half_open, HalfOpen)
     assert two == 2
-    assert probing.generation == opened.generation + 1
+    assert half_open.generation == opened.generation + 1
 
 
-def test_each_failed_probe_keeps_it_open_for_longer_up_to_a_limit() -> None:
-    breaker = Breaker(failures=1, open_for="1s")
+def failing(breaker: Breaker, *, times: int, chance: float = 0.0) -> list[float]:
+    """Return how long it is open each time, while every probe fails at once."""
     state: BreakerState = Closed()
     waits = []
     now = NOW
-    for _ in range(12):
-        state = after(state, breaker, DOWN, now=now, chance=0.0)
+    for _ in range(times):
+        state = after(state, breaker, DOWN, now=now, chance=chance)
         assert isinstance(state, Open)
         assert state.until is not None
         waits.append((state.until - now).total_seconds())
         now = state.until
         state, _ = permitted(state, breaker, now=now)
+    return waits
 
-    assert waits[:8] == [1, 2, 4, 8, 16, 32, 64, 64]
+
+def test_a_wait_is_half_of_the_time_it_has_been_down_within_its_bounds() -> None:
+    waits = failing(Breaker(failures=1), times=16)
+
+    assert waits[:6] == [2, 2, 2, 3, 4.5, 6.75]
+    assert waits[-2:] == [45, 45]
+
+
+@given(st.floats(0, 1), st.integers(1, 20), st.integers(0, 100))
+def test_jitter_only_shortens_a_wait(chance: float, first: int, more: int) -> None:
+    breaker = Breaker(failures=1, open_for=f"{first}s", longest_open=f"{first + more}s")
+    down = 0.0
+    for wait in failing(breaker, times=12, chance=chance):
+        assert first <= wait <= min(max(first, down / 2), first + more) + 1e-5
+        down += wait
+
+
+def test_the_time_down_begins_with_the_first_failure_in_a_row() -> None:
+    breaker = Breaker(failures=2)
+    state = after(Closed(), breaker, UP, DOWN, now=NOW)
+
+    state = after(state, breaker, DOWN, now=NOW + timedelta(seconds=20), chance=0.0)
+
+    assert isinstance(state, Open)
+    assert state.until == NOW + timedelta(seconds=30)
+
+
+def test_a_probe_that_hung_is_a_part_of_the_wait_for_the_next_one() -> None:
+    breaker = Breaker(failures=1)
+    long_ago, later = NOW - timedelta(hours=1), NOW + timedelta(seconds=30)
+    half_open = HalfOpen(generation=0, since=NOW, times=9, down_since=long_ago)
+    probed = probing(half_open, [7], now=NOW)
+
+    state = after(probed, breaker, DOWN, now=later, chance=0.0)
+
+    assert isinstance(state, Open)
+    assert state.until == NOW + timedelta(seconds=45)
+
+
+def test_a_destination_that_has_answered_was_not_down_before_that() -> None:
+    breaker = Breaker(failures=1)
+    long_ago = NOW - timedelta(hours=1)
+    half_open = HalfOpen(generation=0, since=NOW, times=9, down_since=long_ago)
+
+    state = after(half_open, breaker, UP, DOWN, now=NOW, chance=0.0)
+
+    assert isinstance(state, Open)
+    assert state.until == NOW + timedelta(seconds=2)
+
+
+def test_a_delivery_out_of_attempts_opens_it_if_nothing_was_answered_since_its_first() -> None:
+    breaker = Breaker(failures=5)
+    states = [
+        reported(
+            Closed(in_a_row=failed),
+            breaker,
+            is_success=False,
+            generation=0,
+            now=NOW,
+            chance=0.0,
+            exhausts=tries,
+        )
+        for failed, tries in ((2, 3), (1, 3), (0, 1))
+    ]
+
+    assert [type(one) for one in states] == [Open, Closed, Closed]
+
+
+def test_only_the_last_probes_are_remembered_and_each_once() -> None:
+    state: BreakerState = HalfOpen(generation=0, since=NOW, times=1)
+    for number in (1, 2, 1, *range(3, 60)):
+        state = probing(state, [number], now=NOW)
+
+    assert list(last_probed(state)) == list(range(10, 60))
+    assert last_probed(probing(Closed(), [1], now=NOW)) == ()
+
+
+def test_a_probe_is_known_once_another_has_arrived_and_not_by_a_health_check() -> None:
+    breaker = Breaker(failures=1, successes=3)
+    opened = Open(generation=1, since=NOW, until=NOW, probed=(7,))
+    half_open, _ = permitted(opened, breaker, now=NOW)
+    healthy = checked(opened, breaker, is_healthy=True, generation=1, now=NOW)
+
+    answered = after(half_open, breaker, UP)
+
+    assert not is_known(half_open, 7)
+    assert not is_known(healthy, 7)
+    assert is_known(answered, 7)
+    assert not is_known(answered, 8)
+
+
+def test_states_of_an_older_release_are_read() -> None:
+    gate = msgspec.json.decode(
+        b'{"breaker":{"type":"half_open","generation":4,"since":"2026-03-01T00:00:00Z","times":3}}',
+        type=Gate,
+    )
+
+    state = after(gate.breaker, Breaker(), DOWN, now=NOW, chance=0.0)
+
+    assert isinstance(state, Open)
+    assert state.until == NOW + timedelta(seconds=2)
+
+
+def test_a_declaration_of_an_older_release_is_read() -> None:
+    old = msgspec.json.decode(b'{"open_for":"PT60S"}', type=Breaker)
+
+    assert old.longest_open == timedelta(seconds=60)
+    assert Breaker().longest_open == timedelta(seconds=45)
+
+
+def test_a_longest_wait_below_the_first_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"longest_open is 5s.*10s; raise longest_open"):
+        Breaker(open_for="10s", longest_open="5s")
 
 
 def test_a_result_of_another_generation_is_ignored() -> None:

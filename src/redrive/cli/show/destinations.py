@@ -27,6 +27,8 @@ from redrive.store import DestinationFigures, Figures, LaneFigures
 
 __all__ = ["breakers", "changed", "destinations", "held", "lanes", "neglect"]
 
+_LONGEST_ERROR = 120
+
 _NONE = "No destination yet; a worker registers those of its app when it starts."
 _SHUT = (Hold.PAUSED, Hold.BLOCKED, Hold.BREAKER_OPEN, Hold.PROBING, Hold.SLOWED)
 
@@ -89,7 +91,9 @@ def breakers(gates: Sequence[GateFigures], *, now: datetime) -> Iterator[Rendera
             safe(one.destination),
             _state(one),
             Text("-", style="dim") if since is None else ago(since, now),
-            _next(one.gate.breaker, one.limits.breaker, now=now) + _check(one, now=now),
+            _next(one.gate.breaker, one.limits.breaker, now=now)
+            + _check(one, now=now)
+            + _last_failure(one, now=now),
         )
     yield table
 
@@ -193,6 +197,15 @@ def _word(state: BreakerState) -> str:
 def _check(gate: GateFigures, *, now: datetime) -> str:
     check = gate.gate.next_check
     return "" if check is None else f", its health asked for {ago(max(check, now), now)}"
+
+
+def _last_failure(gate: GateFigures, *, now: datetime) -> str:
+    failure = gate.gate.last_failure
+    if failure is None:
+        return ""
+    error = safe(failure.error.splitlines()[0] if failure.error else "unknown")
+    shown = error if len(error) <= _LONGEST_ERROR else f"{error[: _LONGEST_ERROR - 1]}…"
+    return f"; last failure {ago(failure.at, now)}: {shown}"
 
 
 def _next(state: BreakerState, breaker: Breaker | None, *, now: datetime) -> str:

@@ -42,7 +42,8 @@ class MemoryGates(Tables):
                     self._note("pause", actor, now=now, count=1, detail=one.destination)
             if changes:
                 self._tell()
-            return Reported(changes=tuple(changes), paused=tuple(paused))
+            breakers = {one.destination: self._gate(one.destination).breaker for one in batch}
+            return Reported(changes=tuple(changes), paused=tuple(paused), breakers=breakers)
 
     async def begin_check(
         self, destination: str, *, every: timedelta, lease: timedelta

@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from redrive.clock import wait_at_most
-from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Status
+from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased, Status
 from redrive.model.gate import Gate
 from redrive.model.settlement import (
     Delivered,
@@ -20,7 +20,9 @@ from redrive.model.settlement import (
     RetryAt,
     Snoozed,
 )
+from redrive.policies.breaker import last_probed
 from redrive.policies.fairness import Share, in_turn, serve
+from redrive.policies.gate import marked, passed
 from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     FORGOTTEN_AFTER,
@@ -39,6 +41,7 @@ from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
 from redrive.stores.memory.tenants import MemoryTenants
 from redrive.stores.ready import SOON
+from redrive.stores.turns import place_among
 
 __all__ = ["MemoryQueue"]
 
@@ -73,16 +76,7 @@ class MemoryQueue(MemoryTenants):
                 later.append(now + SOON)
             return Claim(
                 now=now,
-                deliveries=tuple(
-                    row.lease(
-                        request.worker,
-                        request.lease,
-                        alone=request.alone,
-                        now=now,
-                        breaker_generation=self._gate(row.destination).breaker.generation,
-                    )
-                    for row in chosen
-                ),
+                deliveries=tuple(self._lease(row, request, now) for row in chosen),
                 next_due=min(later + gates_open_at, default=None),
                 suspects=len(suspects) - (len(chosen) if request.alone else 0),
                 changes=changes,
@@ -242,6 +236,18 @@ class MemoryQueue(MemoryTenants):
             with self._lock:
                 self._waiters.remove(waiter)
 
+    def _lease(self, row: Row, request: ClaimRequest, now: datetime) -> Leased:
+        gate = self._gate(row.destination)
+        self._gates[row.destination] = passed(gate, [row.id], now=now)
+        leased = row.lease(
+            request.worker,
+            request.lease,
+            alone=request.alone,
+            now=now,
+            breaker_generation=gate.breaker.generation,
+        )
+        return marked(leased, gate)
+
     def _reachable(self, request: ClaimRequest) -> list[Row]:
         """Return what the request may get, now or when its time has come."""
         asked = [allowance.destination for allowance in request.allowances]
@@ -270,7 +276,7 @@ class MemoryQueue(MemoryTenants):
 
     def _choose_suspect(self, request: ClaimRequest, suspects: Sequence[Row]) -> list[Row]:
         allowances = {one.destination: one for one in request.allowances}
-        for row in suspects[:1]:
+        for row in sorted(suspects, key=self._last_probed)[:1]:
             allowance = msgspec.structs.replace(allowances[row.destination], total=1)
             return self._take(allowance, [row])
         return []
@@ -311,6 +317,18 @@ class MemoryQueue(MemoryTenants):
 
     def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
         """Deal out what the turnstile lets through among the tenants of one destination."""
+        avoided = last_probed(turnstile.gate.breaker)
+        while True:
+            fitting = [row for row in rows if row.id not in avoided]
+            share = self._share(fitting, turnstile, now)
+            if share.chosen or not avoided:
+                return share
+            avoided = avoided[1:]
+
+    def _last_probed(self, row: Row) -> int:
+        return place_among(last_probed(self._gate(row.destination).breaker), row.id)
+
+    def _share(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
         work: dict[str, list[Row]] = {}
         closed = {kind for kind in Kind if turnstile.is_shut_for(kind)}
         for row in sorted(rows, key=_precedence):
@@ -360,8 +378,8 @@ class MemoryQueue(MemoryTenants):
             case Delivered():
                 row.deliver(now=now)
                 return
-            case RetryAt(when=when, fault=fault):
-                row.retry(when, fault, now=now)
+            case RetryAt(when=when, fault=fault, spends=spends):
+                row.retry(when, fault, spends=spends, now=now)
             case Snoozed(until=until):
                 row.snooze(until)
             case Failed(reason=reason, fault=fault):

@@ -168,8 +168,9 @@ class Row:
         if self.sender is not None:
             self.sender.count(delivered=1)
 
-    def retry(self, when: datetime, fault: Fault, *, now: datetime) -> None:
+    def retry(self, when: datetime, fault: Fault, *, spends: bool, now: datetime) -> None:
         self._leave_flight(Status.PENDING)
+        self.attempts -= not spends
         self.kind = Kind.RETRY
         self.due = when
         self._note_failure(fault, now=now)

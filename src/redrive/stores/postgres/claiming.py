@@ -13,8 +13,10 @@ from operator import itemgetter
 import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
+from redrive.model.gate import Gate
+from redrive.policies.breaker import last_probed
 from redrive.policies.fairness import Line, Share, serve
-from redrive.policies.gate import Passage
+from redrive.policies.gate import Passage, marked, passed
 from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
@@ -27,7 +29,7 @@ from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
 from redrive.stores.postgres.settling import see_worker
 from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
-from redrive.stores.turns import Turns, all_sorts, open_sorts
+from redrive.stores.turns import Turns, all_sorts, open_sorts, place_among
 
 __all__ = ["claim"]
 
@@ -178,6 +180,7 @@ class _Turn:
         self._states: dict[tuple[int, str], TenantState] = {}
         self._openings: list[datetime] = []
         self._shut: dict[int, datetime] = {}
+        self._before: dict[str, Gate] = {}
 
     async def look(self) -> Outlook:
         """Make ready what has come due, and look at what there is."""
@@ -216,7 +219,7 @@ class _Turn:
                 destination=self._keeper.numbers[name],
                 sorts=open_sorts(sorts, turnstile) if is_open else [],
                 tenant=turnstile.gate.rotation.tenant or "",
-                most=turnstile.left + 1,
+                most=turnstile.left + 1 + len(last_probed(turnstile.gate.breaker)),
             )
 
     async def suspects(self) -> list[Candidate]:
@@ -237,7 +240,7 @@ class _Turn:
         """Choose the first suspect, and charge its gate and its tenant."""
         if not suspects:
             return
-        one = suspects[0]
+        one = min(suspects, key=self._last_probed)
         name = self._names[one.destination]
         turnstile = await self._turnstile(name, total=1)
         line = Line(
@@ -318,6 +321,8 @@ class _Turn:
         if serving.rotation != gate.rotation:
             gate = msgspec.structs.replace(gate, rotation=serving.rotation)
         self._keeper.put(name, gate)
+        self._before[name] = gate
+        self._keeper.put(name, passed(gate, [one.id for one in serving.chosen], now=self._now))
         self._chosen += [(one.id, gate.breaker.generation) for one in serving.chosen]
         self._accounts += [
             (number, *account, maybe_from_micros(refilled_at))
@@ -328,6 +333,10 @@ class _Turn:
         turnstile = await self._turnstile(self._names[one.destination], total=1)
         is_let = turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile))
         return is_let and self._tokens(one) > 0
+
+    def _last_probed(self, one: Candidate) -> int:
+        state = self._keeper.gate(self._names[one.destination]).breaker
+        return place_among(last_probed(state), one.id)
 
     def _tokens(self, one: Candidate) -> int:
         fairness = self._keeper.fairness(self._names[one.destination])
@@ -377,7 +386,7 @@ class _Turn:
         )
         if is_limited or len(rows) < len(self._chosen):
             self._openings.append(self._now + SOON)
-        return tuple(
+        leased = [
             Leased(
                 lease=Lease(number, token),
                 destination=self._names[destination],
@@ -407,7 +416,8 @@ class _Turn:
                 breaker_generation,
                 payload,
             ) in sorted(rows, key=itemgetter(0))
-        )
+        ]
+        return tuple(marked(one, self._before[one.destination]) for one in leased)
 
 
 def _was_held(one: Candidate, turnstile: Turnstile) -> bool:

@@ -173,7 +173,8 @@ async def report(
             paused.append(one.destination)
             actor = Actor(REDRIVE, one.pause)
             await record(link, "pause", (), actor, now=now, count=1, detail=one.destination)
-    return Reported(changes=await keeper.write(), paused=tuple(paused))
+    breakers = keeper.breakers(one.destination for one in batch)
+    return Reported(changes=await keeper.write(), paused=tuple(paused), breakers=breakers)
 
 
 async def begin_check(

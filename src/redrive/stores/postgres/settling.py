@@ -36,8 +36,9 @@ _LOG = """CASE WHEN given.attempt IS NULL THEN d.log
     WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
     THEN coalesce(d.log, '[]') || given.attempt::jsonb
     ELSE (d.log - 0) || given.attempt::jsonb END"""
-# Only what was tried before can have left an exchange; a snooze leaves the sum as it was.
-_SETTLED = "d.id, d.token, d.attempts + d.snoozes > 1"
+# Only what was tried before can have left an exchange: a snooze leaves the sum as it was, and what
+# has failed without spending an attempt has failed before.
+_SETTLED = "d.id, d.token, d.attempts + d.snoozes > 1 OR coalesce(d.first_failed_at < $1, false)"
 _FAILED_AT = "first_failed_at = coalesce(d.first_failed_at, $1), last_failed_at = $1"
 
 # It takes hold of the lanes, too, and returns one row: what was refused, the lanes that may be
@@ -69,9 +70,10 @@ FROM lanes
 _RETRY = f"""
 UPDATE redrive.deliveries d
 SET status = 0, {_DONE}, log = {_LOG}, kind = 1, due = given.due, is_ready = given.due <= $1,
-    fault = given.fault::jsonb, {_FAILED_AT}
-FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[], $7::text[])
-    AS given (id, token, attempt, due, fault)
+    attempts = attempts - given.back, fault = given.fault::jsonb, {_FAILED_AT}
+FROM unnest(
+    $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[], $7::text[], $8::integer[]
+) AS given (id, token, attempt, due, fault, back)
 WHERE {_IS_CURRENT}
 RETURNING {_SETTLED}
 """
@@ -190,8 +192,8 @@ class _Sorted:
             match one.settlement:
                 case Delivered():
                     self.delivered.append(one.lease)
-                case RetryAt(when=when, fault=fault):
-                    self.retried.append((*place, when, jsonb(fault)))
+                case RetryAt(when=when, fault=fault, spends=spends):
+                    self.retried.append((*place, when, jsonb(fault), int(not spends)))
                 case Snoozed(until=until):
                     self.snoozed.append((*place, until))
                 case Failed(reason=reason, fault=fault):
@@ -207,7 +209,7 @@ async def _settle_once(
     rows: list[Sequence[Any]] = []
     frees = bool(todo.failed)
     if todo.retried:
-        rows += await link.fetch(_RETRY, now, history, *columns(todo.retried, 5))
+        rows += await link.fetch(_RETRY, now, history, *columns(todo.retried, 6))
     if todo.snoozed:
         rows += await link.fetch(_SNOOZE, now, history, *columns(todo.snoozed, 4))
     if rows:

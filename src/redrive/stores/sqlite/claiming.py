@@ -16,7 +16,10 @@ import msgspec
 
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.fairness import Fairness
+from redrive.model.gate import Gate
+from redrive.policies.breaker import last_probed
 from redrive.policies.fairness import Line, Served, Share, serve
+from redrive.policies.gate import marked, passed
 from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import (
@@ -33,7 +36,7 @@ from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.ready import SqliteReady
-from redrive.stores.turns import Turns, all_sorts
+from redrive.stores.turns import Turns, all_sorts, place_among
 
 __all__ = ["claim", "see_worker"]
 
@@ -141,7 +144,8 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     turn.keep_accounts()
     if limit != request.limit:
         turn.ask_again(now + SOON)
-    deliveries = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
+    leased = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
+    deliveries = tuple(turn.marked(one) for one in leased)
     return Claim(
         now=now,
         deliveries=deliveries,
@@ -176,6 +180,7 @@ class _Turn:
         self._names = {number: name for name, number in keeper.numbers.items()}
         self._opening: list[datetime] = []
         self._accounts: list[tuple[int, Fairness, Sequence[Served], Mapping[str, TenantState]]] = []
+        self._before: dict[str, Gate] = {}
 
     def suspects(self) -> list[Candidate]:
         """Return the deliveries that may only run alone, if their gate lets them through now."""
@@ -194,7 +199,7 @@ class _Turn:
         """Return the first suspect, and charge its gate and its tenant."""
         if not suspects:
             return {}
-        one = suspects[0]
+        one = min(suspects, key=self._last_probed)
         name = self._names[one.destination]
         turnstile = self._turnstile(name, total=1)
         line = Line(
@@ -244,6 +249,10 @@ class _Turn:
         """Note that there is more than was chosen."""
         self._opening.append(when)
 
+    def marked(self, leased: Leased) -> Leased:
+        """Return a lease that tells whether it is a probe."""
+        return marked(leased, self._before[leased.destination])
+
     def next_due(self) -> datetime | None:
         """Return when something more may be claimed."""
         numbers = json_text([self._keeper.numbers[name] for name in self._allowances])
@@ -273,7 +282,10 @@ class _Turn:
         self._keeper.put(name, gate)
         number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
         self._accounts.append((number, fairness, serving.served, states))
-        return [one.id for one in serving.chosen]
+        chosen = [one.id for one in serving.chosen]
+        self._before[name] = gate
+        self._keeper.put(name, passed(gate, chosen, now=self._now))
+        return chosen
 
     def _has_more(self, name: str, chosen: Sequence[Candidate]) -> bool:
         """Tell whether something is due beside what was chosen."""
@@ -292,6 +304,10 @@ class _Turn:
         turnstile = self._turnstile(self._names[one.destination], total=1)
         is_let = turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile))
         return is_let and self._tokens(one) > 0
+
+    def _last_probed(self, one: Candidate) -> int:
+        state = self._keeper.gate(self._names[one.destination]).breaker
+        return place_among(last_probed(state), one.id)
 
     def _tokens(self, one: Candidate) -> int:
         fairness = self._keeper.fairness(self._names[one.destination])

@@ -122,7 +122,8 @@ def report(
             paused.append(one.destination)
             actor = Actor(REDRIVE, one.pause)
             record(connection, "pause", (), actor, now=now, count=1, detail=one.destination)
-    return Reported(changes=keeper.write(), paused=tuple(paused))
+    breakers = keeper.breakers(one.destination for one in batch)
+    return Reported(changes=keeper.write(), paused=tuple(paused), breakers=breakers)
 
 
 def begin_check(

@@ -62,7 +62,7 @@ WHERE id IN (SELECT value FROM json_each(?))
 _RETRY = f"""
 UPDATE redrive_deliveries
 SET {_BACK_TO_PENDING}, log = {_LOG}, kind = 1, due = ?3, is_ready = ?3 <= ?4, fault = ?5,
-    first_failed_at = ifnull(first_failed_at, ?4), last_failed_at = ?4
+    attempts = attempts - ?7, first_failed_at = ifnull(first_failed_at, ?4), last_failed_at = ?4
 WHERE id = ?6
 """
 _SNOOZE = f"""
@@ -174,9 +174,10 @@ def _put_back(
 ) -> None:
     number, attempt = settled.lease.delivery_id, settled.attempt and json_text(settled.attempt)
     match settlement:
-        case RetryAt(when=when, fault=fault):
+        case RetryAt(when=when, fault=fault, spends=spends):
+            due, back = micros(when), int(not spends)
             connection.execute(
-                _RETRY, (attempt, history, micros(when), moment, json_text(fault), number)
+                _RETRY, (attempt, history, due, moment, json_text(fault), number, back)
             )
         case Snoozed(until=until):
             connection.execute(_SNOOZE, (attempt, history, micros(until), moment, number))

@@ -10,11 +10,19 @@ import msgspec
 import pytest
 
 from redrive.errors import NotFoundError
-from redrive.model.delivery import Leased
+from redrive.model.delivery import Kind, Leased
 from redrive.model.destination import Order
-from redrive.model.gate import Closed, GateFigures, HalfOpen, Hold, Open
+from redrive.model.gate import Closed, Failure, GateFigures, HalfOpen, Hold, Open
 from redrive.model.limits import Breaker, Limits, Rate
-from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Settlement
+from redrive.model.settlement import (
+    Delivered,
+    Failed,
+    FailureReason,
+    Requeued,
+    RetryAt,
+    Settlement,
+    Snoozed,
+)
 from redrive.store import Allowance, Claim, ClaimRequest, Report, Rescue, Settled
 from redrive.testing.conformance.world import (
     BILLING,
@@ -116,19 +124,113 @@ class BreakerConformance:
         assert changes == [(HalfOpen, Closed)]
         assert len((await gated.claim()).deliveries) == 7
 
-    async def test_a_failed_probe_opens_it_for_longer(self, world: World) -> None:
+    async def test_the_longer_it_is_down_the_longer_it_stays_open(self, world: World) -> None:
+        breaker = Breaker(failures=1, open_for="10s", longest_open="30s", successes=1)
+        gated = Gated(world, Limits(breaker=breaker))
+        await gated.publish(1)
+        waits = []
+        for _ in range(6):
+            await gated.report(DOWN)
+            state = (await gated.gate()).gate.breaker
+            assert isinstance(state, Open)
+            assert state.until is not None
+            waits.append((state.until - world.now).total_seconds())
+            world.clock.advance(state.until - world.now)
+            [leased] = (await gated.claim()).deliveries
+            await gated.settle(leased, RetryAt(when=world.now, fault=a_fault(), spends=False))
+
+        assert waits == sorted(waits)
+        assert waits[0] == 10
+        assert 27 <= waits[-1] <= 30
+
+    async def test_a_failed_probe_spends_no_attempt(self, world: World) -> None:
+        gated = Gated(world, Limits(breaker=_BREAKER))
+        await gated.publish(1)
+        [leased] = (await gated.claim()).deliveries
+        await gated.settle(leased, RetryAt(when=world.now, fault=a_fault("first")))
+        await gated.report(DOWN, DOWN, DOWN)
+        for number in range(1, 4):
+            world.clock.advance("120s")
+            [probe] = (await gated.claim()).deliveries
+            assert (probe.attempt, probe.is_probe, probe.is_known) == (2, True, False)
+
+            failed = RetryAt(when=world.now, fault=a_fault(f"probe {number}"), spends=False)
+            await gated.settle(probe, failed)
+            await gated.report(DOWN)
+
+        delivery = await world.show(leased.lease.delivery_id)
+        assert (delivery.attempts, delivery.snoozes) == (1, 0)
+        assert delivery.fault == a_fault("probe 3")
+        assert (delivery.kind, delivery.last_failed_at) == (Kind.RETRY, world.now)
+
+    async def test_the_next_probe_takes_another_delivery(self, world: World) -> None:
+        gated = Gated(world, Limits(breaker=_BREAKER))
+        await gated.publish(3)
+        await gated.report(DOWN, DOWN, DOWN)
+
+        assert await gated.probes(7) == [1, 2, 3, 1, 2, 3, 1]
+
+    async def test_the_next_probe_is_of_another_lane_too(self, world: World) -> None:
+        gated = Gated(world, Limits(breaker=_BREAKER), order=Order.PARK)
+        for key in ("a", "a", "b"):
+            await gated.publish(1, key=key)
+        await gated.report(DOWN, DOWN, DOWN)
+
+        assert await gated.probes(4) == [1, 3, 1, 3]
+
+    async def test_a_probe_that_was_snoozed_or_lost_is_not_the_next_one(self, world: World) -> None:
+        gated = Gated(world, Limits(breaker=_BREAKER))
+        await gated.publish(3)
+        await gated.report(DOWN, DOWN, DOWN)
+        world.clock.advance("60s")
+        [snoozed] = (await gated.claim()).deliveries
+        await gated.settle(snoozed, Snoozed(until=world.now))
+        [lost] = (await gated.claim()).deliveries
+        world.clock.advance(_LEASE)
+        requeued = Requeued(when=world.now, crashes=1, last_crash_at=world.now)
+        await world.store.rescue([Rescue(lost.lease, requeued)])
+
+        [third] = (await gated.claim()).deliveries
+
+        tried = [one.lease.delivery_id for one in (snoozed, lost, third)]
+        assert len(set(tried)) == 3
+
+    async def test_a_probe_that_failed_before_others_arrived_is_known(self, world: World) -> None:
         gated = Gated(world, Limits(breaker=_BREAKER))
         await gated.publish(1)
         await gated.report(DOWN, DOWN, DOWN)
-        world.clock.advance("60s")
+        await gated.probes(1)
+        await gated.publish(1)
+        world.clock.advance("120s")
+        [other] = (await gated.claim()).deliveries
+        await gated.settle(other, Delivered())
+        await gated.report(UP)
+
+        [again] = (await gated.claim()).deliveries
+
+        assert (other.is_probe, other.is_known) == (True, False)
+        assert (again.is_probe, again.is_known) == (True, True)
+
+    async def test_what_was_let_through_by_a_closed_breaker_is_no_probe(self, world: World) -> None:
+        gated = Gated(world, Limits(breaker=_BREAKER))
+        await gated.publish(2)
+
+        claimed = (await gated.claim()).deliveries
+
+        assert [one.is_probe for one in claimed] == [False, False]
+
+    async def test_a_report_tells_how_the_breakers_are_left(self, world: World) -> None:
+        gated = Gated(world, Limits(breaker=_BREAKER))
+        await gated.publish(1)
         await gated.claim()
 
-        assert await gated.report(DOWN) == [(HalfOpen, Open)]
+        for result, state in ((UP, Closed), (DOWN, Closed), (DOWN, Closed), (DOWN, Open)):
+            report = Report(destination="gated", generation=0, is_success=result, error="refused")
+            reported = await world.store.report([report], chance=0.5)
+            assert [type(one) for one in reported.breakers.values()] == [state]
 
-        state = (await gated.gate()).gate.breaker
-        assert isinstance(state, Open)
-        assert state.until is not None
-        assert world.after("120s") <= state.until <= world.after("150s")
+        failure = (await gated.gate()).gate.last_failure
+        assert failure == Failure(error="refused", at=world.now)
 
     async def test_results_of_an_older_generation_change_nothing(self, world: World) -> None:
         gated = Gated(world, Limits(breaker=_BREAKER))
@@ -386,6 +488,19 @@ class Gated:
         """Settle one delivery, which must be accepted."""
         settled = Settled(lease=leased.lease, settlement=settlement)
         assert list(await self._world.store.settle([settled])) == []
+
+    async def probes(self, count: int) -> list[int]:
+        """Let so many probes fail, one after the other; return the number of each delivery."""
+        probed = []
+        for _ in range(count):
+            self._world.clock.advance("60s")
+            [probe] = (await self.claim()).deliveries
+            probed.append(int(probe.lease.delivery_id))
+            failed = RetryAt(when=self._world.now, fault=a_fault(), spends=False)
+            await self.settle(probe, failed)
+            await self.report(DOWN)
+        first = min(probed)
+        return [one - first + 1 for one in probed]
 
     async def fail_all(self, *, for_good: bool) -> None:
         """Let all that waits fail once, and wait for another try: a retry, or else a replay."""

@@ -62,8 +62,8 @@ class Breakers:
         closed = [one.number for one in known if one and isinstance(one.state, Closed)]
         return closed if len(closed) == len(known) else None
 
-    def untouched(self, batch: Sequence[Report], *, now: datetime) -> list[Breaker] | None:
-        """Return the breakers that the reports would leave as they are, or `None` if one changes.
+    def untouched(self, batch: Sequence[Report], *, now: datetime) -> dict[str, Breaker] | None:
+        """Return the breakers, if the reports would leave all of them as they are.
 
         The instant only matters where something would change.
         """
@@ -76,7 +76,7 @@ class Breakers:
             if outage.heard(gate, known.destination.limits, one, now=now, chance=0.0) != gate:
                 return None
             found[one.destination] = known
-        return list(found.values())
+        return found
 
 
 def values(breakers: Sequence[Breaker]) -> list[list[object]]:

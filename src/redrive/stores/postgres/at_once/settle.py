@@ -23,7 +23,7 @@ WITH present AS MATERIALIZED (
     FROM present CROSS JOIN given
     WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1
       AND d.lease_until > present.now AND d.lane IS NULL
-    RETURNING d.id, d.attempts + d.snoozes > 1 AS was_tried
+    RETURNING d.id, d.attempts + d.snoozes > 1 OR d.first_failed_at IS NOT NULL AS was_tried
 ), forgotten AS (
     DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from redrive.model.audit import Actor
-from redrive.model.gate import BreakerChange, GateFigures
+from redrive.model.gate import BreakerChange, BreakerState, GateFigures
 from redrive.store import Report, Reported
 from redrive.stores.postgres import gating
 from redrive.stores.postgres.at_once.report import UNCHANGED, values
@@ -20,8 +20,8 @@ class GatesRole(Core):
     """`Gates`."""
 
     async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
-        if await self._changes_nothing(batch):
-            return Reported()
+        if (unchanged := await self._unchanged(batch)) is not None:
+            return Reported(breakers=unchanged)
         served = self._served
         reported = await self._share(
             lambda link, now: gating.report(link, batch, chance=chance, now=now, also=served)
@@ -30,22 +30,22 @@ class GatesRole(Core):
             self._bell.ring()
         return reported
 
-    async def _changes_nothing(self, batch: Sequence[Report]) -> bool:
-        """Tell, in one trip to the server, whether the breakers are such that this is no news."""
+    async def _unchanged(self, batch: Sequence[Report]) -> Mapping[str, BreakerState] | None:
+        """Return the breakers, after one trip to the server, if this is no news to them."""
         looked_at = self._plain.looked_at
         if looked_at is None or self._is_shared:
-            return False
+            return None
         breakers = self._plain.breakers.untouched(batch, now=looked_at)
         if not breakers:
-            return False
+            return None
         with translated(self.address):
             rows = await self._at_once(
-                UNCHANGED, *values(breakers), within=self._patience, changes=False
+                UNCHANGED, *values(list(breakers.values())), within=self._patience, changes=False
             )
         if rows[0][0] == len(breakers):
-            return True
+            return {name: one.state for name, one in breakers.items()}
         self._plain.breakers.forget()
-        return False
+        return None
 
     async def begin_check(
         self, destination: str, *, every: timedelta, lease: timedelta
