@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import apsw
@@ -221,3 +222,12 @@ def test_every_released_version_has_a_store_to_upgrade_from() -> None:
         f"sqlite-{number}.sql" for number in (1, 5, 6, 7, 8, 9)
     }
     assert {path.name for path in POSTGRES} >= {"postgres-1.rows.json"}
+
+
+@pytest.mark.parametrize("schema", [sqlite_schema, postgres_schema])
+def test_the_number_of_a_migration_is_the_version_it_leads_to(schema: ModuleType) -> None:
+    scripts = resources.files(schema.__package__ or "").joinpath("sql").iterdir()
+
+    numbers = sorted(int(one.name.split("_")[0]) for one in scripts)
+
+    assert numbers == list(range(1, schema.LATEST + 1))

@@ -17,11 +17,11 @@ OLDEST_SERVER = 13
 
 _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0001_initial.sql", 1),
-    ("0005_groups.sql", 1),
-    ("0006_unreadable.sql", 1),
+    ("0002_groups.sql", 1),
+    ("0003_unreadable.sql", 1),
     # What code of the last release registers is in force until a worker looks again.
-    ("0007_declarations.sql", 1),
-    ("0008_dead_letters.sql", 1),
+    ("0004_declarations.sql", 1),
+    ("0005_dead_letters.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
