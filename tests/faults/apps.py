@@ -12,9 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from redrive import Breaker, Event, Redrive, Retry, Terminal, http
 from redrive.clock import SystemClock
 from redrive.model.destination import Order
+from redrive.observer import Claimed, DeclarationChanged, Fact, WorkerStarted
 from tests.effects.ledger import Connection, Ledger
 from tests.faults import mortality
 from tests.faults.deadlock import lock_up
@@ -322,3 +325,57 @@ def soaked(folder: Path) -> Redrive:
         record(folder, event, "kept")
 
     return app
+
+
+def released(folder: Path, *, release: str = "") -> Redrive:
+    """One of three releases that differ in what they declare; the third ends when it starts.
+
+    What its workers claim, begin and end is written down with the time.
+    """
+    release = release or os.environ.get("REDRIVE_TEST_RELEASE", "2")
+    app = make_app(folder, concurrency=20, lease="2s")
+    declared: dict[str, tuple[tuple[str, ...], Order, str]] = {
+        "1": (("thing.*",), Order.NONE, "150/s"),
+        "2": (("thing.*", "extra.*"), Order.PARK, "100/s"),
+        "3": (("thing.*",), Order.SKIP, "120/s"),
+    }
+    patterns, order, rate = declared[release]
+    app.observe(Watchman(folder, release))
+
+    @app.handler(*patterns, name="shop", order=order, rate=rate, retry=Retry(max_attempts=20))
+    async def handle(event: Payload) -> None:
+        note(folder, "begun", event.payload["number"], release)
+        await spend(0.002)
+        note(folder, "ended", event.payload["number"], release)
+
+    return app
+
+
+class Watchman:
+    """Writes down what a worker claims; the third release ends as soon as it is at work."""
+
+    def __init__(self, folder: Path, release: str) -> None:
+        self._folder = folder
+        self._release = release
+
+    def notice(self, fact: Fact) -> None:
+        match fact:
+            case WorkerStarted() if self._release == "3":
+                os._exit(1)
+            case DeclarationChanged(worker=worker) if worker:
+                note(self._folder, "declared", 0, self._release)
+            case Claimed(deliveries=deliveries):
+                for one in deliveries:
+                    number = msgspec.json.decode(one.event.payload)["number"]
+                    at = one.claimed_at.timestamp()
+                    note(self._folder, "claimed", number, self._release, at=at)
+
+
+def note(folder: Path, what: str, number: int, release: str, *, at: float | None = None) -> None:
+    """Append one line, whole even when many processes write: what, number, when, whose."""
+    line = f"{what} {number} {at or clock.now().timestamp():.6f} {release} {os.getpid()}\n"
+    journal = os.open(folder / "deployments", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(journal, line.encode())
+    finally:
+        os.close(journal)

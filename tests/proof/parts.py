@@ -211,6 +211,7 @@ FAULTS: dict[str, dict[str, Sequence[str]]] = {
             *("tests/app/test_lifetime.py", "tests/app/test_transactions.py"),
             *("-k", "fork or fill_the_threads"),
         ],
+        "releases rolled out and back": ["tests/faults/test_deployment.py", "-k", "sqlite"],
     },
     "postgres": {
         "a poison pill": ["tests/faults/test_poison.py", "-k", "pill and postgres"],
@@ -218,6 +219,7 @@ FAULTS: dict[str, dict[str, Sequence[str]]] = {
         "a worker frozen past its lease": ["tests/faults/test_pause.py", "-k", "postgres"],
         "signals at any moment": ["tests/faults/test_stop.py", "-k", "signal and postgres"],
         "the server crashed under load": ["tests/faults/test_server_crash.py"],
+        "releases rolled out and back": ["tests/faults/test_deployment.py", "-k", "postgres"],
         "a network that delays, narrows, stalls, cuts": ["tests/faults/test_network.py"],
     },
 }

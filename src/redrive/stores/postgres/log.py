@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
@@ -136,6 +136,13 @@ async def append(
             known[event.id] = Kept(event, tuple(destinations), version)
     if current != routes_version:
         return RoutesChanged(await read_routes(link))
+    try:
+        destinations = await _destinations_of(link, entries)
+    except UsageError:
+        # Each statement sees what was committed before it: one may have been removed meanwhile.
+        if await count(link, "routes_version") == routes_version:
+            raise
+        return RoutesChanged(await read_routes(link))
     taken = await take_keys(link, entries, known)
     versions = await _versions(link, entries) if has_expectations(entries) else {}
     results, fresh = sift(entries, known, versions.copy())
@@ -143,7 +150,9 @@ async def append(
         stored = [] if all_or_nothing else fresh
         await _give_back(link, taken, keys=versions, stored=stored)
         fresh = stored
-    given = await _insert(link, fresh, routes_version=current, now=now) if fresh else {}
+    given = (
+        await _insert(link, fresh, destinations, routes_version=current, now=now) if fresh else {}
+    )
     return Appended(numbered(results, given))
 
 
@@ -169,12 +178,20 @@ async def _give_back(
         await link.fetch(_FORGET_NEW, sorted(new))
 
 
+async def _destinations_of(link: Link, entries: Sequence[Entry]) -> dict[str, tuple[int, bool]]:
+    wanted = {name for entry in entries for name in entry.destinations}
+    return await destination_ids(link, wanted) if wanted else {}
+
+
 async def _insert(
-    link: Link, entries: Sequence[Entry], *, routes_version: int, now: datetime
+    link: Link,
+    entries: Sequence[Entry],
+    destinations: Mapping[str, tuple[int, bool]],
+    *,
+    routes_version: int,
+    now: datetime,
 ) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
-    wanted = {name for entry in entries for name in entry.destinations}
-    destinations = await destination_ids(link, wanted) if wanted else {}
     versions = await take_turns(link, [entry.event.key for entry in entries])
     events = [
         (
