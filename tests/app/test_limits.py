@@ -190,12 +190,12 @@ async def test_a_failed_probe_spends_no_attempt_and_the_next_takes_another(store
     gateway.answer = DOWN
     async with gateway.kit:
         await gateway.publish(3)
-        await gateway.kit.run_for("2h")
+        await gateway.kit.run_for("10m")
 
         pending = await gateway.pending()
         probes = [one.deliveries[0].lease.delivery_id for one in gateway.recorder.of(Claimed)[1:]]
         assert {one.attempts for one in pending} == {0}
-        assert len(probes) > 100
+        assert len(probes) > 10
         assert all(one != other for one, other in pairwise(probes))
         assert Counter(probes).most_common()[-1][1] >= len(probes) // 3
         story = await gateway.operations.show(pending[0].id)
@@ -209,7 +209,7 @@ async def test_what_the_breaker_opened_beside_spends_no_attempt_either(store: st
     gateway.answer = DOWN
     async with gateway.kit:
         await gateway.publish(3)
-        await gateway.kit.run_for("1h")
+        await gateway.kit.run_for("10m")
         gateway.answer = OK
         tally = await gateway.kit.run_for("2m")
 
@@ -223,7 +223,7 @@ async def test_an_outage_makes_no_dead_letter_of_the_only_delivery(store: str, m
     gateway.answer = DOWN
     async with gateway.kit:
         await gateway.publish()
-        await gateway.kit.run_for("1h")
+        await gateway.kit.run_for("10m")
         assert [one.attempts for one in await gateway.pending()] == [most - 1]
         gateway.answer = OK
 

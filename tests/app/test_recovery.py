@@ -94,12 +94,14 @@ async def survive(service: Service, seconds: float, *, events: int) -> None:
         assert changes.count(Closed) == (1 if Open in changes else 0)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("order", ["none", "park"])
 @pytest.mark.parametrize("seconds", [1.0, 20.0, 300.0, HOUR, 8 * HOUR])
 async def test_a_destination_is_soon_back_after_an_outage(seconds: float, order: Ordering) -> None:
     await survive(Service(order), seconds, events=30)
 
 
+@pytest.mark.timeout(240)
 @settings(max_examples=12, deadline=None)
 @given(
     seconds=st.floats(1, 900),
