@@ -32,6 +32,7 @@ from redrive.store import Query
 from redrive.stores.postgres import read_address
 
 DELAYED_UNTIL = datetime(2099, 1, 1, tzinfo=UTC)
+_PATIENCE_MILLISECONDS = 60_000
 
 
 class Filling:
@@ -126,6 +127,7 @@ async def main(url: str, target: str) -> None:
     async with last:
         await filling.put("crashed", "crash.now", {})
         await last.drain()
+    sys.exit("The store was not written down: the last handler should have ended the process.")
 
 
 def _write(path: str, value: Mapping[str, Any]) -> None:
@@ -134,7 +136,9 @@ def _write(path: str, value: Mapping[str, Any]) -> None:
 
 def _dump(path: Path, target: str) -> None:
     said = io.StringIO()
-    shell = apsw.shell.Shell(stdout=said, db=apsw.Connection(str(path)))
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(_PATIENCE_MILLISECONDS)  # a dump waits for whoever writes
+    shell = apsw.shell.Shell(stdout=said, db=connection)
     shell.process_command(".dump")  # type: ignore[no-untyped-call]  # it has no types
     lines = (line for line in said.getvalue().splitlines() if not line.startswith("-- "))
     _save(target, "\n".join((*lines, "")))

@@ -69,6 +69,24 @@ async def test_stores_that_start_at_once_migrate_once(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_a_store_waits_for_whoever_writes_to_a_file_without_a_write_ahead_log(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "new.db"
+    other = apsw.Connection(str(path))
+    other.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY); BEGIN IMMEDIATE")
+    store = SqliteStore(path, clock=SystemClock())
+
+    opening = asyncio.create_task(store.open())
+    await asyncio.wait([opening], timeout=0.2)
+    other.execute("COMMIT")
+    other.close()
+    await opening
+
+    assert (await store.figures()).destinations == ()
+    await store.close()
+
+
 async def test_dead_letters_of_the_first_schema_can_be_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ _SHORT_WAITS = 500
 _MOST_WAITS = 6_400
 """Half a second of short waits for the lock, then long ones: 30 s in all."""
 _PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = OFF",
     "PRAGMA wal_autocheckpoint = 4000",
@@ -75,6 +75,7 @@ def connect(path: Path, *, place: Place | None = None) -> apsw.Connection:
             connection.set_busy_handler(_wait_for_the_lock)
             # SQLite's own lower() knows of no letter but A to Z.
             connection.create_scalar_function("casefold", _casefold, 1, deterministic=True)
+            _write_ahead(connection)
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
         except BaseException:
@@ -86,6 +87,18 @@ def connect(path: Path, *, place: Place | None = None) -> apsw.Connection:
 def _casefold(*texts: apsw.SQLiteValue) -> str | None:
     (text,) = texts
     return text.casefold() if isinstance(text, str) else None
+
+
+def _write_ahead(connection: apsw.Connection) -> None:
+    """Let the file have a write-ahead log: SQLite itself does not wait for a lock here."""
+    for waits in count():
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if not _wait_for_the_lock(waits):
+                raise
+        else:
+            return
 
 
 def _wait_for_the_lock(waits: int) -> bool:
