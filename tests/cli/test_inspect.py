@@ -12,7 +12,7 @@ from redrive import Redrive, Retry, Snooze
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
 from redrive.model.outcome import Exchange, Fault, Faulted, Nature, Outcome
-from tests.cli.shell import Shell, Shop, ids
+from tests.cli.shell import Shell, Shop, fail, ids
 
 
 def lines(text: str) -> list[str]:
@@ -316,6 +316,28 @@ def test_earlier_cycles_are_part_of_the_story(shell: Shell, shop: Shop) -> None:
     assert "Earlier cycles" in said
     assert any("exhausted after 1 try, " in line for line in said)
     assert any(line.startswith("replayed by ann, ") for line in said)
+
+
+def test_an_earlier_cycle_of_several_tries_says_when_it_first_failed(
+    shell: Shell, shop: Shop
+) -> None:
+    async def work(app: Redrive) -> None:
+        app.handler("bill.*", name="stubborn", retry=Retry(max_attempts=3, base="0s", cap="0s"))(
+            fail
+        )
+        await app.close()
+        await app.publish("bill.sent", {"error": "refused"})
+        await app.drain()
+
+    shop.do(work)
+    first_failed = shell("dlq", "show", "1", "--json").json["delivery"]["first_failed_at"]
+    shell("dlq", "replay", "1", "--by", "ann")
+
+    said = lines(shell("dlq", "show", "1").out)
+
+    when = f"{datetime.fromisoformat(first_failed):%Y-%m-%d %H:%M:%S} UTC"
+    assert any(line.startswith(f"first failed {when} (") for line in said)
+    assert any("replayed by ann, " in line for line in said)
 
 
 def test_a_resolved_dead_letter_says_by_whom_and_why(shell: Shell, shop: Shop) -> None:

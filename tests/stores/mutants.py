@@ -449,6 +449,14 @@ class LosesHistoryOnReplay(Mutant):
         return rows
 
 
+class LosesTheFirstFailureOnReplay(Mutant):
+    def _replayable(self, ids: Sequence[DeliveryId]) -> list[Row]:
+        rows = super()._replayable(ids)
+        for row in rows:
+            row.first_failed_at = row.log[0].ended_at if row.log else row.settled_at
+        return rows
+
+
 class KeepsDeadlinesOnReplay(Mutant):
     async def replay(
         self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None

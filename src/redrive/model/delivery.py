@@ -118,7 +118,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tries between two replays, kept when the next one begins."""
+    """The tries between two replays, kept when the next one begins.
+
+    `first_failed_at` outlasts the log, which keeps only the last tries.
+    """
 
     attempts: int
     reason: FailureReason
@@ -127,6 +130,7 @@ class Cycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: str
     replayed_at: datetime
     replayed_by: str
+    first_failed_at: datetime | None = None
     log: tuple[Attempt, ...] = ()
 
 

@@ -123,6 +123,8 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
                 yield name, instant
         yield from _instants_of(delivery.log)
         for cycle in delivery.cycles:
+            if cycle.first_failed_at is not None:
+                yield "first_failed_at", cycle.first_failed_at
             yield "failed_at", cycle.failed_at
             yield "replayed_at", cycle.replayed_at
             yield from _instants_of(cycle.log)

@@ -181,6 +181,7 @@ def _cycles(cycles: Sequence[Cycle], now: datetime) -> Table:
             Text.assemble(
                 f"{cycle.reason} after {tries}, {ago(cycle.failed_at, now)}: ",
                 f"{verdict(cycle.fault)}\n",
+                (_began(cycle, now), "dim"),
                 (
                     f"replayed by {safe(cycle.replayed_by)}, {instant(cycle.replayed_at, now)}",
                     "dim",
@@ -188,6 +189,12 @@ def _cycles(cycles: Sequence[Cycle], now: datetime) -> Table:
             ),
         )
     return table
+
+
+def _began(cycle: Cycle, now: datetime) -> str:
+    if cycle.first_failed_at is None or cycle.first_failed_at == cycle.failed_at:
+        return ""
+    return f"first failed {instant(cycle.first_failed_at, now)}, "
 
 
 def _edits(edits: Sequence[Edit], now: datetime) -> Group:

@@ -242,6 +242,7 @@ class Row:
             generation=self.generation,
             replayed_at=now,
             replayed_by=by,
+            first_failed_at=self.first_failed_at,
             log=self.log,
         )
 

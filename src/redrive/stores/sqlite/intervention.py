@@ -239,6 +239,7 @@ def _cycle(delivery: Delivery, by: str, *, now: datetime) -> Cycle:
         generation=delivery.generation,
         replayed_at=now,
         replayed_by=by,
+        first_failed_at=delivery.first_failed_at,
         log=delivery.log,
     )
 

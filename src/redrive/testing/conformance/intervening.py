@@ -91,9 +91,27 @@ class ReplayConformance:
             generation="default",
             replayed_at=world.now,
             replayed_by="ada",
+            first_failed_at=failed_at,
             log=failed.log,
         )
         assert cycle.log
+
+    async def test_a_cycle_knows_its_first_failure_when_its_log_no_longer_does(
+        self, world: World
+    ) -> None:
+        await world.publish(an_event())
+        first_failed_at = world.now
+        for _ in range(world.history + 1):
+            await world.retry(await world.claim_one())
+            world.clock.advance("1m")
+        failed = await world.claim_one()
+        await world.fail(failed)
+
+        await world.store.replay([failed.lease.delivery_id], actor=OPERATOR)
+
+        cycle = only((await world.show(failed.lease.delivery_id)).cycles)
+        assert (cycle.attempts, len(cycle.log)) == (world.history + 2, world.history)
+        assert (cycle.first_failed_at, cycle.failed_at) == (first_failed_at, world.now)
 
     async def test_cycles_are_told_in_order_and_only_the_last_are_kept(self, world: World) -> None:
         delivery_id = await world.dead_letter(fault=a_fault("0"))

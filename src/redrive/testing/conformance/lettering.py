@@ -169,6 +169,7 @@ def _any_story(dice: _Dice, told: Delivery) -> Delivery:
         generation="default",
         replayed_at=at,
         replayed_by="ann",
+        first_failed_at=dice.pick([None, at]),
         log=(tried,),
     )
     resolution = Resolution(by="bob", at=at, why=_any_text(dice))
