@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Unpack
+from datetime import timedelta
+from typing import Any, Unpack
 
-from redrive import Breaker, Redrive, Transient
+import apsw
+import asyncpg
+import msgspec
+import pytest
+
+from redrive import Breaker, Event, Redrive, Retry, Transient
 from redrive.declaration import DestinationOptions
 from redrive.model.audit import AuditEntry
+from redrive.model.destination import Destination
 from redrive.observer import DeclarationChanged, DeclarationsAgree, DeclarationsDiffer
+from redrive.stores.postgres.connection import read_address
 from redrive.testing import Kit
 from tests.app.recorder import Recorder
 
@@ -30,9 +38,15 @@ class Release:
         self.recorder = Recorder()
         self.app.observe(self.recorder)
         self.fails = False
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self.begun: list[str | None] = []
+        """The keys of the events that a handler was given, in order."""
 
         @self.app.handler(*patterns, name="shop", **options)
-        async def shop(event: object) -> None:
+        async def shop(event: Event[Any]) -> None:
+            self.begun.append(event.key)
+            await self.goes_on.wait()
             if self.fails:
                 raise Transient("down")
 
@@ -53,6 +67,15 @@ async def passes(kit: Kit, release: Release, kind: type[Told]) -> None:
             kit.clock.advance("100ms")
             await kit.clock.sleep(0)
             await kit.operations.audit(limit=1)  # as long as the workers need for theirs
+
+
+async def lets_pass(kit: Kit, is_so: Callable[[], bool]) -> None:
+    """Let time pass until something is so."""
+    async with asyncio.timeout(PATIENCE):
+        while not is_so():
+            kit.clock.advance("50ms")
+            await kit.clock.sleep(0)
+            await kit.operations.audit(limit=1)  # as above
 
 
 async def changes(kit: Kit) -> list[AuditEntry]:
@@ -144,6 +167,120 @@ async def test_what_is_reported_follows_what_is_in_force(store: str) -> None:
             while (await kit.operations.gates())[0].gate.breaker.generation == 0:
                 kit.clock.advance("50ms")
                 await kit.clock.sleep(0)
+
+
+async def test_a_worker_follows_how_many_at_once_and_in_which_order(store: str) -> None:
+    """What is in force is not in its code, and it needs no restart."""
+    old = Release("order.*", concurrency=1)
+    new = Release("order.*", carries=False, concurrency=3, order="park")
+    old.goes_on.clear()
+    async with deployed(store, old, new) as kit, old.app.worker():
+        for key in ("a", "a", "b", "c", "d"):
+            await old.app.publish("order.paid", key=key)
+        await lets_pass(kit, lambda: old.begun == ["a"])
+
+        async with new.app.worker():
+            await lets_pass(kit, lambda: len(old.begun) == 3)
+            await passes(kit, old, DeclarationsDiffer)
+
+            assert sorted(map(str, old.begun)) == ["a", "b", "c"]
+            old.goes_on.set()
+            await lets_pass(kit, lambda: len(old.begun) == 5)
+
+
+async def test_a_worker_keeps_the_rate_in_force(store: str) -> None:
+    old = Release("order.*")
+    new = Release("order.*", carries=False, rate="1/h")
+    async with deployed(store, old, new) as kit, old.app.worker(), new.app.worker():
+        await passes(kit, old, DeclarationsDiffer)
+
+        for _ in range(3):
+            await old.app.publish("order.paid")
+        await lets_pass(kit, lambda: len(old.begun) == 1)
+        kit.clock.advance("30m")
+        [shop] = (await kit.operations.status()).destinations
+        assert (shop.pending, len(old.begun)) == (2, 1)
+
+
+async def test_retry_terms_are_the_worker_s_own(store: str) -> None:
+    often, once = Retry(max_attempts=9, base="1ms"), Retry(max_attempts=2, base="1ms")
+    old = Release("order.*", retry=once)
+    new = Release("order.*", carries=False, order="park", retry=often)
+    old.fails = True
+    async with deployed(store, old, new) as kit, old.app.worker(), new.app.worker():
+        await passes(kit, old, DeclarationsDiffer)
+
+        await old.app.publish("order.paid", key="a")
+        async with asyncio.timeout(PATIENCE):
+            while not (await kit.operations.status()).letters.count:
+                kit.clock.advance("50ms")
+                await kit.clock.sleep(0)
+
+        assert len(old.begun) == 2
+
+
+async def test_a_change_is_followed_within_a_second() -> None:
+    old, new = Release("order.*"), Release("order.*", carries=False, concurrency=2)
+    async with deployed("memory://", old, new) as kit, old.app.worker(), new.app.worker():
+        await lets_pass(kit, lambda: bool(new.recorder.of(DeclarationChanged)))
+        since = kit.clock.now()
+        await lets_pass(kit, lambda: bool(old.recorder.of(DeclarationsDiffer)))
+
+        assert kit.clock.now() - since <= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_what_a_release_without_standings_wrote_is_in_force_until_a_worker_looks(
+    store: str,
+) -> None:
+    new = Release("order.*", "refund.*", rate="5/s")
+    async with deployed(store, new) as kit:
+        await new.app.drain()
+        [routed] = [await new.app.publish("refund.asked")]
+
+        await register_as_before(store, Destination(name="shop", patterns=("order.*",)))
+
+        unwanted = await new.app.publish("refund.asked")
+        [gate] = await kit.operations.gates()
+        assert (routed.destinations, unwanted.destinations) == (("shop",), ())
+        assert gate.limits.rate is None
+        async with new.app.worker():
+            await passes(kit, new, DeclarationChanged)
+            wanted = await new.app.publish("refund.asked")
+            [entry] = await changes(kit)
+
+    assert wanted.destinations == ("shop",)
+    assert 'patterns[1]: nothing → "refund.*"' in entry.detail
+
+
+async def register_as_before(store: str, destination: Destination) -> None:
+    """Write a declaration as a release does that keeps no standings: the row, and the version."""
+    document = msgspec.json.encode(destination).decode()
+    if store.startswith("sqlite"):
+        connection = apsw.Connection(store.removeprefix("sqlite:///"))
+        with connection:
+            connection.execute(
+                "INSERT INTO redrive_destinations (name, document) VALUES (?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL",
+                (destination.name, document),
+            )
+            connection.execute(
+                "UPDATE redrive_counters SET value = value + 1 WHERE name = 'routes_version'"
+            )
+        connection.close()
+        return
+    address = read_address(store)
+    person = await asyncpg.connect(address.dsn)
+    async with person.transaction():
+        await person.execute(f"SET LOCAL search_path = {address.schema}")
+        await person.execute("UPDATE counters SET value = value + 1 WHERE name = 'routes_version'")
+        await person.execute(
+            "INSERT INTO destinations (name, document) VALUES ($1, $2) "
+            "ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL",
+            destination.name,
+            document,
+        )
+    await person.close()
 
 
 async def test_the_audit_entry_names_worker_and_host(store: str) -> None:

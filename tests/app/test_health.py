@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http.client import HTTPConnection
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,6 +23,7 @@ from redrive.store import Claim, ClaimRequest, Figures
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from tests.app.recorder import Recorder
+from tests.waiting import eventually
 
 
 class Answer(NamedTuple):
@@ -75,10 +76,10 @@ def get(url: str, path: str) -> Answer:
         connection.close()
 
 
-def shop(store: str = "memory://") -> Redrive:
+def shop(store: str = "memory://", *, order: Literal["none", "park"] = "none") -> Redrive:
     app = Redrive(store, poll="100ms")
 
-    @app.handler("order.*", name="billing")
+    @app.handler("order.*", name="billing", order=order)
     async def bill(event: Event[Any]) -> None:
         pass
 
@@ -109,6 +110,21 @@ async def test_a_running_worker_is_alive_and_ready(store: str) -> None:
     assert (live.status, live.json["alive"]) == (200, True)
     assert (ready.status, ready.json) == (200, {"ready": True, "reasons": [], "notes": []})
     assert ready.kind == "application/json"
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_a_worker_that_declares_another_is_ready_and_says_so(store: str) -> None:
+    notes = ["another declaration than this worker's is in force of billing"]
+
+    async def has_notes(one: Watched, expected: list[str]) -> bool:
+        ready = await one.get("/readyz")
+        assert (ready.status, ready.json["reasons"]) == (200, [])
+        return bool(ready.json["notes"] == expected)
+
+    async with watched(shop(store)) as one:
+        async with shop(store, order="park") as new, new.worker():
+            await eventually(lambda: has_notes(one, notes), what="another is in force")
+        await eventually(lambda: has_notes(one, []), what="its own is in force again")
 
 
 async def test_a_worker_is_not_ready_before_it_runs_and_after(store: str) -> None:
