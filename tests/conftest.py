@@ -10,10 +10,15 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
 _SERVERS = {"database", "postgres_cluster"}
+
+# How long an example takes says more about who else uses the machine than about the code.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

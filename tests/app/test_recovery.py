@@ -102,7 +102,7 @@ async def test_a_destination_is_soon_back_after_an_outage(seconds: float, order:
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seconds=st.floats(1, 900),
     order=st.sampled_from(["none", "park"]),

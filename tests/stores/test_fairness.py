@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive.model.destination import Destination
@@ -146,7 +146,7 @@ async def live_alike(
             assert msgspec.to_builtins(memory) == msgspec.to_builtins(found)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(FAIRNESS, LIMITS, STEPS)
 def test_sqlite_deals_out_turns_as_the_memory_store_does(
     fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]
@@ -158,9 +158,7 @@ def test_sqlite_deals_out_turns_as_the_memory_store_does(
         )
 
 
-@settings(
-    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15)
 @given(FAIRNESS, LIMITS, STEPS)
 def test_postgres_deals_out_turns_as_the_memory_store_does(
     database: Database, fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]

@@ -163,7 +163,7 @@ def test_a_paused_replay_goes_on_where_it_was() -> None:
     assert resumed(replay) == replay
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     selected=st.integers(1, 120),
     canary=st.integers(1, 20),
