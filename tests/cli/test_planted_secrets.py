@@ -31,6 +31,7 @@ SECRETS = {
     "query": "planted-query-token",
     "header": "Bearer planted-event-header",
     "password": "planted pass/word",
+    "why": "planted-in-a-reason",
 }
 SPELLINGS = [
     spelled.lower()
@@ -40,6 +41,14 @@ SPELLINGS = [
         *(secret.replace(" ", "+"), secret.replace("/", "\\/")),
     )
 ]
+WHY = ("--by", "ann", "--why", f"they wrote: password={SECRETS['why']}")
+ACTS = (
+    *(("destination", "pause", "crm", *WHY), ("tenant", "pause", "acme", *WHY)),
+    *(("replay", "start", "1", "--yes", "--detach", *WHY), ("replay", "pause", "1", *WHY)),
+    ("dlq", "edit", "2", "--payload", '{"order": 43}', "--no-replay", "--yes", *WHY),
+    *(("dlq", "resolve", "3", "--yes", *WHY), ("destination", "remove", "mail", *WHY)),
+)
+"""What people do, with reasons that hold a secret."""
 APP = """
 import os
 from redrive import Redrive, Retry, Terminal, http
@@ -57,6 +66,7 @@ app.destination(
         allow_private=True,
     ),
     retry=Retry(max_attempts=2, base="0s", cap="0s"),
+    breaker=None,
 )
 
 
@@ -76,6 +86,7 @@ COMMANDS = (
     *(("delivery", "list", "--status", "failed"), ("delivery", "list")),
     *(("destination", "list"), ("destination", "lanes"), ("breaker", "list"), ("tenant", "list")),
     *(("replay", "plan"), ("replay", "list"), ("dlq", "list", "--text", "mailbox")),
+    *(("replay", "show", "1"), ("delivery", "show", "4")),
 )
 
 
@@ -184,6 +195,11 @@ def test_planted_secrets_are_found_nowhere(url: str, shell: Shell, folder: Path)
             worker.send_signal(signal.SIGTERM)
             worker.wait(PATIENCE_SECONDS)
     told["log"] = (folder / "worker.log").read_text()
+    asyncio.run(publish(url))
+    for act in ACTS:
+        answer = shell(*act)
+        assert answer.code == 0, answer.err
+        told[" ".join(act[:2])] = answer.out + answer.err
     for command in COMMANDS:
         for options in ((), ("--json",)):
             answer = shell(*command, *options)

@@ -66,14 +66,15 @@ class Looking(Desk):
     async def examine(self) -> Sequence[Finding]:
         """Look for what is wrong with the store and the system, and say what to do about it."""
         store = await self._store()
-        figures, gates = await store.figures(), await store.gates()
+        figures, gates = await store.figures(), await self.gates()
+        tenants = await store.tenants(only_paused=True)
         old = Query(until=figures.now - NEGLECTED_AFTER)
         return (
             *await store.check(),
             *diagnose(
                 figures,
                 gates,
-                paused=await store.tenants(only_paused=True),
+                paused=[self._redaction.tenant(one) for one in tenants],
                 overdue=len(await store.overdue()),
                 stuck=await store.stuck(),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
@@ -141,6 +142,9 @@ class Looking(Desk):
             delivery=rule.delivery(told.delivery, rule.secrets_of(told.event, told.delivery)),
             event=rule.event(told.event),
             group=None if told.group is None else self._shown_group(told.group),
+            waiting=tuple(
+                msgspec.structs.replace(one, what=rule.text(one.what)) for one in told.waiting
+            ),
         )
 
     async def reveal(self, delivery_id: int, *, by: str, why: str = "") -> Story:
@@ -196,7 +200,7 @@ class Looking(Desk):
 
     async def gates(self) -> Sequence[GateFigures]:
         """Return the gate of each destination: breaker, buckets, pause, and what holds it now."""
-        return await (await self._store()).gates()
+        return [self._redaction.gate(one) for one in await (await self._store()).gates()]
 
     async def _waiting(self, delivery: Delivery) -> tuple[Waiting, ...]:
         if delivery.status is not Status.PENDING:

@@ -54,10 +54,12 @@ class Replaying(Desk):
         """Count what a replay would take, and say what stands in its way; changes nothing."""
         store = await self._store()
         survey = await store.survey(_selection(selection))
+        told = self._redaction.text
+        groups = tuple((one, told(title), count) for one, title, count in survey.groups)
         names = [name for name, _ in survey.destinations]
         gates = {one.destination: one for one in await store.gates() if one.destination in names}
         return ReplayPlan(
-            survey=survey,
+            survey=msgspec.structs.replace(survey, groups=groups),
             takes_at_least=estimate(
                 survey.destinations,
                 {name: gate.limits for name, gate in gates.items()},
@@ -100,19 +102,20 @@ class Replaying(Desk):
         if replay is None:
             raise NotFoundError("No dead letter matches, so there is nothing to replay.")
         self._observer.notice(ReplayStarted(replay=replay))
-        return replay
+        return self._redaction.replay(replay)
 
     async def replays(self, *, before: int | None = None, limit: int = 50) -> Sequence[Replay]:
         """Return the replays of many, the latest first; `before` is the id to go on from."""
         check_limit(limit)
-        return await (await self._store()).replays(before=before, limit=limit)
+        found = await (await self._store()).replays(before=before, limit=limit)
+        return [self._redaction.replay(one) for one in found]
 
     async def show_replay(self, replay_id: int) -> Replay:
         """Return one replay of many, and how far it has come."""
         found = await (await self._store()).find_replay(_known(replay_id))
         if found is None:
             raise _no_replay(replay_id)
-        return found
+        return self._redaction.replay(found)
 
     async def pause_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
         """Send no more letters for now; tells whether it was running."""

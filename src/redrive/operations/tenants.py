@@ -28,9 +28,10 @@ class Tenancy(Desk):
         """Return the tenants with work or a past, those with the most pending first."""
         check_limit(limit)
         store = await self._store()
-        return await store.tenants(
+        found = await store.tenants(
             destination=destination, tenant=tenant, only_paused=only_paused, limit=limit
         )
+        return [self._redaction.tenant(one) for one in found]
 
     async def pause_tenant(
         self, tenant: str, *, by: str, why: str = "", destination: str | None = None

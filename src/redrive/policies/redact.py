@@ -18,11 +18,13 @@ import msgspec
 
 from redrive.errors import ConfigurationError, UsageError
 from redrive.model.audit import AuditEntry
-from redrive.model.delivery import Attempt, Cycle, Delivery
+from redrive.model.delivery import Attempt, Cycle, Delivery, Resolution
 from redrive.model.edit import Change, Edit
 from redrive.model.event import Event
+from redrive.model.gate import Failure, GateFigures, Pause
 from redrive.model.letter import Letter
 from redrive.model.outcome import Exchange, Fault
+from redrive.store import Query, Replay, TenantFigures
 
 __all__ = ["BLANK", "NAMES", "Redaction", "check_names", "without_half", "without_secrets"]
 
@@ -279,7 +281,11 @@ class Redaction(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(one, fault=fault, log=log(one.log))
 
         def edit(one: Edit) -> Edit:
-            return msgspec.structs.replace(one, changes=tuple(map(self.change, one.changes)))
+            changes = tuple(map(self.change, one.changes))
+            return msgspec.structs.replace(one, why=self._told(one.why, secrets), changes=changes)
+
+        def resolution(one: Resolution) -> Resolution:
+            return msgspec.structs.replace(one, why=self._told(one.why, secrets))
 
         return msgspec.structs.replace(
             delivery,
@@ -289,6 +295,7 @@ class Redaction(msgspec.Struct, frozen=True):
             exchange=_maybe(delivery.exchange, lambda one: self.exchange(one, secrets)),
             payload=_maybe(delivery.payload, self.payload),
             edits=tuple(map(edit, delivery.edits)),
+            resolution=_maybe(delivery.resolution, resolution),
         )
 
     def letter(self, letter: Letter) -> Letter:
@@ -306,6 +313,39 @@ class Redaction(msgspec.Struct, frozen=True):
         """Return an entry of the audit log as it may be shown."""
         return msgspec.structs.replace(
             entry, why=self.text(entry.why), detail=self.text(entry.detail)
+        )
+
+    def gate(self, figures: GateFigures) -> GateFigures:
+        """Return the gate of a destination as it may be shown."""
+
+        def failure(one: Failure) -> Failure:
+            return msgspec.structs.replace(one, error=self.text(one.error))
+
+        gate = msgspec.structs.replace(
+            figures.gate,
+            pause=_maybe(figures.gate.pause, self._pause),
+            last_failure=_maybe(figures.gate.last_failure, failure),
+        )
+        return msgspec.structs.replace(figures, gate=gate)
+
+    def tenant(self, figures: TenantFigures) -> TenantFigures:
+        """Return a tenant as it may be shown."""
+        return msgspec.structs.replace(figures, pause=_maybe(figures.pause, self._pause))
+
+    def _pause(self, pause: Pause) -> Pause:
+        return msgspec.structs.replace(pause, why=self.text(pause.why))
+
+    def replay(self, replay: Replay) -> Replay:
+        """Return a replay of many as it may be shown."""
+
+        def query(one: Query) -> Query:
+            return msgspec.structs.replace(one, text=_maybe(one.text, self.text))
+
+        return msgspec.structs.replace(
+            replay,
+            why=self.text(replay.why),
+            reason=self.text(replay.reason),
+            query=_maybe(replay.query, query),
         )
 
     def _told(self, text: str, secrets: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -155,7 +156,8 @@ async def test_what_a_user_may_not_see_is_told_with_what_to_grant(
         database.execute(f"DROP SCHEMA {schema} CASCADE; DROP ROLE lowly")
 
     (finding,) = serious(unseen)
-    assert "other connections have been open cannot be seen by the user lowly" in finding.what
+    others = "(another connection|[2-9] other connections)"
+    assert re.search(f"{others} have been open cannot be seen by the user lowly", finding.what)
     assert finding.advice == 'Let it see them: GRANT pg_read_all_stats TO "lowly"'
     assert not any("No transaction has been open" in one.what for one in unseen)
     (finding,) = serious(seen)
@@ -194,10 +196,10 @@ async def test_dead_rows_that_pile_up_are_told(url: str, monkeypatch: pytest.Mon
                 f"INSERT INTO {schema}.workers VALUES ('w', now()) "
                 "ON CONFLICT (id) DO UPDATE SET seen_at = now()"
             )
-    found = await _until_told("dead rows", url)
+    found = await _until_told("workers has 4 dead rows", url)
 
-    assert [finding.level for finding in found] == [Level.ERROR, Level.WARNING]
-    exempt, dead = found
+    exempt, dead = (finding for finding in found if f"{schema}.workers" in finding.what)
+    assert (exempt.level, dead.level) == (Level.ERROR, Level.WARNING)
     assert exempt.what == f"autovacuum is off for {schema}.workers."
     assert f"{schema}.workers has 4 dead rows to 1 live ones" in dead.what
     assert f"VACUUM {schema}.workers" in dead.advice

@@ -218,11 +218,14 @@ def _transactions(
             advice=f"COMMIT PREPARED or ROLLBACK PREPARED '{one['gid']}'",
         )
     if hidden["number"]:
+        others = "another connection"
+        if hidden["number"] > 1:
+            others = f"{hidden['number']} other connections"
         yield Finding(
             level=Level.WARNING,
-            what=f"How long the transactions of {hidden['number']} other connections have been "
-            f"open cannot be seen by the user {hidden['user']}; one left open would let dead rows "
-            "pile up, and keep what is published from being read from the log.",
+            what=f"How long transactions of {others} have been open cannot be seen by the user "
+            f"{hidden['user']}; one left open would let dead rows pile up, and keep what is "
+            "published from being read from the log.",
             advice=f'Let it see them: GRANT pg_read_all_stats TO "{hidden["user"]}"',
         )
     elif not transactions and not prepared:
