@@ -74,12 +74,11 @@ class Service:
         return len((await self.app.operations.deliveries(query, limit=1_000)).deliveries)
 
 
-async def survive(service: Service, seconds: float, *, events: int) -> None:
+async def survive(service: Service, seconds: float, *, events: int, probes: int = 1) -> None:
     """Live through an outage, and check all that is promised of it."""
     async with service.kit:
         await service.suffer(seconds, events=events)
-        healed, before = service.down_until, len(service.taken)
-        assert before == 0
+        healed = service.down_until
         await service.kit.run_for("5m")
 
         assert service.taken[0] - healed <= min(60.0, max(5.0, seconds / 2))
@@ -87,7 +86,8 @@ async def survive(service: Service, seconds: float, *, events: int) -> None:
         assert await service.undelivered() == 0
         assert service.kit.dead_letters() == []
         assert list(await service.app.operations.lanes()) == []
-        assert keeps_to(20, 2, service.taken[3:])
+        # Three probes close the breaker, and with the last of them others may be under way.
+        assert keeps_to(20, 2, service.taken[2 + probes :])
         [gate] = await service.app.operations.gates()
         assert isinstance(gate.gate.breaker, Closed)
         changes = [type(one.change.after) for one in service.recorder.of(BreakerChanged)]
@@ -124,4 +124,4 @@ async def test_no_outage_kills_or_parks_anything(
 ) -> None:
     breaker = Breaker(failures=failures, probes=probes)
     service = Service(order, seed=seed, breaker=breaker, retry=Retry(max_attempts=most))
-    await survive(service, seconds, events=events)
+    await survive(service, seconds, events=events, probes=probes)

@@ -38,7 +38,11 @@ async def test_a_dead_letter_shows_the_request_and_the_answer_of_its_last_try(
 ) -> None:
     app = Redrive(store)
     app.destination(
-        "crm", "order.*", transport=http(f"{receiver.url}/hooks", allow_private=True), retry=AT_ONCE
+        "crm",
+        "order.*",
+        transport=http(f"{receiver.url}/hooks", allow_private=True),
+        retry=AT_ONCE,
+        breaker=None,
     )
     receiver.answers(answer(503, "first"), answer(500, "second\nline", x_request="r-7"))
     async with app:

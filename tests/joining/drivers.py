@@ -18,6 +18,7 @@ import psycopg
 import sqlalchemy
 from django.conf import settings
 from django.db import connection as django_connection
+from django.db import connections
 from django.db import transaction as django_transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -370,8 +371,11 @@ def django_database(url: str) -> None:
         "PORT": parts.port,
     }
     if not settings.configured:
-        settings.configure(DATABASES={"default": database}, USE_TZ=False)
+        settings.configure()
         django.setup()
+    if settings.DATABASES.get("default", {}).get("NAME") != database["NAME"]:
+        settings.DATABASES, settings.USE_TZ = {"default": database}, False
+        vars(connections).pop("settings", None)  # what others in this process have asked for
 
 
 ALL: list[type[Shop]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from redrive.model.delivery import Delivery, Status
+from redrive.model.delivery import Delivery, Kind, Status
 from redrive.model.destination import Order
 from redrive.model.event import EventId
 from tests.proof.checkers.check import Check
@@ -218,7 +218,7 @@ def _recount(looked: Looked) -> Iterator[str]:
             is_waiting = one.due > looked.now
             counts[one.destination, "behind"] += one.behind is not None
             counts[one.destination, "waiting"] += is_waiting
-            counts[one.destination, "retrying"] += is_waiting and one.attempts > 0
+            counts[one.destination, "retrying"] += is_waiting and one.kind is Kind.RETRY
     for told in looked.figures.destinations:
         for field in (*Status, "resolved", "behind", "waiting", "retrying"):
             value, counted = getattr(told, field), counts[told.name, field]
