@@ -51,6 +51,7 @@ class Machine:
         self.clock = clock
         self.gone = asyncio.Event()
         self.frozen_until = 0.0
+        self.release = 0
         self._plan = plan
         self._history = history
         self._ids = ids
@@ -147,8 +148,8 @@ class Machine:
         return app
 
     def declare(self, app: Redrive) -> None:
-        """Declare the destinations of the plan, as the code of a worker does."""
-        for one in self._plan.destinations:
+        """Declare what the machine's release does, as its code would."""
+        for one in self._plan.destinations_of(self.release):
             if one.joins_at > self.loop.time():
                 continue
             app.destination(

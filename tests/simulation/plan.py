@@ -69,7 +69,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is drawn before a run begins.
 
     `far` is the share of events that are due in minutes or hours, `ahead` how many seconds past the
-    minute the clocks begin.
+    minute the clocks begin. Where there is a `next_release`, it is rolled out at the first of the
+    `rollouts`, back at the second, and so on.
     """
 
     seed: int
@@ -107,6 +108,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     late_commits: float = 0.0
     drift: float = 0.0
     faults: tuple[Fault, ...] = ()
+    next_release: tuple[DestinationPlan, ...] = ()
+    rollouts: tuple[float, ...] = ()
+
+    def destinations_of(self, release: int) -> tuple[DestinationPlan, ...]:
+        """Return what a release declares: the first, or the next one where there are two."""
+        return self.next_release if release else self.destinations
 
 
 def draw(seed: int, *, store: StoreKind | None = None) -> Plan:
@@ -122,6 +129,7 @@ class _Draw:
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
         self._routes = Random(f"routes of {seed}")  # noqa: S311 - as above
         self._schedules = Random(f"schedules of {seed}")  # noqa: S311 - as above
+        self._releases = Random(f"releases of {seed}")  # noqa: S311 - as above
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
@@ -136,7 +144,7 @@ class _Draw:
         far = round(schedules.uniform(0.1, 0.5), 3) if schedules.random() < 0.15 else 0.0
         is_scheduled = schedules.random() < 0.15
         destinations = self._joining(destinations, plan.duration)
-        return msgspec.structs.replace(
+        plan = msgspec.structs.replace(
             plan,
             is_rerouted=is_rerouted,
             keys=keys,
@@ -144,6 +152,36 @@ class _Draw:
             # A whole minute, when schedules are due, comes in the midst of the troubles.
             ahead=60.0 - schedules.uniform(0.2, 0.9) * plan.duration if is_scheduled else 0.0,
             destinations=self._scheduled(destinations) if is_scheduled else destinations,
+        )
+        is_calm = not (is_rerouted or is_scheduled or any(one.joins_at for one in destinations))
+        is_released = self._releases.random() < 0.3
+        return self._released(plan) if is_calm and is_released else plan
+
+    def _released(self, plan: Plan) -> Plan:
+        """Let there be two releases that differ, rolled out and back once or more."""
+        releases = self._releases
+        rates = [Rate(per_second=one, burst=burst) for one in (2.0, 8.0) for burst in (1.0, 3.0)]
+        first = [
+            msgspec.structs.replace(one, rate=one.rate and releases.choice(rates))
+            for one in plan.destinations
+        ]
+        last = [
+            msgspec.structs.replace(
+                one,
+                patterns=releases.choice([one.patterns, ("a.*",), ("a.*", "b.x"), ("*",)]),
+                order=releases.choice(["none", "park", "block", "skip"]),
+                rate=one.rate and releases.choice(rates),
+            )
+            for one in first
+        ]
+        times = [
+            releases.uniform(0.0, 0.9) * plan.duration for _ in range(releases.choice([1, 2, 4]))
+        ]
+        return msgspec.structs.replace(
+            plan,
+            destinations=tuple(first),
+            next_release=tuple(last),
+            rollouts=tuple(round(one, 3) for one in sorted(times)),
         )
 
     def _scheduled(self, destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:

@@ -27,6 +27,10 @@ QUICKLY_FOUND = (
     "rate of a tenant ignored",
     "blamed while in doubt",
     "exhausted counts as delivered",
+    "old declaration back beside workers",
+    "publisher declares as a whole",
+    "worker declares only patterns",
+    "change of routes not told",
 )
 MOST_SEEDS = 150
 

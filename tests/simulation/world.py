@@ -95,6 +95,8 @@ class World:
         begun.append(self._loop.create_task(self._watch()))
         if late:
             begun.append(self._loop.create_task(self._roll_out()))
+        if self._plan.rollouts:
+            begun.append(self._loop.create_task(self._deploy()))
         await self._loop.pause(self._plan.duration)
         await self._heal()
         await self._drain()
@@ -161,9 +163,40 @@ class World:
 
     async def _employ(self, publisher: Publisher, machine: Machine) -> None:
         while not publisher.is_done:
-            machine.boot(publisher.live)
+            machine.boot(self._publish(publisher, machine))
             await machine.gone.wait()
             await self._loop.pause(self._chance.random())
+
+    def _publish(
+        self, publisher: Publisher, machine: Machine
+    ) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
+        async def life(app: Redrive) -> None:
+            if self._plan.rollouts:  # elsewhere, those who publish declare nothing
+                machine.declare(app)
+            await publisher.live(app)
+
+        return life
+
+    async def _deploy(self) -> None:
+        """Roll the next release out and back: one process after the other, and some crash."""
+        chance = Random(f"deployments of {self._plan.seed}")  # noqa: S311 - a simulation
+        publishers = [machine for _, machine in self._publishers]
+        for number, at in enumerate(self._plan.rollouts):
+            await self._loop.pause(max(0.0, at - self._loop.time()))
+            release = (number + 1) % 2
+            everybody = [*publishers, *self._machines]
+            if chance.random() < 0.5:
+                chance.shuffle(everybody)
+            for machine in everybody:
+                if self._behaviour.is_healed:
+                    return
+                self._history.note(self._loop.time(), f"{machine.name} gets release {release}")
+                machine.release = release
+                if machine in publishers or chance.random() < 0.3:
+                    machine.die("it is replaced")
+                else:
+                    self._stop(machine)
+                await self._loop.pause(chance.random() * self._plan.duration / 10)
 
     async def _roll_out(self) -> None:
         """Start the workers anew, one by one, with the code that knows the latest destination."""
@@ -253,7 +286,7 @@ class World:
             number += plan.events
         rates = [
             rate.per_second
-            for one in plan.destinations
+            for one in (*plan.destinations, *plan.next_release)
             for rate in (one.rate, one.retry_rate, one.replay_rate, one.fairness.rate)
             if rate is not None
         ]

@@ -45,6 +45,8 @@ class Entry:
     been: tuple[str, ...] = ()
     spent_elsewhere: int = 0
     is_resolved: bool = False
+    was_passed_by: bool = False
+    """Whether it failed where order goes on without it; then it holds nothing up."""
     removed: str = ""
 
     @property
@@ -126,6 +128,7 @@ def begin_cycle(entry: Entry, generation: str | None, now: datetime) -> None:
     entry.status, entry.kind, entry.due = Status.PENDING, Kind.REPLAY, now
     entry.generation = generation or entry.generation
     entry.cycle += 1
+    entry.was_passed_by = False
     entry.spent = entry.snoozes = entry.crashes = entry.spent_elsewhere = 0
     if entry.deadline is not None and entry.deadline <= now:
         entry.deadline = None
@@ -136,3 +139,4 @@ def move(entry: Entry, target: str) -> None:
     entry.been = (*entry.been, entry.destination)
     entry.destination = target
     entry.spent_elsewhere = entry.spent
+    entry.was_passed_by = False

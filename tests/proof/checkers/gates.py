@@ -101,7 +101,7 @@ class LimitsKept(Check):
         )
         match step.detail.kind:
             case Kind.FIRST:
-                rate = limits.rate
+                rate = ledger.rate(name)
                 if rate is not None and name in ledger.reopened:
                     rate = _sum(rate, limits.retry_rate)
                 yield from self._pour(name, "first attempts", rate, now=now)

@@ -9,6 +9,7 @@ import msgspec
 from tests.proof.checkers.accounts import CountersRight, NoPhantom, NothingLost
 from tests.proof.checkers.attempts import AttemptsBounded, CrashesCounted, SettledAsAnswered
 from tests.proof.checkers.check import Check
+from tests.proof.checkers.declarations import InForce
 from tests.proof.checkers.endings import AllSettles, NoDrip, StopsInTime, WaitsForSomebody
 from tests.proof.checkers.fairness import Fair
 from tests.proof.checkers.gates import BreakerKept, LimitsKept
@@ -28,6 +29,7 @@ CHECKS: tuple[type[Check], ...] = (
     NothingLost,
     NoPhantom,
     GivenOnce,
+    InForce,
     SettledOnce,
     StaleRefused,
     OneAtATime,

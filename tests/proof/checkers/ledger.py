@@ -14,6 +14,7 @@ from redrive.model.delivery import DeliveryId, Kind, Lease, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, BreakerState, Closed
+from redrive.model.limits import Rate
 from redrive.store import Appended
 from tests.proof.checkers.entry import Entry, Step, begin, begin_cycle, end, move
 from tests.proof.checkers.records import Call
@@ -55,6 +56,8 @@ class Ledger:
     """Where each event comes in publish order."""
     routed: tuple[str, ...] | None = None
     """The destinations that events are routed to; all of them while nobody has registered."""
+    rates: dict[str, Rate | None] = field(default_factory=dict)
+    """The loosest rate of first attempts that was ever in force, where it has changed."""
     reopened: dict[str, None] = field(default_factory=dict)
     """Destinations whose gate was shut once: what waited there is counted in another way."""
 
@@ -78,7 +81,8 @@ class Ledger:
         for one in lane:
             if one is entry:
                 return None
-            if one.is_waiting or (one.is_dead_letter and not skips):
+            holds_up = one.is_dead_letter and not skips and not one.was_passed_by
+            if one.is_waiting or holds_up:
                 return one
         return None
 
@@ -125,6 +129,7 @@ class Ledger:
                 self._store(step)
             case "routed":
                 self.routed = step.detail
+                self._follow(step.call)
             case "changed":
                 change: BreakerChange = step.detail
                 self.breakers[change.destination] = change.after
@@ -143,6 +148,24 @@ class Ledger:
                 self._change(step, entry, now)
             case _:
                 pass
+
+    def _follow(self, call: Call) -> None:
+        """Go by what is in force from now on."""
+        for one in call.answer.routes.destinations if call.method == "register" else ():
+            promise = self.promises[one.name]
+            before = promise.destination
+            if one == before:
+                continue
+            if before.order is Order.SKIP and one.order is not Order.SKIP:
+                for entry in self.of_destination.get(one.name, ()):
+                    entry.was_passed_by |= entry.is_dead_letter
+            self.rates[one.name] = _looser(self.rate(one.name), one.limits.rate)
+            self.promises = {**self.promises, one.name: promise._replace(destination=one)}
+
+    def rate(self, destination: str) -> Rate | None:
+        """Return the loosest rate of first attempts there was."""
+        current = self.promises[destination].destination.limits.rate
+        return self.rates.get(destination, current)
 
     def _appended(self, call: Call) -> Iterator[Step]:
         if not isinstance(call.answer, Appended):
@@ -252,6 +275,13 @@ _SIMPLE: dict[str, tuple[str, object]] = {
     "rescheduled": ("due", None),
 }
 """What a step sets; `None` is what it was given."""
+
+
+def _looser(one: Rate | None, other: Rate | None) -> Rate | None:
+    """Return a rate that lets through whatever one of the two does."""
+    if one is None or other is None:
+        return None
+    return Rate(per_second=max(one.per_second, other.per_second), burst=max(one.burst, other.burst))
 
 
 def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:

@@ -52,7 +52,8 @@ class InOrder(Check):
             yield f"{entry} was claimed before {ahead.id} of its key, which is {ahead.status}"
         if ledger.order(entry) is Order.BLOCK:
             for one in ledger.of_destination[entry.destination]:
-                if one.is_dead_letter and one.event.key is not None:
+                is_over = one.event.key is None or one.was_passed_by
+                if one.is_dead_letter and not is_over:
                     yield f"{entry} was claimed while the dead letter {one.id} blocks all"
 
     def _moved(self, ledger: Ledger, entry: Entry, target: str) -> Iterator[str]:

@@ -5,7 +5,17 @@ A simulation that does not find them proves nothing.
 
 from __future__ import annotations
 
-from tests.simulation.bugs import engine, gates, leases, letters, log, queue, routes, schedules
+from tests.simulation.bugs import (
+    declarations,
+    engine,
+    gates,
+    leases,
+    letters,
+    log,
+    queue,
+    routes,
+    schedules,
+)
 from tests.simulation.bugs.bug import Bug, planted
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -17,6 +27,7 @@ BUGS: tuple[Bug, ...] = (
     *log.BUGS,
     *letters.BUGS,
     *routes.BUGS,
+    *declarations.BUGS,
     *schedules.BUGS,
     *engine.BUGS,
 )
