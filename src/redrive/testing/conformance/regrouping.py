@@ -84,8 +84,8 @@ class RegroupConformance:
         await world.dead_letter(fault=_old(group="new"))
 
         counts = [await world.store.outdated(before=_FIRST_OF_TODAY)]
-        done = []
-        while counts[-1]:
+        done: list[int] = []
+        while counts[-1] and len(done) < 5:
             done.append(await _regroup(world, limit=2))
             counts.append(await world.store.outdated(before=_FIRST_OF_TODAY))
 
