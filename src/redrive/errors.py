@@ -9,6 +9,7 @@ RedriveError
 │   └── NotFoundError             no such delivery, destination or application
 └── StoreError                    the store: nothing was changed unless the message says so
     ├── StoreUnavailableError     cannot be opened or reached, is locked, or went away
+    │   └── StoreReadOnlyError    can be read, but not written
     ├── StoreFullError            the disk is full
     ├── VersionConflictError      the key of an event was not at the version expected
     ├── KeyHeldError              inside: somebody holds a key; who needs it is to wait alone
@@ -36,6 +37,7 @@ __all__ = [
     "StoreCorruptError",
     "StoreError",
     "StoreFullError",
+    "StoreReadOnlyError",
     "StoreUnavailableError",
     "Terminal",
     "Throttled",
@@ -86,6 +88,10 @@ class StoreError(RedriveError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be opened or reached, is locked, or went away."""
+
+
+class StoreReadOnlyError(StoreUnavailableError):
+    """The store can be read, but not written."""
 
 
 class StoreFullError(StoreError):

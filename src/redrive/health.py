@@ -73,7 +73,7 @@ class Vitals:
         self._has_started = False
         self._is_leaving = False
         self._has_stopped = False
-        self._has_store = True
+        self._trouble = ""
         self._others: tuple[str, ...] = ()
 
     def notice(self, fact: Fact) -> None:
@@ -85,10 +85,10 @@ class Vitals:
                 self._is_leaving = True
             case WorkerStopped(worker=self._worker):
                 self._has_stopped = True
-            case StoreLost(worker=self._worker):
-                self._has_store = False
+            case StoreLost(worker=self._worker, trouble=trouble):
+                self._trouble = trouble
             case StoreBack(worker=self._worker):
-                self._has_store = True
+                self._trouble = ""
             case DeclarationsDiffer(worker=self._worker, destinations=others):
                 self._others = others
             case DeclarationsAgree(worker=self._worker):
@@ -129,8 +129,8 @@ class Vitals:
             found.append("the worker is stopping")
         elif not self._has_started:
             found.append("the worker has not started yet")
-        if not self._has_store:
-            found.append("the store does not answer; the log says why")
+        if self._trouble:
+            found.append(f"{self._trouble}; the log says why")
         if not self.is_alive:
             found.append(f"the event loop has been blocked for {self.silence:.0f} s")
         return found

@@ -77,7 +77,7 @@ class Heartbeat:
                     store = store or await self._open_store()
                     await self._beat(store)
                 except StoreError:
-                    # The worker reports the outage; here it only matters to go on.
+                    # The worker looks for itself and reports it; here it only matters to go on.
                     self._on_missed()
                     await self._rest(stopped, beat / 4)
                     continue

@@ -306,14 +306,18 @@ class DestinationOrphaned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreLost(msgspec.Struct, frozen=True, kw_only=True):
-    """The store does not answer; the worker keeps its settlements and tries again."""
+    """The store cannot be reached or written; the worker keeps its settlements and tries again.
+
+    `trouble` says what is wrong in words of ours, for whoever must not see the error.
+    """
 
     worker: str
     error: str
+    trouble: str = "the store does not answer"
 
 
 class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
-    """The store answers again."""
+    """The store answers and can be written again."""
 
     worker: str
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -108,6 +112,58 @@ def test_workers_outlive_a_disk_that_takes_nothing_and_blame_no_delivery(
     assert _said(workers, "store back") == _said(workers, "store lost")
     assert machine.of("slow").delivered == 10
     assert [one.crashes for one in machine.deliveries(Status.DELIVERED)] == [0] * 10
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (Disk.fill, "the store cannot be written: its disk is full; the log says why"),
+        (Disk.protect, "the store cannot be written: it is read-only; the log says why"),
+    ],
+    ids=["full", "read only"],
+)
+def test_a_worker_without_work_says_once_that_its_disk_takes_nothing(
+    machine_of: MachineOf, disk: Disk, trouble: Callable[[Disk], None], reason: str
+) -> None:
+    """All it finds out by itself is that there is nothing to do, and for that it only reads."""
+    machine = machine_of("steady")
+    worker = machine.start_worker("--port", "0", REDRIVE_TEST_DISK="on demand")
+    machine.until_workers(1)
+    until(lambda: _reasons(worker) == [], what="the worker is ready")
+
+    trouble(disk)
+    until(lambda: _reasons(worker) == [reason], what="the worker tells of its disk")
+    until(lambda: _silence(machine) > 5, what="it has tried to be heard of again and again")
+    meanwhile, said = _reasons(worker), worker.output
+    disk.free()
+    until(lambda: _reasons(worker) == [], what="the worker is ready again")
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert meanwhile == [reason]
+    assert (said.count("store lost"), said.count("store back")) == (1, 0)
+    assert (worker.output.count("store lost"), worker.output.count("store back")) == (1, 1)
+
+
+def _silence(machine: Machine) -> float:
+    """Return for how many seconds the only worker was not heard of."""
+    figures = machine.figures()
+    (worker,) = figures.workers
+    return (figures.now - worker.seen_at).total_seconds()
+
+
+def _reasons(worker: Child) -> list[str]:
+    """Return why a worker is not ready, as it tells on its port."""
+    found = re.search(r"http://127\.0\.0\.1:\d+", worker.output)
+    if found is None:
+        return ["it has no port yet"]
+    connection = HTTPConnection(urlsplit(found[0]).netloc, timeout=10)
+    try:
+        connection.request("GET", "/readyz")
+        told: list[str] = json.loads(connection.getresponse().read())["reasons"]
+    finally:
+        connection.close()
+    return told
 
 
 def _said(workers: Sequence[Child], words: str) -> list[bool]:

@@ -21,6 +21,7 @@ STARTED = WorkerStarted(worker="w", destinations=("billing",), concurrency=9)
 STOPPING = WorkerStopping(worker="w", carrying=3)
 STOPPED = WorkerStopped(worker="w", released=0)
 LOST = StoreLost(worker="w", error="secret://password@host")
+READ_ONLY = StoreLost(worker="w", error="secret://password@host", trouble="it is read-only")
 BACK = StoreBack(worker="w")
 
 
@@ -38,13 +39,24 @@ def vitals_after(*facts: Fact, clock: FakeClock | None = None) -> Vitals:
         ([], ["the worker has not started yet"]),
         ([STARTED], []),
         ([STARTED, LOST], ["the store does not answer; the log says why"]),
+        ([STARTED, READ_ONLY], ["it is read-only; the log says why"]),
         ([STARTED, LOST, BACK], []),
         ([STARTED, STOPPING], ["the worker is stopping"]),
         ([STARTED, STOPPING, STOPPED], ["the worker has stopped"]),
         ([STARTED, StoreLost(worker="other", error="")], []),
         ([STARTED, WorkerStopping(worker="other", carrying=0)], []),
     ],
-    ids=["new", "started", "lost", "back", "stopping", "stopped", "other-lost", "other-stopping"],
+    ids=[
+        "new",
+        "started",
+        "lost",
+        "read-only",
+        "back",
+        "stopping",
+        "stopped",
+        "other-lost",
+        "other-stopping",
+    ],
 )
 def test_a_worker_is_ready_unless_something_is_in_the_way(
     facts: list[Fact], expected: list[str]

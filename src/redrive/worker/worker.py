@@ -137,7 +137,7 @@ class Worker:
             lease=settings.lease,
             clock=clock,
             observer=observer,
-            on_missed=self._caretaker.hold_back,
+            on_missed=self._doubt_store,
             on_wedged=on_wedged,
             heard_at=lambda: self._reach.heard_at,
         )
@@ -245,15 +245,27 @@ class Worker:
             self._settle(decisions),
             self._claim(is_settled=not decisions) if claims else no_claim(),
         )
-        self._last_claim = None if isinstance(claimed, BaseException) else claimed
+        claim = self._last_claim = None if isinstance(claimed, BaseException) else claimed
         for result in (reported, settled, claimed):
             if isinstance(result, StoreError):
                 self._lose_store(result)
                 return False
             if isinstance(result, BaseException):
                 raise result
-        if decisions or claimed is not None:
+        if decisions or claim is not None:
+            has_written = decisions or (claim and (claim.deliveries or claim.is_heard))
+            if not has_written and not self._reach.is_sure and not await self._is_heard():
+                return False
             self._reach.regain()
+        return True
+
+    async def _is_heard(self) -> bool:
+        """Prove that the store can be written, by the one thing that is always to be said."""
+        try:
+            await self._store.heartbeat(self.id, (), lease=self._settings.lease)
+        except StoreError as error:
+            self._lose_store(error)
+            return False
         return True
 
     async def _tell(self, fresh: Sequence[Decision]) -> Sequence[Decision]:
@@ -444,6 +456,11 @@ class Worker:
         return await asyncio.gather(
             *(_close_transport(one) for one in self._endpoints.values()), return_exceptions=True
         )
+
+    def _doubt_store(self) -> None:
+        """Look more closely: a heartbeat has failed, on a thread and a connection of its own."""
+        self._reach.doubt()
+        self._caretaker.hold_back()
 
     def _lose_store(self, error: StoreError) -> None:
         self._reach.lose(error)

@@ -18,6 +18,7 @@ from redrive.errors import (
     StoreCorruptError,
     StoreError,
     StoreFullError,
+    StoreReadOnlyError,
     StoreUnavailableError,
     TransactionError,
 )
@@ -263,7 +264,7 @@ async def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
         (apsw.CorruptError, StoreCorruptError, "restore a backup"),
         (apsw.BusyError, StoreUnavailableError, "a transaction that was left open"),
         (apsw.CantOpenError, StoreUnavailableError, "may write in it"),
-        (apsw.ReadOnlyError, StoreUnavailableError, "Give this user the right"),
+        (apsw.ReadOnlyError, StoreReadOnlyError, "Give this user the right"),
         (apsw.IOError, StoreUnavailableError, "failed: on purpose"),
     ],
 )

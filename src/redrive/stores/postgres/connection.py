@@ -17,6 +17,7 @@ from redrive.errors import (
     RedriveError,
     SchemaError,
     StoreFullError,
+    StoreReadOnlyError,
     StoreUnavailableError,
     refuse_unknown,
 )
@@ -289,7 +290,7 @@ _MEANINGS: tuple[tuple[tuple[_Theirs, ...], type[RedriveError], str], ...] = (
     ),
     (
         (asyncpg.ReadOnlySQLTransactionError,),
-        StoreUnavailableError,
+        StoreReadOnlyError,
         "{name} is read only, as a standby is. Point the URL at the primary.",
     ),
     (

@@ -14,6 +14,7 @@ from redrive.errors import (
     StoreCorruptError,
     StoreError,
     StoreFullError,
+    StoreReadOnlyError,
     StoreUnavailableError,
 )
 from redrive.stores.sqlite.forking import refuse_spoiled
@@ -176,7 +177,7 @@ _MEANINGS: tuple[tuple[tuple[type[apsw.Error], ...], type[StoreError], str], ...
     ),
     (
         (apsw.ReadOnlyError, apsw.PermissionsError),
-        StoreUnavailableError,
+        StoreReadOnlyError,
         (
             "The store {path} cannot be written. Give this user the right to write the file and "
             "its folder (SQLite keeps its log beside the file)."
