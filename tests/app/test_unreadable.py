@@ -144,3 +144,25 @@ async def test_every_look_survives_it(address: str, plant: Plant, document: str)
         assert (await app.drain()).delivered == 1
         found = await operations.deliveries(Query(status=Status.DELIVERED))
         assert [one.id for one in found.deliveries] == [letter.id]
+
+
+@pytest.mark.parametrize(
+    "change", ["due = 'infinity'", "deadline = '-infinity'", "attempts = 2147483647", "token = -1"]
+)
+async def test_a_time_or_a_count_that_no_worker_could_reckon_with_is_refused_by_postgresql(
+    postgres_url: str, change: str
+) -> None:
+    app = Redrive(postgres_url)
+    app.handler("order.*", name="billing")(take)
+    async with app:
+        await app.publish("order.paid")
+    given = read_address(postgres_url)
+    server = await asyncpg.connect(given.dsn)
+
+    with pytest.raises(asyncpg.CheckViolationError, match="can_be_reckoned_with"):
+        await server.execute(f"UPDATE {given.schema}.deliveries SET {change}")  # noqa: S608 - ours
+
+    await server.close()
+
+
+async def take(event: Event[object]) -> None: ...

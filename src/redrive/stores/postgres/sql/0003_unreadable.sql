@@ -19,3 +19,12 @@ EXCEPTION WHEN OTHERS THEN
     RETURN to_json(document);
 END
 $$;
+
+-- Times and counts that no worker could reckon with, such as a due time of 'infinity', would stop all
+-- workers at this row. Whoever types one is told at once. What is there already is not looked at.
+ALTER TABLE redrive.deliveries ADD CONSTRAINT deliveries_can_be_reckoned_with CHECK (
+    due BETWEEN '0100-01-01 00:00+00' AND '9999-01-01 00:00+00'
+    AND (deadline IS NULL OR deadline BETWEEN '0100-01-01 00:00+00' AND '9999-01-01 00:00+00')
+    AND (status = 3 OR attempts BETWEEN 0 AND 2000000000)
+    AND token BETWEEN 0 AND 4611686018427387903
+) NOT VALID;
