@@ -186,12 +186,12 @@ async def test_a_prepared_transaction_that_nobody_ends_is_told(
 
 
 async def test_dead_rows_that_pile_up_are_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "_MANY_DEAD_ROWS", 40)  # migrations leave a few behind
+    monkeypatch.setattr(checkup, "_MANY_DEAD_ROWS", 2)
     await examine(url)
     schema = read_address(url).schema
     async with connected(url) as connection:
         await connection.execute(f"ALTER TABLE {schema}.workers SET (autovacuum_enabled = false)")
-        for _ in range(50):
+        for _ in range(5):
             await connection.execute(
                 f"INSERT INTO {schema}.workers VALUES ('w', now()) "
                 "ON CONFLICT (id) DO UPDATE SET seen_at = now()"
@@ -201,7 +201,7 @@ async def test_dead_rows_that_pile_up_are_told(url: str, monkeypatch: pytest.Mon
     exempt, dead = (finding for finding in found if f"{schema}.workers" in finding.what)
     assert (exempt.level, dead.level) == (Level.ERROR, Level.WARNING)
     assert exempt.what == f"autovacuum is off for {schema}.workers."
-    assert f"{schema}.workers has 49 dead rows to 1 live ones" in dead.what
+    assert f"{schema}.workers has 4 dead rows to 1 live ones" in dead.what
     assert f"VACUUM {schema}.workers" in dead.advice
 
 
