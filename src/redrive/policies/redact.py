@@ -34,7 +34,8 @@ BLANK = "[redacted]"
 NAMES = (
     *("*authorization*", "*authenticat*", "auth", "*-auth", "x-auth-*"),
     *("*cookie*", "*session", "*session-id*", "*sessid*", "*csrf*", "*xsrf*"),
-    *("*token*", "*jwt*", "*secret*", "*credential*", "*signature*", "otp", "*-otp"),
+    *("*token*", "*jwt*", "*secret*", "*credential*", "bearer", "*-bearer", "otp", "*-otp"),
+    *("*signature*", "sig", "*-sig"),
     *("*password*", "*passwd*", "*passphrase*", "*pwd", "pin", "*-pin"),
     *("*api-key*", "*access-key*", "*account-key*", "*auth-key*", "*client-key*"),
     *("*encryption-key*", "*functions-key*", "*master-key*", "*private-key*", "*shared-key*"),
@@ -49,17 +50,25 @@ _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _JOINTS = re.compile(r"[\s_.-]+")
 _LEAST_OF_A_VALUE = 4
 """Anything shorter stands in half of all texts."""
+_SHORT_VALUE = re.compile(r"(?=.*\d)\w{3}")
+"""What is this short is looked for only where it stands alone."""
 _LONGEST_SPELLING = 12
 _LONGEST_PLAIN_PART = 15
 _MOST_DIGITS = 2
 
 _PAIR = re.compile(
     r"""
-    (?<![\w.-])(?P<name>[\w.-]{1,100})
-    (?P<joint>\\?["'`)\]]?\s{0,3}(?:=>|[=:])\s{0,3}\(?)
+    (?<![\w.-])
+    (?:
+        (?P<name>[\w.-]{1,100})
+        (?P<joint>\\?["'`)\]]?\s{0,3}(?:=>|[=:])\s{0,3}\(?)
+      | (?P<option>--?[a-z][\w.-]{0,98})
+        (?:\s{1,3}|\\?["'],\s{0,3})
+    )
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.IGNORECASE,
 )
+"""A name and what joins it to its value, or an option of a command: a line, or a list of words."""
 _VALUE = re.compile(
     r"""
     \\?"(?:[^"\\]|\\.)*"?
@@ -69,17 +78,48 @@ _VALUE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _REST_OF_LINE = re.compile(r"[^\r\n\"'}]*")
-_SCHEME = re.compile(
-    r"\b(Bearer|Basic)(\s+)(?=[^\s,;\"']*[\d=+/_.-])[\w.~+/=-]{8,}",
+_COLLECTION = re.compile(
+    r"""[\[{(]\s{0,9}(?:\\?["'\[{(]|-?\d|true|false|null|none)""", re.IGNORECASE
+)
+"""How a list or an object begins; behind `unexpected token: {` there is none."""
+_FLAT_COLLECTION = re.compile(r"""[\[{(][^\[\]{}()"'\r\n]{0,1000}[\]})]""")
+_PART = re.compile(
+    r"""
+    (?P<open>[\[{(]) | (?P<close>[\]})]) | \\.
+  | "(?:[^"\\]|\\.)*"? | '(?:[^'\\]|\\.)*'? | [^\[\]{}()"'\\]+ | \\
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SCHEME = re.compile(r"\b(bearer|basic)(\s{1,9}|%20)([\w.~+/=-]{3,})", re.IGNORECASE)
+_TOKEN = re.compile(r".*(?:[\d_~+/=]|[a-z][A-Z])|.*\w[.-]\w")
+"""What is in a token, and in no word."""
+_LEAST_OF_A_WORDLIKE_TOKEN = 6
+_SPOKEN = re.compile(
+    r"(?<![\w.-])(password|passwd|passphrase|pwd|token)(\s{1,3})"
+    r"(?=[\w.~+/-]*\d)(?=[\w.~+/-]*[a-z])[\w.~+/-]{6,}",
     re.IGNORECASE,
 )
-_USER = re.compile(
-    r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s/@:\"']{0,200}:)[^\s/@\"']{1,500}@", re.IGNORECASE
+_WORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "argument", "as", "at", "auth", "authentication"),
+        *("authorization", "be", "but", "by", "can", "cannot", "challenge", "charset"),
+        *("credential", "credentials", "error", "expected", "expired", "failed", "flag", "for"),
+        *("format", "given", "has", "have", "header", "headers", "if", "in", "instead"),
+        *("invalid", "is", "it", "method", "missing", "must", "needs", "nor", "not", "of", "on"),
+        *("option", "or", "parameter", "realm", "rejected", "required", "requires", "scheme"),
+        *("schemes", "scope", "security", "should", "than", "that", "the", "then", "to", "token"),
+        *("tokens", "too", "type", "unsupported", "value", "was", "were", "when", "which"),
+        *("will", "with", "without"),
+    )
 )
+"""What stands behind a scheme or an option that a sentence speaks of."""
+_USER = re.compile(
+    r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s/:\"']{0,200}:)[^\s/\"']{1,500}@", re.IGNORECASE
+)
+"""A password reaches to the last `@` before the path."""
 _BARE_QUERY = re.compile(r"(/[^\s?#\"'/]{0,200}\?)[^\s=&#\"'?/]{8,}(?=[\s&#\"']|$)")
 _STEMS = re.compile(
-    "auth|basic|bearer|cookie|credential|csrf|jwt|key|otp|pass|pin|pwd|secret|sess|signature|token"
-    "|xsrf",
+    "auth|basic|bearer|cookie|credential|csrf|jwt|key|otp|pass|pin|pwd|secret|sess|sig|token|xsrf",
     re.IGNORECASE,
 )
 """Something of this is in each of the usual names."""
@@ -159,7 +199,8 @@ class Redaction(msgspec.Struct, frozen=True):
             text = _BARE_QUERY.sub(rf"\1{BLANK}", text)
         if not self.names and _STEMS.search(text) is None:  # as most texts are
             return text
-        text = _SCHEME.sub(rf"\1\2{BLANK}", text)
+        text = _SCHEME.sub(_scheme, text)
+        text = _SPOKEN.sub(rf"\1\2{BLANK}", text)
         return "".join(self._pairs(text))
 
     def _pairs(self, text: str) -> Iterator[str]:
@@ -167,15 +208,11 @@ class Redaction(msgspec.Struct, frozen=True):
         while (found := _PAIR.search(text, place)) is not None:
             yield text[place : found.end()]
             place = found.end()
-            value = _VALUE.match(text, place) if self.hides(found["name"]) else None
-            if value is not None and _may_be_secret(found["joint"], value[0]):
-                yield BLANK
-                place = value.end()
-                # The parts of these have blanks and semicolons between them.
-                is_long = "auth" in found["name"].lower() or "cookie" in found["name"].lower()
-                rest = _REST_OF_LINE.match(text, place) if is_long else None
-                if rest is not None and value[0][0] not in "\"'\\":
-                    place = rest.end()
+            if self.hides(found["name"] or found["option"]):
+                end = _end_of_secret(text, found)
+                if end > place:
+                    yield BLANK
+                    place = end
         yield text[place:]
 
     def url(self, url: str) -> str:
@@ -199,7 +236,11 @@ class Redaction(msgspec.Struct, frozen=True):
                     found += self._values(msgspec.json.decode(payload))
                 except (msgspec.DecodeError, RecursionError):
                     continue
-        return tuple(one for one in dict.fromkeys(found) if len(one) >= _LEAST_OF_A_VALUE)
+        return tuple(
+            one
+            for one in dict.fromkeys(found)
+            if len(one) >= _LEAST_OF_A_VALUE or _SHORT_VALUE.fullmatch(one)
+        )
 
     def _values(self, value: object, *, is_hidden: bool = False) -> Iterator[str]:
         match value:
@@ -440,7 +481,12 @@ def _ends_within(text: str, start: int, letters: Sequence[re.Pattern[str]]) -> b
 @lru_cache(maxsize=1_000)
 def _spelled(secrets: tuple[str, ...]) -> re.Pattern[str]:
     longest_first = sorted(secrets, key=lambda one: (-len(one), one))
-    return re.compile("|".join("".join(_letters(one)) for one in longest_first), re.IGNORECASE)
+    return re.compile("|".join(map(_spelling, longest_first)), re.IGNORECASE)
+
+
+def _spelling(secret: str) -> str:
+    spelled = "".join(_letters(secret))
+    return spelled if len(secret) >= _LEAST_OF_A_VALUE else rf"(?<!\w){spelled}(?!\w)"
 
 
 def _letters(secret: str) -> Iterator[str]:
@@ -503,6 +549,53 @@ def _may_be_secret(joint: str, value: str) -> bool:
         return False
     is_sentence = ":" in joint and joint[-1].isspace() and value.rstrip(".").isalpha()
     return not (is_sentence and value.islower())
+
+
+def _scheme(found: re.Match[str]) -> str:
+    """Blank the token behind a scheme, but not a word, as in `the bearer of news`."""
+    scheme, blank, token = found.groups()
+    word = token.rstrip(".-").partition("=")[0]
+    if word.lower() in _WORDS:
+        return found[0]
+    is_long = scheme.lower() == "bearer" and len(word) >= _LEAST_OF_A_WORDLIKE_TOKEN
+    return f"{scheme}{blank}{BLANK}" if is_long or _TOKEN.match(token) else found[0]
+
+
+def _end_of_secret(text: str, found: re.Match[str]) -> int:
+    """Return where the value of a secret name ends; where it begins if it is none."""
+    place = found.end()
+    value = _VALUE.match(text, place)
+    if found["option"] is not None:
+        is_word = value is None or value[0].startswith("-") or value[0].lower() in _WORDS
+        return place if value is None or is_word else value.end()
+    end = _end_of_collection(text, place)
+    if end > place or value is None or not _may_be_secret(found["joint"], value[0]):
+        return end
+    # The parts of these have blanks and semicolons between them.
+    is_long = "auth" in found["name"].lower() or "cookie" in found["name"].lower()
+    rest = _REST_OF_LINE.match(text, value.end()) if is_long else None
+    return value.end() if rest is None or value[0][0] in "\"'\\" else rest.end()
+
+
+def _end_of_collection(text: str, place: int) -> int:
+    """Return where the list or object ends that begins here or just before; `place` if none does.
+
+    One that was cut off reaches to the end.
+    """
+    is_inside = text[place - 1] == "("
+    start = place - is_inside
+    if text.startswith(BLANK, place):
+        return place
+    if _COLLECTION.match(text, start) is None:
+        flat = _FLAT_COLLECTION.match(text, start)
+        is_told = flat is not None and any(one.isalnum() for one in flat[0])
+        return flat.end() - is_inside if flat is not None and is_told else place
+    depth = 0
+    for part in _PART.finditer(text, start):
+        depth += (part["open"] is not None) - (part["close"] is not None)
+        if depth == 0:
+            return part.end() - is_inside
+    return len(text)
 
 
 def _decoded(place: str) -> str:
