@@ -41,6 +41,44 @@ def test_a_destination_that_was_removed_is_known_as_long_as_it_has_dead_letters(
     assert "order.paid → billing" in answer.out
 
 
+GROUPED = [one for one in FILTERED if one[0] != "tenant"]
+
+
+def no_group(group: str) -> str:
+    return f"redrive: No dead letter is in group '{group}'; see them with: redrive dlq groups\n"
+
+
+@pytest.mark.parametrize("command", GROUPED, ids=" ".join)
+def test_a_group_that_nobody_knows_is_refused(
+    command: tuple[str, ...], shell: Shell, shop: Shop
+) -> None:
+    answer = shell(*command, "--group", "gzzz")
+
+    assert (answer.code, answer.out, answer.err) == (2, "", no_group("gzzz"))
+
+
+@pytest.mark.parametrize(
+    "act",
+    [("replay",), ("resolve", "--why", "by hand"), ("delete", "--why", "by hand")],
+    ids=" ".join,
+)
+def test_a_group_is_known_as_long_as_a_dead_letter_is_in_it(
+    act: tuple[str, ...], shell: Shell, shop: Shop
+) -> None:
+    shop.deliver({"error": "refused"})
+    group = shell("dlq", "groups", "--json").json["groups"][0]["id"]
+    others = shell("dlq", "list", "--group", group, "--tenant", "nobody")
+    shell("dlq", *act, "--group", group, "--yes")
+
+    again = shell("dlq", *act, "--group", group, "--yes")
+    listed = shell("dlq", "list", "--group", group)
+    resolved = shell("dlq", "list", "--group", group, "--resolved")
+
+    assert (others.code, others.out) == (0, "No dead letter fits.\n")
+    assert (again.code, again.err) == (listed.code, listed.err) == (2, no_group(group))
+    assert resolved.code == (0 if act[0] == "resolve" else 2)
+
+
 def test_a_reason_that_there_is_not_is_refused(shell: Shell, shop: Shop) -> None:
     answer = shell("dlq", "list", "--reason", "exhaustd")
 

@@ -109,12 +109,6 @@ def test_acting_on_a_group_asks_first(
     assert len(ids(shell("dlq", "list", "--json"))) == 3
 
 
-def test_an_unknown_group_changes_nothing(shell: Shell, group: str) -> None:
-    answer = shell("dlq", "replay", "--group", "unknown", "--yes")
-
-    assert (answer.code, answer.out) == (0, "No dead letter matches, so nothing was changed.\n")
-
-
 def test_delete_takes_resolved_letters_when_asked_and_the_others_never(
     shell: Shell, group: str
 ) -> None:

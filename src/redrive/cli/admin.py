@@ -273,9 +273,7 @@ def _choose(
     if ids:
         return ids
     query = read_query(filters)
-    found = in_session(
-        lambda app: app.operations.select(query), store=store, destination=filters.destination
-    )
+    found = in_session(lambda app: app.operations.select(query), store=store, query=query)
     if found and not yes:
         confirm(f"{verb.capitalize()} {len(found):,} dead letter{'' if len(found) == 1 else 's'}?")
     return found

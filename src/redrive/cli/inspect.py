@@ -82,7 +82,7 @@ def groups(filters: Filters, *, limit: Limit = 20, store: Store = None, json: Js
             await app.operations.outdated_groups(),
         )
 
-    found, outdated = in_session(look, store=store, destination=filters.destination)
+    found, outdated = in_session(look, store=store, query=query)
     if json:
         print_json({"groups": found, "outdated": outdated})
     else:
@@ -208,7 +208,7 @@ def _list(
     page = in_session(
         lambda app: app.operations.deliveries(query, cursor=cursor, limit=limit),
         store=store,
-        destination=filters.destination,
+        query=query,
     )
     if json:
         print_json(page)

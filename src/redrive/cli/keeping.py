@@ -108,12 +108,10 @@ def export(
         return count
 
     if file is None:
-        in_session(lambda app: work(app, _write_out), store=store, destination=filters.destination)
+        in_session(lambda app: work(app, _write_out), store=store, query=query)
         return
     with _new_file(Path(file)) as write:
-        count = in_session(
-            lambda app: work(app, write), store=store, destination=filters.destination
-        )
+        count = in_session(lambda app: work(app, write), store=store, query=query)
     if json:
         print_json({"exported": count, "file": file})
     else:

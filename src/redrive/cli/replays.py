@@ -51,7 +51,7 @@ def plan(
     planned = in_session(
         lambda app: app.operations.plan_replay(chosen, rate=rate),
         store=store,
-        destination=filters.destination,
+        query=_searched(chosen),
     )
     if json:
         print_json(planned)
@@ -99,7 +99,7 @@ def start(
         )
     chosen = _chosen(ids, filters)
     if not yes:
-        _ask(chosen, filters, store=store)
+        _ask(chosen, store=store)
     replay = in_session(
         lambda app: app.operations.start_replay(
             chosen,
@@ -112,7 +112,7 @@ def start(
             failure_limit=failure_limit,
         ),
         store=store,
-        destination=filters.destination,
+        query=_searched(chosen),
     )
     if detach:
         if json:
@@ -224,11 +224,17 @@ def _chosen(ids: Sequence[int] | None, filters: Filters) -> Query | Sequence[int
     return ids
 
 
-def _ask(chosen: Query | Sequence[int], filters: Filters, *, store: str | None) -> None:
+def _searched(chosen: Query | Sequence[int]) -> Query | None:
+    from redrive.store import Query
+
+    return chosen if isinstance(chosen, Query) else None
+
+
+def _ask(chosen: Query | Sequence[int], *, store: str | None) -> None:
     planned = in_session(
         lambda app: app.operations.plan_replay(chosen),
         store=store,
-        destination=filters.destination,
+        query=_searched(chosen),
     )
     count = planned.survey.selected
     if count:

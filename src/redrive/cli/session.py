@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redrive.app import Redrive
+    from redrive.store import Query
 
 __all__ = ["current_user", "in_session", "refuse_empty", "store_name"]
 
@@ -23,12 +24,12 @@ def in_session(
     store: str | None,
     creates: bool = False,
     app: Redrive | None = None,
-    destination: str | None = None,
+    query: Query | None = None,
 ) -> T:
     """Open the app of a store, do the work, close it; only with `creates` may the store be new.
 
-    An `app` of the user's own keeps its settings. A `destination` that the store does not know is
-    refused: a slip in a filter must not look as if all were well.
+    An `app` of the user's own keeps its settings. A destination or a group of the `query`
+    that the store does not know is refused: a slip in a filter must not look as if all were well.
     """
     import asyncio
 
@@ -40,8 +41,8 @@ def in_session(
         await refuse_empty(opened.settings.store, creates=creates)
         try:
             await opened.open()
-            if destination is not None:
-                await _refuse_unknown(opened, destination)
+            if query is not None:
+                await _refuse_slips(opened, query)
             return await work(opened)
         finally:
             await opened.close()
@@ -97,12 +98,23 @@ async def refuse_empty(store: str, *, creates: bool) -> None:
         _refuse_foreign(address.path, store)
 
 
-async def _refuse_unknown(app: Redrive, destination: str) -> None:
-    from redrive.errors import not_found
+async def _refuse_slips(app: Redrive, query: Query) -> None:
+    from redrive.errors import NotFoundError, not_found
+    from redrive.model.delivery import Status
+    from redrive.store import Query
 
-    known = [one.destination for one in await app.operations.gates()]
-    if destination not in known:
-        raise not_found(destination, known, what="destination")
+    if query.destination is not None:
+        known = [one.destination for one in await app.operations.gates()]
+        if query.destination not in known:
+            raise not_found(query.destination, known, what="destination")
+    if query.group is not None:
+        # Only dead letters have a group; one whose letters are resolved is shown with those alone.
+        is_resolved_too = query.with_resolved or query.status is not Status.FAILED
+        members = Query(group=query.group, with_resolved=is_resolved_too)
+        if not (await app.operations.deliveries(members, limit=1)).deliveries:
+            raise NotFoundError(
+                f"No dead letter is in group {query.group!r}; see them with: redrive dlq groups"
+            )
 
 
 def _refuse_foreign(path: Path, store: str) -> None:
