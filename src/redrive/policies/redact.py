@@ -24,12 +24,10 @@ from redrive.model.event import Event
 from redrive.model.gate import Failure, GateFigures, Pause
 from redrive.model.letter import Letter
 from redrive.model.outcome import Exchange, Fault
+from redrive.policies.written import BLANK, without_written
 from redrive.store import Query, Replay, TenantFigures
 
 __all__ = ["BLANK", "NAMES", "Redaction", "check_names", "without_half", "without_secrets"]
-
-BLANK = "[redacted]"
-"""What stands in the place of a secret."""
 
 NAMES = (
     *("*authorization*", "*authenticat*", "auth", "*-auth", "x-auth-*"),
@@ -56,73 +54,6 @@ _LONGEST_SPELLING = 12
 _LONGEST_PLAIN_PART = 15
 _MOST_DIGITS = 2
 
-_PAIR = re.compile(
-    r"""
-    (?<![\w.-])
-    (?:
-        (?P<name>[\w.-]{1,100})
-        (?P<joint>\\?["'`)\]]?\s{0,3}(?:=>|[=:])\s{0,3}\(?)
-      | (?P<option>--?[a-z][\w.-]{0,98})
-        (?:\s{1,3}|\\?["'],\s{0,3})
-    )
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-"""A name and what joins it to its value, or an option of a command: a line, or a list of words."""
-_VALUE = re.compile(
-    r"""
-    \\?"(?:[^"\\]|\\.)*"?
-  | '(?:[^'\\]|\\.)*'?
-  | [^\s,;&"'()\[\]{}<>]+
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_REST_OF_LINE = re.compile(r"[^\r\n\"'}]*")
-_COLLECTION = re.compile(
-    r"""[\[{(]\s{0,9}(?:\\?["'\[{(]|-?\d|true|false|null|none)""", re.IGNORECASE
-)
-"""How a list or an object begins; behind `unexpected token: {` there is none."""
-_FLAT_COLLECTION = re.compile(r"""[\[{(][^\[\]{}()"'\r\n]{0,1000}[\]})]""")
-_PART = re.compile(
-    r"""
-    (?P<open>[\[{(]) | (?P<close>[\]})]) | \\.
-  | "(?:[^"\\]|\\.)*"? | '(?:[^'\\]|\\.)*'? | [^\[\]{}()"'\\]+ | \\
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_SCHEME = re.compile(r"\b(bearer|basic)(\s{1,9}|%20)([\w.~+/=-]{3,})", re.IGNORECASE)
-_TOKEN = re.compile(r".*(?:[\d_~+/=]|[a-z][A-Z])|.*\w[.-]\w")
-"""What is in a token, and in no word."""
-_LEAST_OF_A_WORDLIKE_TOKEN = 6
-_SPOKEN = re.compile(
-    r"(?<![\w.-])(password|passwd|passphrase|pwd|token)(\s{1,3})"
-    r"(?=[\w.~+/-]*\d)(?=[\w.~+/-]*[a-z])[\w.~+/-]{6,}",
-    re.IGNORECASE,
-)
-_WORDS = frozenset(
-    (
-        *("a", "an", "and", "are", "argument", "as", "at", "auth", "authentication"),
-        *("authorization", "be", "but", "by", "can", "cannot", "challenge", "charset"),
-        *("credential", "credentials", "error", "expected", "expired", "failed", "flag", "for"),
-        *("format", "given", "has", "have", "header", "headers", "if", "in", "instead"),
-        *("invalid", "is", "it", "method", "missing", "must", "needs", "nor", "not", "of", "on"),
-        *("option", "or", "parameter", "realm", "rejected", "required", "requires", "scheme"),
-        *("schemes", "scope", "security", "should", "than", "that", "the", "then", "to", "token"),
-        *("tokens", "too", "type", "unsupported", "value", "was", "were", "when", "which"),
-        *("will", "with", "without"),
-    )
-)
-"""What stands behind a scheme or an option that a sentence speaks of."""
-_USER = re.compile(
-    r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s/:\"']{0,200}:)[^\s/\"']{1,500}@", re.IGNORECASE
-)
-"""A password reaches to the last `@` before the path."""
-_BARE_QUERY = re.compile(r"(/[^\s?#\"'/]{0,200}\?)[^\s=&#\"'?/]{8,}(?=[\s&#\"']|$)")
-_STEMS = re.compile(
-    "auth|basic|bearer|cookie|credential|csrf|jwt|key|otp|pass|pin|pwd|secret|sess|sig|token|xsrf",
-    re.IGNORECASE,
-)
-"""Something of this is in each of the usual names."""
 _PLACES = re.compile(r'"(?:[^"\\]|\\.)*"|\w+')
 
 T = TypeVar("T")
@@ -194,26 +125,7 @@ class Redaction(msgspec.Struct, frozen=True):
         >>> Redaction().text("GET https://ann:pw@host/?token=abc failed, password='x'")
         'GET https://ann:[redacted]@host/?token=[redacted] failed, password=[redacted]'
         """
-        if "/" in text:
-            text = _USER.sub(rf"\1{BLANK}@", text)
-            text = _BARE_QUERY.sub(rf"\1{BLANK}", text)
-        if not self.names and _STEMS.search(text) is None:  # as most texts are
-            return text
-        text = _SCHEME.sub(_scheme, text)
-        text = _SPOKEN.sub(rf"\1\2{BLANK}", text)
-        return "".join(self._pairs(text))
-
-    def _pairs(self, text: str) -> Iterator[str]:
-        place = 0
-        while (found := _PAIR.search(text, place)) is not None:
-            yield text[place : found.end()]
-            place = found.end()
-            if self.hides(found["name"] or found["option"]):
-                end = _end_of_secret(text, found)
-                if end > place:
-                    yield BLANK
-                    place = end
-        yield text[place:]
+        return without_written(text, self.hides, only_usual=not self.names)
 
     def url(self, url: str) -> str:
         """Return the address of a destination: every value, and long parts of the path, blanked.
@@ -541,61 +453,6 @@ def _is_name(name: str) -> bool:
 def _is_plain(part: str) -> bool:
     digits = sum(one.isdigit() for one in part)
     return len(part) <= _LONGEST_PLAIN_PART and digits <= _MOST_DIGITS
-
-
-def _may_be_secret(joint: str, value: str) -> bool:
-    """Tell a secret from a word of a sentence, as in `unexpected token: end of input`."""
-    if value.strip("\"'\\").startswith(BLANK) or not any(one.isalnum() for one in value):
-        return False
-    is_sentence = ":" in joint and joint[-1].isspace() and value.rstrip(".").isalpha()
-    return not (is_sentence and value.islower())
-
-
-def _scheme(found: re.Match[str]) -> str:
-    """Blank the token behind a scheme, but not a word, as in `the bearer of news`."""
-    scheme, blank, token = found.groups()
-    word = token.rstrip(".-").partition("=")[0]
-    if word.lower() in _WORDS:
-        return found[0]
-    is_long = scheme.lower() == "bearer" and len(word) >= _LEAST_OF_A_WORDLIKE_TOKEN
-    return f"{scheme}{blank}{BLANK}" if is_long or _TOKEN.match(token) else found[0]
-
-
-def _end_of_secret(text: str, found: re.Match[str]) -> int:
-    """Return where the value of a secret name ends; where it begins if it is none."""
-    place = found.end()
-    value = _VALUE.match(text, place)
-    if found["option"] is not None:
-        is_word = value is None or value[0].startswith("-") or value[0].lower() in _WORDS
-        return place if value is None or is_word else value.end()
-    end = _end_of_collection(text, place)
-    if end > place or value is None or not _may_be_secret(found["joint"], value[0]):
-        return end
-    # The parts of these have blanks and semicolons between them.
-    is_long = "auth" in found["name"].lower() or "cookie" in found["name"].lower()
-    rest = _REST_OF_LINE.match(text, value.end()) if is_long else None
-    return value.end() if rest is None or value[0][0] in "\"'\\" else rest.end()
-
-
-def _end_of_collection(text: str, place: int) -> int:
-    """Return where the list or object ends that begins here or just before; `place` if none does.
-
-    One that was cut off reaches to the end.
-    """
-    is_inside = text[place - 1] == "("
-    start = place - is_inside
-    if text.startswith(BLANK, place):
-        return place
-    if _COLLECTION.match(text, start) is None:
-        flat = _FLAT_COLLECTION.match(text, start)
-        is_told = flat is not None and any(one.isalnum() for one in flat[0])
-        return flat.end() - is_inside if flat is not None and is_told else place
-    depth = 0
-    for part in _PART.finditer(text, start):
-        depth += (part["open"] is not None) - (part["close"] is not None)
-        if depth == 0:
-            return part.end() - is_inside
-    return len(text)
 
 
 def _decoded(place: str) -> str:
