@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,36 @@ def test_an_export_takes_filters_and_goes_to_standard_output(shell: Shell, shop:
 
     _, line = answer.out.splitlines()
     assert json.loads(line)["delivery"]["reason"] == "terminal"
+
+
+@pytest.mark.parametrize("strict", [(), ("--strict",)], ids=["", "strict"])
+def test_an_export_is_imported_from_standard_input(
+    strict: tuple[str, ...], shell: Shell, shop: Shop
+) -> None:
+    shop.deliver({"error": "refused"}, {"terminal": "no such order"})
+    exported = shell("dlq", "export").out.encode()
+    shell("dlq", "delete", "1", "2", "--why", "moving house")
+
+    broken = shell("dlq", "import", "-", "--strict", stdin=b"x\n" + exported)
+    imported = shell("dlq", "import", "-", *strict, stdin=exported)
+
+    assert broken.code == 2
+    assert "1 of 3 lines of standard input cannot be imported, so nothing was." in broken.err
+    assert (imported.code, imported.out) == (0, "Imported 2 dead letters.\n")
+
+
+def test_an_export_is_imported_from_a_pipe(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"error": "refused"})
+    exported = shell("dlq", "export").out.encode()
+    shell("dlq", "delete", "1", "--why", "moving house")
+    os.mkfifo(folder / "pipe")
+    writer = threading.Thread(target=(folder / "pipe").write_bytes, args=[exported])
+    writer.start()
+
+    imported = shell("dlq", "import", "pipe")
+
+    writer.join()
+    assert (imported.code, imported.out) == (0, "Imported 1 dead letter.\n")
 
 
 def test_a_redacted_export_is_there_to_be_shared_and_never_imported(

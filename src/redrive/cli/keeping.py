@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -119,7 +119,10 @@ def export(
 
 
 def import_letters(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="As dlq export has written it.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="As dlq export has written it; standard input if -."),
+    ],
     *,
     strict: Annotated[
         bool, typer.Option("--strict", help="Import nothing if a line cannot be.")
@@ -130,11 +133,11 @@ def import_letters(
     json: Json = False,
 ) -> None:
     """Put exported dead letters back; those that are there change nothing."""
-    path = Path(file)
     actor = {"by": by or current_user(), "why": why}
-    found = in_session(
-        lambda app: (_import_all if strict else _import)(app, path, **actor), store=store
-    )
+    with _readable(file) as source:
+        found = in_session(
+            lambda app: (_import_all if strict else _import)(app, source, **actor), store=store
+        )
     if json:
         print_json(
             {
@@ -157,6 +160,13 @@ def import_letters(
         raise typer.Exit(1)
 
 
+class _Source(NamedTuple):
+    """What is imported; it is read more than once."""
+
+    name: str
+    content: IO[bytes]
+
+
 class _Imported(NamedTuple):
     imported: list[int]
     known: int
@@ -164,14 +174,14 @@ class _Imported(NamedTuple):
     removed: list[str]
 
 
-async def _import(app: Redrive, path: Path, *, by: str, why: str) -> _Imported:
+async def _import(app: Redrive, source: _Source, *, by: str, why: str) -> _Imported:
     """Import what can be, and remember which lines cannot."""
     found = _Imported([], 0, [], [])
     names: set[str] = set()
     batch: dict[int, Letter] = {}
 
-    with progress("Importing", sum(1 for _ in _lines(path))) as advance:
-        for number, letter in _read(app, path):
+    with progress("Importing", sum(1 for _ in _lines(source))) as advance:
+        for number, letter in _read(app, source):
             advance(1)
             if isinstance(letter, str):
                 found.bad.append((number, letter))
@@ -185,13 +195,13 @@ async def _import(app: Redrive, path: Path, *, by: str, why: str) -> _Imported:
     return found._replace(bad=sorted(found.bad), removed=await _removed(app, names))
 
 
-async def _import_all(app: Redrive, path: Path, *, by: str, why: str) -> _Imported:
+async def _import_all(app: Redrive, source: _Source, *, by: str, why: str) -> _Imported:
     """Import everything in one step, or nothing."""
     from redrive.errors import UsageError
 
     letters: list[Letter] = []
     bad: list[tuple[int, str]] = []
-    for number, letter in _read(app, path):
+    for number, letter in _read(app, source):
         if isinstance(letter, str):
             bad.append((number, letter))
         else:
@@ -200,7 +210,7 @@ async def _import_all(app: Redrive, path: Path, *, by: str, why: str) -> _Import
         _complain(bad)
         total = len(bad) + len(letters)
         raise UsageError(
-            f"{len(bad):,} of {total:,} lines of {path} cannot be imported, so nothing was."
+            f"{len(bad):,} of {total:,} lines of {source.name} cannot be imported, so nothing was."
         )
     restored = await app.operations.restore(letters, by=by, why=why)
     removed = await _removed(app, {one.delivery.destination for one in letters})
@@ -230,30 +240,56 @@ async def _removed(app: Redrive, names: Collection[str]) -> list[str]:
     return [one.name for one in figures.destinations if one.is_removed and one.name in names]
 
 
-def _read(app: Redrive, path: Path) -> Iterator[tuple[int, Letter | str]]:
+def _read(app: Redrive, source: _Source) -> Iterator[tuple[int, Letter | str]]:
     """Yield each line's number with its letter, or with what is wrong with it."""
     from redrive.archive import read_line
     from redrive.errors import UsageError
 
-    for number, line in _lines(path):
+    for number, line in _lines(source):
         try:
             yield number, read_line(line, payload_limit=app.settings.payload_limit)
         except UsageError as error:
             yield number, str(error)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _lines(source: _Source) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with a letter on them, or with nonsense, and their numbers."""
     from redrive.archive import is_header
+
+    with _reading(source.name):
+        source.content.seek(0)
+        for number, line in enumerate(source.content, start=1):
+            if line.strip() and not is_header(line):
+                yield number, line
+
+
+@contextmanager
+def _readable(file: str) -> Iterator[_Source]:
+    """Open a file, or keep what comes through a pipe in one that nobody else can see."""
+    from shutil import copyfileobj
+    from tempfile import TemporaryFile
+
+    name = "standard input" if file == "-" else file
+    with ExitStack() as stack:
+        with _reading(name):
+            given: IO[bytes] = (
+                sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
+            )
+            content = given
+            if file == "-" or not given.seekable():
+                content = stack.enter_context(TemporaryFile())
+                copyfileobj(given, content)
+        yield _Source(name, content)
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
     from redrive.errors import UsageError
 
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip() and not is_header(line):
-                    yield number, line
+        yield
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"{name} cannot be read: {error.strerror}.") from error
 
 
 def _complain(bad: Iterable[tuple[int, str]]) -> None:
