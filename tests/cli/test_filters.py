@@ -41,6 +41,21 @@ def test_a_destination_that_was_removed_is_known_as_long_as_it_has_dead_letters(
     assert "order.paid → billing" in answer.out
 
 
+def test_a_class_of_ours_is_shown_and_found_without_its_module(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"terminal": "no such street"}, {"error": "refused"})
+
+    listed = shell("dlq", "list", "--error", "Terminal").out
+    whole = shell("dlq", "list", "--error", "redrive.errors.Terminal").out
+    groups = shell("dlq", "groups").out
+    plan = shell("replay", "plan").out
+
+    assert listed.splitlines()[2].strip() == "Terminal: no such street"
+    assert whole == listed
+    assert "ConnectionError" not in listed
+    assert " Terminal: no such street" in groups
+    assert " Terminal: no such street" in plan
+
+
 GROUPED = [one for one in FILTERED if one[0] != "tenant"]
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from redrive import errors
 from redrive.cli.options import Filters
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, PayloadError, UsageError
@@ -112,13 +113,18 @@ def read_query(filters: Filters, *, status: Status = Status.FAILED) -> Query:
         key=filters.key,
         tenant=filters.tenant,
         reason=None if why is None else read_choice(FailureReason, why, name="reason"),
-        error_class=filters.error,
+        error_class=None if filters.error is None else _error_class(filters.error),
         group=filters.group,
         since=maybe_moment(filters.since, name="since", is_past=True),
         until=maybe_moment(filters.until, name="until", is_past=True),
         text=filters.text,
         with_resolved=filters.resolved,
     )
+
+
+def _error_class(name: str) -> str:
+    """Read the class of an error as tables show it: ours without their module."""
+    return f"{errors.__name__}.{name}" if name in errors.__all__ else name
 
 
 def _relative(text: str, *, name: str, is_past: bool) -> datetime:

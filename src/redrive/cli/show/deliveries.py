@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from redrive.cli.show.listing import Listing
-from redrive.cli.show.words import ago, counted, safe, title, verdict
+from redrive.cli.show.words import ago, brief, counted, safe, title, verdict
 from redrive.model.delivery import Delivery, Status
 from redrive.store import Page
 
@@ -91,7 +91,7 @@ def _lines(delivery: Delivery) -> Text:
     if about:
         text.append(f"  {' · '.join(about)}", style="dim")
     if delivery.fault is not None:
-        text.append(f"\n{verdict(delivery.fault)}", style="dim")
+        text.append(f"\n{brief(verdict(delivery.fault))}", style="dim")
     return text
 
 

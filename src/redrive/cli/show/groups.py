@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from redrive.cli.show.listing import Listing
-from redrive.cli.show.words import ago, counted, safe, short
+from redrive.cli.show.words import ago, brief, counted, safe, short
 from redrive.store import Group
 
 __all__ = ["groups"]
@@ -40,7 +40,7 @@ def groups(
 
 
 def _lines(group: Group, now: datetime) -> Text:
-    text = Text(safe(group.title))
+    text = Text(brief(safe(group.title)))
     about = [safe(group.destination), f"first seen {ago(group.first_seen, now)}"]
     if group.top_tenants:
         names = ", ".join(f"{safe(name)} {short(count)}" for name, count in group.top_tenants)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.cli.show.listing import Listing
-from redrive.cli.show.words import ago, counted, instant, pace, safe, short
+from redrive.cli.show.words import ago, brief, counted, instant, pace, safe, short
 from redrive.model.duration import rough_duration, spell_duration
 from redrive.model.edit import Change, ChangeKind
 from redrive.model.replay import ReplayState
@@ -53,7 +53,7 @@ def plan(planned: ReplayPlan) -> Iterator[RenderableType]:
     for reason, count in survey.reasons:
         table.add_row("reason", short(count), str(reason))
     for group, title, count in survey.groups:
-        table.add_row("group", short(count), f"{safe(group)}  {safe(title)}")
+        table.add_row("group", short(count), f"{safe(group)}  {brief(safe(title))}")
     for tenant, count in survey.tenants:
         table.add_row("tenant", short(count), safe(tenant))
     yield table

@@ -12,6 +12,7 @@ from redrive.policies.display import safe, safe_lines
 
 __all__ = [
     "ago",
+    "brief",
     "counted",
     "first_line",
     "instant",
@@ -23,6 +24,8 @@ __all__ = [
     "verdict",
 ]
 
+_OWN_ERRORS = "redrive.errors."
+"""The module of the classes that handlers raise to say what should happen."""
 _LONG_COUNT = 100_000
 _MILLION = 1_000_000
 
@@ -82,6 +85,15 @@ def pace(rate: Rate) -> str:
 def first_line(text: str) -> str:
     """Return the first line with something on it, safe to show."""
     return safe(next((line.strip() for line in text.splitlines() if line.strip()), ""))
+
+
+def brief(failure: str) -> str:
+    """Write a failure in little room: one of our own classes goes without its module.
+
+    >>> brief("redrive.errors.Terminal: no such street"), brief("shop.errors.Refused: no")
+    ('Terminal: no such street', 'shop.errors.Refused: no')
+    """
+    return failure.removeprefix(_OWN_ERRORS)
 
 
 def title(delivery: Delivery) -> str:
