@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,57 @@ def slow(folder: Path, *, grace: str = "500ms") -> Redrive:
 def patient(folder: Path) -> Redrive:
     """Takes as long as the event says, and is given much time to end."""
     return slow(folder, grace="60s")
+
+
+class _Threshold:
+    """Lets a worker process go on only when the test says so, and says that it has come so far.
+
+    It brings what it needs: when it is cleared away, Python has given up almost everything.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._mark = partial(os.mkdir, str(folder / "reached"))
+        self._may_go = partial(os.access, str(folder / "go"), os.F_OK)
+        held = threading.Lock()
+        held.acquire()
+        self._wait = partial(held.acquire, timeout=0.01)
+
+    def cross(self) -> None:
+        self._mark()
+        while not self._may_go():
+            self._wait()
+
+
+class _Remains(_Threshold):
+    """What is cleared away last."""
+
+    def __del__(self) -> None:
+        self.cross()
+
+
+def _is_worker() -> bool:
+    return "REDRIVE_TEST_FOLDER" in os.environ
+
+
+def loading(folder: Path) -> Redrive:
+    """Takes long to be imported."""
+    if _is_worker():
+        _Threshold(folder).cross()
+    return steady(folder)
+
+
+def leaving(folder: Path) -> Redrive:
+    """Has much to do when its process ends."""
+    if _is_worker():
+        atexit.register(_Threshold(folder).cross)
+    return steady(folder)
+
+
+def remaining(folder: Path) -> Redrive:
+    """Has much to do at the very last moment of its process."""
+    if _is_worker():
+        vars(sys)["remains"] = _Remains(folder)
+    return steady(folder)
 
 
 def unending(folder: Path) -> Redrive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import socket
@@ -35,6 +36,9 @@ class Ending:
     That thread needs the interpreter, which a C function may hold for ever. So from the first
     signal on an alarm of the kernel runs, which the thread keeps putting off: without a handler for
     it, it ends the process.
+
+    A block that ends without an error is the end of the process. It takes its time to be gone, and
+    no signal changes the code it ends with any more: one only hastens it.
     """
 
     def __init__(self) -> None:
@@ -43,7 +47,9 @@ class Ending:
         self._announce: Callable[[], None] = lambda: None
         self._grace = 0.0
         self._heard = 0
+        self._code: int | None = None
         self._lock = threading.Lock()
+        self._is_closed = threading.Event()
         self._is_over = threading.Event()
         self._before: dict[int, Any] = {}
         self._ear, self._mouth = socket.socketpair()
@@ -55,6 +61,7 @@ class Ending:
         signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="redrive-signals", daemon=True).start()
         _endings.add(self)
+        atexit.register(self._turn_deaf)  # so early that it comes after all that the app registers
         return self
 
     def __exit__(
@@ -63,11 +70,15 @@ class Ending:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._is_over.set()
+        self._is_closed.set()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.set_wakeup_fd(_NOBODY)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        if error is None:
+            with self._lock:
+                self._heard, self._grace = 0, 0.0
+            signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+            return
+        self._is_over.set()
+        self._restore()
         _endings.discard(self)
         self._mouth.close()
 
@@ -111,12 +122,22 @@ class Ending:
             with suppress(RuntimeError):  # the loop is closed: it has ended by itself
                 self._loop.call_soon_threadsafe(self._words[0])
 
-    def force_after(self, seconds: float, *, code: int) -> None:
-        """End the process by force unless it comes to its end by itself."""
+    @property
+    def is_heard(self) -> bool:
+        """Whether a signal has come."""
+        return self._heard > 0
+
+    def conclude(self, code: int, *, within: float) -> None:
+        """Name the code that the process ends with; by force unless all is closed within a time."""
+        self._code = code
+        self._force_after(within, code=code, unless=self._is_closed)
+
+    def _force_after(self, seconds: float, *, code: int, unless: threading.Event) -> None:
+        """End the process by force, with the code that was concluded or else with this one."""
 
         def watch() -> None:
-            if not self._is_over.wait(seconds):
-                end_process(code)
+            if not unless.wait(seconds):
+                end_process(code if self._code is None else self._code)
 
         threading.Thread(target=watch, name="redrive-ending", daemon=True).start()
 
@@ -152,8 +173,13 @@ class Ending:
             self._heard += 1
             self._put_off_alarm()
             self._announce()
-            if self._heard > 1:
-                self.force_after(_QUIT_SECONDS, code=WEDGED)
+            if self._is_closed.is_set():
+                self._force_after(_QUIT_SECONDS, code=0, unless=self._is_over)
+                return
+            if not self._words:  # nothing was claimed yet
+                self._force_after(_QUIT_SECONDS, code=0, unless=self._is_closed)
+            elif self._heard > 1:
+                self._force_after(_QUIT_SECONDS, code=WEDGED, unless=self._is_closed)
             if self._loop is not None and self._heard <= len(self._words):
                 with suppress(RuntimeError):  # the loop is closed: it has ended by itself
                     self._loop.call_soon_threadsafe(self._words[self._heard - 1])
@@ -166,9 +192,20 @@ class Ending:
 
     def forget_parent(self) -> None:
         """After a fork: a signal for the child must not count for its parent, and may end it."""
+        self._restore()
+
+    def _restore(self) -> None:
+        atexit.unregister(self._turn_deaf)
         signal.set_wakeup_fd(_NOBODY)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _turn_deaf(self) -> None:
+        """Leave only the alarm: Python is about to give up its handlers, but ignores on."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(_NOBODY)
+        signal.setitimer(signal.ITIMER_REAL, _KILL_SECONDS)
 
 
 _endings: weakref.WeakSet[Ending] = weakref.WeakSet()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -71,8 +72,9 @@ def worker(
     configure_logging(log_level)
     address = _Address(host, port)
     if processes is None:
-        app = _load(target, log_level)
-        return _work(app, store=store, concurrency=concurrency, address=address)
+        with Ending() as ending:
+            app = _load(target, log_level)
+            return _work(app, ending, store=store, concurrency=concurrency, address=address)
     if processes < 1:
         raise ConfigurationError(
             f"processes is {processes}; write how many worker processes to run, 1 or more."
@@ -117,13 +119,20 @@ async def _supervise(
     def hear() -> None:
         next(words, supervisor.quit)()
 
+    loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, hear)
-    return await supervisor.run()
+        # Not the loop's own way: it would bring the defaults back before the process is gone.
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(hear))
+    try:
+        return await supervisor.run()
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _work(
     app: Redrive,
+    ending: Ending,
     *,
     store: str | None,
     concurrency: int | None,
@@ -139,7 +148,9 @@ def _work(
     app.observe(LoggingObserver())
     if lifeline is not None:
         app.observe(_Herald(lifeline))
-    with Ending() as ending, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    if ending.is_heard:
+        return 0
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(app, ending, address, lifeline))
 
 
@@ -161,7 +172,7 @@ async def _serve_to_the_end(
             if lifeline is not None:
                 threading.Thread(target=ending.come_with, args=[lifeline], daemon=True).start()
             code = await _run(running)
-            ending.force_after(_CLOSE_SECONDS, code=code)
+            ending.conclude(code, within=_CLOSE_SECONDS)
     if running.leaves_handlers:
         end_process(code)
     return code
@@ -238,13 +249,15 @@ def _main() -> int:
     if not confided:  # the supervisor has gone already
         return 0
     try:
-        return _work(
-            _load(given.target, given.log_level),
-            store=msgspec.json.decode(confided, type=str | None),
-            concurrency=given.concurrency,
-            address=_Address(given.host, given.port),
-            lifeline=lifeline,
-        )
+        with Ending() as ending:
+            return _work(
+                _load(given.target, given.log_level),
+                ending,
+                store=msgspec.json.decode(confided, type=str | None),
+                concurrency=given.concurrency,
+                address=_Address(given.host, given.port),
+                lifeline=lifeline,
+            )
     except RedriveError as error:
         print_error(type(error).__name__, str(error), as_json=False)
         return 3 if isinstance(error, StoreError) else 2
