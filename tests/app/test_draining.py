@@ -132,6 +132,21 @@ async def test_what_is_past_its_deadline_when_it_ends_has_been_given_up(store: s
         assert (letter.destination, letter.reason) == ("ship", "expired")
 
 
+async def test_what_it_gives_up_untried_counts_as_failed(store: str) -> None:
+    app = Redrive("memory://")
+    async with Kit(app, store=store) as kit:
+
+        @app.handler("order.paid")
+        async def bill(_: Event[None]) -> None: ...
+
+        await app.publish("order.paid", deadline="0s")
+
+        tally = await app.drain()
+
+        assert [one.reason for one in kit.dead_letters()] == ["expired"]
+        assert (tally.delivered, tally.failed) == (0, 1)
+
+
 async def test_it_ends_while_a_destination_is_paused(store: str) -> None:
     gateway = Gateway(store)
     async with asyncio.timeout(LONGEST_SECONDS), gateway.kit:

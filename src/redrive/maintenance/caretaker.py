@@ -82,6 +82,8 @@ class Caretaker:
         self._failures = 0
         self.sent = 0
         """How many deliveries it has made due since it began, of replays and of late events."""
+        self.given_up = 0
+        """How many it has failed since it began: past their deadline, or not to wait."""
 
     def hold_back(self) -> None:
         """Rescue nothing until the store has been within reach for a while. For any thread."""
@@ -179,8 +181,8 @@ class Caretaker:
 
     async def _give_up_all(self) -> int:
         """Fail what is past its deadline or not to wait; returns how many."""
-        expired = await self._all_there_is(lambda: expire(self._store, self._observer))
-        return expired + await self._all_there_is(lambda: shed(self._store, self._observer))
+        expired = await self._all_there_is(self._expire)
+        return expired + await self._all_there_is(self._shed)
 
     async def _all_there_is(self, duty: Callable[[], Awaitable[int]]) -> int:
         async def once() -> int:
@@ -189,6 +191,16 @@ class Caretaker:
             return found
 
         return await all_there_is(once)
+
+    async def _expire(self) -> int:
+        return self._count(await expire(self._store, self._observer))
+
+    async def _shed(self) -> int:
+        return self._count(await shed(self._store, self._observer))
+
+    def _count(self, given_up: int) -> int:
+        self.given_up += given_up
+        return given_up
 
     async def _make_round(self) -> None:
         """Do each duty that nobody may wait long for."""

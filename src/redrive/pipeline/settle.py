@@ -44,7 +44,7 @@ _INTERRUPTED = "interrupted"
 
 
 class Tally(msgspec.Struct):
-    """What a worker has settled since it started."""
+    """What a worker has settled since it started; `failed` also counts what it gave up untried."""
 
     delivered: int = 0
     retried: int = 0
@@ -54,7 +54,7 @@ class Tally(msgspec.Struct):
 
     @property
     def attempts(self) -> int:
-        """How many tries were settled in all."""
+        """How many were settled in all."""
         return self.delivered + self.retried + self.snoozed + self.failed
 
     def count(self, settlement: Settlement) -> None:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple, cast
 
+import msgspec
+
 from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor, RunningDuty
@@ -66,7 +68,7 @@ class Worker:
         on_wedged: Callable[[], None],
     ) -> None:
         self.id = ids.worker_id()
-        self.tally = Tally()
+        self._settled = Tally()
         self._store = store
         self._endpoints = {one.destination.name: one for one in endpoints}
         self._settings = settings
@@ -151,6 +153,12 @@ class Worker:
         """End now; what ends is given back."""
         self.stop()
         self._quitting.set()
+
+    @property
+    def tally(self) -> Tally:
+        """What it has settled and given up so far."""
+        failed = self._settled.failed + self._caretaker.given_up
+        return msgspec.structs.replace(self._settled, failed=failed)
 
     @property
     def is_wedged(self) -> bool:
@@ -303,9 +311,9 @@ class Worker:
             self._unsure.update(one.settled.lease for one in decisions)
             raise
         self._unsure.clear()
-        self.tally.refused += len(decisions) - len(accepted)
+        self._settled.refused += len(decisions) - len(accepted)
         for one in accepted:
-            self.tally.count(one.settled.settlement)
+            self._settled.count(one.settled.settlement)
         self._caretaker.heed(one.leased.kind for one in accepted)
 
     async def _claim(self, *, is_settled: bool) -> Claim | None:
