@@ -82,6 +82,14 @@ def test_plan_shows_what_a_replay_would_take(shell: Shell, shop: Shop) -> None:
     assert shell("dlq", "list", "--json", "--limit", "99").json["deliveries"][0]["cycles"] == []
 
 
+def test_plan_names_the_rate_even_if_it_hardly_holds_back(shell: Shell, shop: Shop) -> None:
+    fail(shop, 3)
+
+    answer = shell("replay", "plan")
+
+    assert "At the rates that hold (billing 100/s) it takes less than a second." in answer.out
+
+
 def test_plan_of_ids_and_of_nothing(shell: Shell, shop: Shop) -> None:
     fail(shop, 3)
 

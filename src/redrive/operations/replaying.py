@@ -26,13 +26,15 @@ __all__ = ["AutomaticReplay", "ReplayPlan", "Replaying"]
 class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay would do if it was started now.
 
-    `takes_at_least` is what the rates make of it; `None` when none of them holds it back.
+    `takes_at_least` is what the rates make of it; `None` when there are none. `rates` are those of
+    its destinations, by name.
     `paused` and `broken` are those of its destinations that are paused, or whose breaker is not
     closed: what is sent there waits.
     """
 
     survey: Survey
     takes_at_least: timedelta | None = None
+    rates: tuple[tuple[str, Rate], ...] = ()
     paused: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 
@@ -64,6 +66,11 @@ class Replaying(Desk):
                 survey.destinations,
                 {name: gate.limits for name, gate in gates.items()},
                 Pace(rate=read_rate(rate, name="rate")),
+            ),
+            rates=tuple(
+                (name, one.limits.replay_rate)
+                for name, one in gates.items()
+                if one.limits.replay_rate is not None
             ),
             paused=tuple(name for name, one in gates.items() if one.gate.pause is not None),
             broken=tuple(

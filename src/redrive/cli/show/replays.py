@@ -22,6 +22,7 @@ from redrive.store import Query, Replay
 __all__ = ["REPLAY_STYLES", "difference", "left_behind", "plan", "replay", "replays", "started"]
 
 _NOTABLE = timedelta(seconds=1)
+_MOST_RATES = 5
 REPLAY_STYLES = {
     ReplayState.RUNNING: "cyan",
     ReplayState.PAUSED: "yellow",
@@ -59,11 +60,7 @@ def plan(planned: ReplayPlan) -> Iterator[RenderableType]:
     yield table
     yield ""
     yield from _obstacles(planned)
-    span = planned.takes_at_least
-    if span is None or span < _NOTABLE:
-        yield Text("No rate holds it back.")
-    else:
-        yield Text(f"At the rates that hold it takes {rough_duration(span)} or more.")
+    yield Text(_duration(planned))
 
 
 def started(begun: Replay) -> Iterator[RenderableType]:
@@ -201,6 +198,18 @@ def _obstacles(planned: ReplayPlan) -> Iterator[RenderableType]:
             "same key that is not selected.",
             "yellow",
         )
+
+
+def _duration(planned: ReplayPlan) -> str:
+    span = planned.takes_at_least
+    if span is None:
+        return "No rate holds it back."
+    if span >= _NOTABLE:
+        return f"At the rates that hold it takes {rough_duration(span)} or more."
+    named = ", ".join(f"{safe(name)} {pace(rate)}" for name, rate in planned.rates[:_MOST_RATES])
+    if len(planned.rates) > _MOST_RATES:
+        named += f" and {len(planned.rates) - _MOST_RATES:,} more"
+    return f"At the rates that hold{f' ({named})' if named else ''} it takes less than a second."
 
 
 def _because(one: Replay) -> str:
