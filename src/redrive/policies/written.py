@@ -31,6 +31,9 @@ _VALUE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_MORE_PARTS = re.compile(r"""(?:[,;]\s?[\w-]{1,30}=[^\s,;&"'()\[\]{}<>]+)+""")
+_PARTED = re.compile(r"[a-z]\w{0,9}=\w", re.IGNORECASE)
+"""How a value of several parts begins, such as a signature with its time."""
 _REST_OF_LINE = re.compile(r"[^\r\n\"'}]*")
 _COLLECTION = re.compile(
     r"""[\[{(]\s{0,9}(?:\\?["'\[{(]|-?\d|true|false|null|none)""", re.IGNORECASE
@@ -47,6 +50,7 @@ _PART = re.compile(
 _SCHEME = re.compile(r"\b(bearer|basic)(\s{1,9}|%20)([\w.~+/=-]{3,})", re.IGNORECASE)
 _TOKEN = re.compile(r".*(?:[\d_~+/=]|[a-z][A-Z])|.*\w[.-]\w")
 """What is in a token, and in no word."""
+_BASE64 = re.compile(r".*(?:[\d+=]|[a-z][A-Z])")
 _LEAST_OF_A_WORDLIKE_TOKEN = 6
 _SPOKEN = re.compile(
     r"(?<![\w.-])(password|passwd|passphrase|pwd|token)(\s{1,3})"
@@ -113,8 +117,11 @@ def _scheme(found: re.Match[str]) -> str:
     word = token.rstrip(".-").partition("=")[0]
     if word.lower() in _WORDS:
         return found[0]
-    is_long = scheme.lower() == "bearer" and len(word) >= _LEAST_OF_A_WORDLIKE_TOKEN
-    return f"{scheme}{blank}{BLANK}" if is_long or _TOKEN.match(token) else found[0]
+    if scheme.lower() == "basic":
+        is_token = _BASE64.match(token) is not None
+    else:
+        is_token = len(word) >= _LEAST_OF_A_WORDLIKE_TOKEN or _TOKEN.match(token) is not None
+    return f"{scheme}{blank}{BLANK}" if is_token else found[0]
 
 
 def _end_of_secret(text: str, found: re.Match[str]) -> int:
@@ -129,7 +136,8 @@ def _end_of_secret(text: str, found: re.Match[str]) -> int:
         return end
     # The parts of these have blanks and semicolons between them.
     is_long = "auth" in found["name"].lower() or "cookie" in found["name"].lower()
-    rest = _REST_OF_LINE.match(text, value.end()) if is_long else None
+    more = _REST_OF_LINE if is_long else _MORE_PARTS if _PARTED.match(value[0]) else None
+    rest = more.match(text, value.end()) if more is not None else None
     return value.end() if rest is None or value[0][0] in "\"'\\" else rest.end()
 
 
