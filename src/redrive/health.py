@@ -59,6 +59,11 @@ class Metrics(Protocol):
         """Return all series as text. May be called from any thread."""
 
 
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 class Vitals:
     """What is known of one worker's health, from its facts and from its event loop's ticks.
 
@@ -75,6 +80,7 @@ class Vitals:
         self._has_stopped = False
         self._trouble = ""
         self._others: tuple[str, ...] = ()
+        self._removed: tuple[str, ...] = ()
 
     def notice(self, fact: Fact) -> None:
         """Take note of what this worker does; others are none of its business."""
@@ -89,10 +95,10 @@ class Vitals:
                 self._trouble = trouble
             case StoreBack(worker=self._worker):
                 self._trouble = ""
-            case DeclarationsDiffer(worker=self._worker, destinations=others):
-                self._others = others
+            case DeclarationsDiffer(worker=self._worker, destinations=others, removed=removed):
+                self._others, self._removed = others, removed
             case DeclarationsAgree(worker=self._worker):
-                self._others = ()
+                self._others = self._removed = ()
 
     def tick(self) -> None:
         """Note that the handlers' event loop runs."""
@@ -114,11 +120,13 @@ class Vitals:
 
     def notes(self) -> list[str]:
         """Return what is worth knowing of it, and keeps it from nothing."""
-        if not self._others:
-            return []
-        more = len(self._others) - _MOST_NAMED
-        names = ", ".join(self._others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return [f"another declaration than this worker's is in force of {names}"]
+        found = []
+        if self._others:
+            names = _named(self._others)
+            found.append(f"another declaration than this worker's is in force of {names}")
+        if self._removed:
+            found.append(f"this worker declares what was removed: {_named(self._removed)}")
+        return found
 
     def hindrances(self) -> list[str]:
         """Return why it is not ready for work; nothing if it is."""

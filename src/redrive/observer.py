@@ -343,10 +343,14 @@ class DeclarationChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclarationsDiffer(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker declares another than what is in force, of these destinations, and follows that."""
+    """A worker declares another than what is in force, of these destinations, and follows that.
+
+    `removed` are those it declares that a person removed: they get nothing.
+    """
 
     worker: str
     destinations: tuple[str, ...]
+    removed: tuple[str, ...] = ()
 
 
 class DeclarationsAgree(msgspec.Struct, frozen=True, kw_only=True):

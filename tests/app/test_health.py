@@ -127,6 +127,19 @@ async def test_a_worker_that_declares_another_is_ready_and_says_so(store: str) -
         await eventually(lambda: has_notes(one, []), what="its own is in force again")
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_a_worker_that_declares_what_was_removed_is_ready_and_says_so(store: str) -> None:
+    async def has_notes(one: Watched) -> bool:
+        ready = await one.get("/readyz")
+        notes = ["this worker declares what was removed: billing"]
+        return bool((ready.status, ready.json["notes"]) == (200, notes))
+
+    async with watched(shop(store)) as one:
+        await one.app.operations.remove_destination("billing", by="ada", why="moved")
+
+        await eventually(lambda: has_notes(one), what="it says that it was removed")
+
+
 async def test_a_worker_is_not_ready_before_it_runs_and_after(store: str) -> None:
     app, recorder = shop(store), Recorder()
     app.observe(recorder)

@@ -177,9 +177,13 @@ class LoggingObserver:
             case DeclarationChanged(worker=worker, change=change):
                 changed = msgspec.structs.asdict(change)
                 log.info("declaration in force", worker=worker or None, **changed)
-            case DeclarationsDiffer(worker=worker, destinations=names):
-                some = list(names[:_MOST_IDS])
-                log.warning("another declaration in force", worker=worker, destinations=some)
+            case DeclarationsDiffer(worker=worker, destinations=names, removed=removed):
+                if names:
+                    some = list(names[:_MOST_IDS])
+                    log.warning("another declaration in force", worker=worker, destinations=some)
+                if removed:
+                    some = list(removed[:_MOST_IDS])
+                    log.warning("declares what was removed", worker=worker, destinations=some)
             case DeclarationsAgree(worker=worker):
                 log.info("own declaration in force", worker=worker)
             case Operated(action=action, by=by, why=why):

@@ -47,6 +47,7 @@ class Declarant:
         self._news = asyncio.Event()
         self._version: int | None = None
         self._others: tuple[str, ...] = ()
+        self._removed: tuple[str, ...] = ()
         self.serving: Mapping[str, Endpoint] = self._own
         """The endpoints that get deliveries, as what is in force has them."""
         self.reporting: frozenset[str] = frozenset()
@@ -94,12 +95,16 @@ class Declarant:
 
     def _follow(self, registered: Registered) -> None:
         others = registered.others
-        if others and others != self._others:
-            self._observer.notice(DeclarationsDiffer(worker=self._by.worker, destinations=others))
+        in_force = {one.name: one for one in registered.routes.destinations}
+        removed = tuple(name for name in others if name not in in_force)
+        if others and (others, removed) != (self._others, self._removed):
+            differing = tuple(name for name in others if name in in_force)
+            self._observer.notice(
+                DeclarationsDiffer(worker=self._by.worker, destinations=differing, removed=removed)
+            )
         elif self._others and not others:
             self._observer.notice(DeclarationsAgree(worker=self._by.worker))
-        self._others = others
-        in_force = {one.name: one for one in registered.routes.destinations}
+        self._others, self._removed = others, removed
         self._version = registered.version
         self.serving = {
             name: _following(own, in_force[name])

@@ -255,6 +255,11 @@ FACTS: list[tuple[Fact, str, str]] = [
         "warning",
         "another declaration in force",
     ),
+    (
+        DeclarationsDiffer(worker="w1", destinations=(), removed=("billing",)),
+        "warning",
+        "declares what was removed",
+    ),
     (DeclarationsAgree(worker="w1"), "info", "own declaration in force"),
     (ListeningLost(store="db", error="terminated"), "warning", "listening lost"),
     (ListeningBack(store="db"), "info", "listening back"),
