@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import os
 import sys
 import threading
@@ -26,6 +27,8 @@ __all__ = [
 WEDGED = 70
 """The exit code of a process that had to end because handlers in it would not."""
 _FLUSH_SECONDS = 1.0
+_FAREWELL_SECONDS = 20.0
+_log = logging.getLogger("redrive")
 
 T = TypeVar("T")
 Duty = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
@@ -40,7 +43,7 @@ class RunningDuty(Protocol):
     """A duty under way."""
 
     async def stop(self) -> None:
-        """Ask it to end, and return when it has."""
+        """Ask it to end, and return when it has, or when it takes far too long."""
 
 
 class Executor(Protocol):
@@ -152,7 +155,13 @@ class _DutyThread:
         await self._executor.submit(self._ready.wait)
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
-        await self._executor.submit(self._thread.join)
+        await self._executor.submit(lambda: self._thread.join(_FAREWELL_SECONDS))
+        if self._thread.is_alive():  # whoever stops must end, whatever this one waits for
+            _log.warning(
+                "The thread %s has not ended within %.0f s of being told; it is left behind.",
+                self._thread.name,
+                _FAREWELL_SECONDS,
+            )
 
     def _run(self) -> None:
         asyncio.run(self._main())

@@ -72,28 +72,22 @@ class Heartbeat:
         store: Store | None = None
         try:
             while not stopped.is_set():
-                self._check_loop()
+                await self._check_loop(stopped)
                 try:
                     store = store or await self._open_store()
                     await self._beat(store)
                 except StoreError:
                     # The worker looks for itself and reports it; here it only matters to go on.
                     self._on_missed()
-                    await self._rest(stopped, beat / 4)
+                    await wait_at_most(stopped, beat / 4, self._clock)
                     continue
                 except Exception:
                     # Without a heartbeat every delivery here would be blamed for a crash.
                     logging.getLogger("redrive").exception("A heartbeat failed; it goes on.")
-                await self._rest(stopped, beat)
+                await wait_at_most(stopped, beat, self._clock)
         finally:
             if store is not None:
                 await store.close()
-
-    async def _rest(self, stopped: asyncio.Event, seconds: float) -> None:
-        """Wait. What that takes too long, the whole process stood still: no handler did it."""
-        begun = self._clock.monotonic()
-        await wait_at_most(stopped, seconds, self._clock)
-        self._last_tick += max(0.0, self._clock.monotonic() - begun - seconds)
 
     async def linger(self, stopped: asyncio.Event) -> None:
         """Hold on to what the worker could not end, while it runs; then give it back.
@@ -149,12 +143,18 @@ class Heartbeat:
         gap = max((self._clock.now() - told_at).total_seconds(), self._clock.monotonic() - elapsed)
         return gap >= _TELLS_AGAIN_SECONDS
 
-    def _check_loop(self) -> None:
-        silence = self._clock.monotonic() - self._last_tick
-        if silence < self._ticks_every * _TICKS_MISSED:
+    async def _check_loop(self, stopped: asyncio.Event) -> None:
+        """End the process if a handler blocks its loop beyond all patience.
+
+        A loop that has not ticked may have stood still with everything else here, as when the
+        machine slept. One that is not blocked ticks soon after that, so it is given the time.
+        """
+        ticked, patience = self._last_tick, self._ticks_every * _TICKS_MISSED
+        if self._clock.monotonic() - ticked < patience or self._carrier.wedged_by(ticked) is None:
             return
-        load = self._carrier.wedged_by(self._last_tick)
-        if load is not None:
+        await wait_at_most(stopped, patience, self._clock)
+        load = self._carrier.wedged_by(ticked)
+        if load is not None and self._last_tick == ticked and not stopped.is_set():
             self._observer.notice(
                 WorkerWedged(
                     worker=self._worker,

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
+import asyncpg
 import pytest
 
 from redrive import Event, Receipt, Redrive, StoreError
 from redrive.model.delivery import Status
 from redrive.observer import StoreBack, StoreLost
 from redrive.store import Query
-from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres import PostgresStore, core, read_address
 from redrive.stores.postgres.connection import Link
 from tests.app.recorder import Recorder
 from tests.faults.apps import clock
@@ -144,6 +145,30 @@ async def test_nothing_is_lost_or_stored_twice_over_a_bad_network(
     assert figures.events == len(page.deliveries) == 2 * MANY
     assert [one.crashes for one in page.deliveries] == [0] * 2 * MANY
     assert sorted(shop.done) == list(range(2 * MANY))
+
+
+async def test_a_line_that_goes_silent_while_a_store_is_opened_ends_that(
+    postgres_url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "_ANSWER_SECONDS", 1.0)
+    schema = read_address(postgres_url).schema
+    async with Redrive(postgres_url):
+        pass
+    server = await asyncpg.connect(read_address(postgres_url).dsn)
+    await server.execute(f"BEGIN; LOCK TABLE {schema}.schema")
+    store = PostgresStore(Shop(postgres_url, proxy).app.settings.store, clock=clock)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        opening = asyncio.create_task(store.open())
+        await eventually(
+            lambda: server.fetchval("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"),
+            what="the store waits for an answer",
+        )
+        proxy.freeze()
+
+        with pytest.raises(StoreError):
+            await opening
+    await server.close()
 
 
 async def test_a_worker_is_not_hung_by_a_line_that_has_gone_silent(

@@ -16,7 +16,7 @@ MachineOf = Callable[[str], Machine]
 @on_each_store
 def test_a_worker_paused_past_its_lease_cannot_settle(machine_of: MachineOf) -> None:
     machine = machine_of("slow")
-    machine.publish([{"number": 1, "seconds": 0.5}])
+    machine.publish([{"number": 1, "seconds": 4}])  # long enough to be frozen in the middle
     zombie = machine.start_worker()
     machine.until_written("begun", 1)
 

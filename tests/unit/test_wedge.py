@@ -10,6 +10,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
@@ -18,6 +19,8 @@ from redrive.observer import Observers
 from redrive.pipeline.admit import starves
 from redrive.pipeline.deliver import Carrier, Load
 from redrive.policies.terms import Terms
+from redrive.store import Serving
+from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.transport import Endpoint
 
@@ -141,6 +144,44 @@ async def test_a_handler_left_behind_that_blocks_the_loop_later_is_found_too(
     await halted.abandon()
 
     assert halted.wedged_after(silence) is is_wedged
+
+
+@pytest.mark.parametrize("was_frozen", [True, False], ids=["frozen", "blocked"])
+async def test_only_a_loop_that_does_not_tick_again_ends_the_process(
+    halted: Halted, *, was_frozen: bool
+) -> None:
+    store, stopped, ends = MemoryStore(halted.clock), asyncio.Event(), list[str]()
+
+    async def opened() -> MemoryStore:
+        await store.open()
+        return store
+
+    heartbeat = Heartbeat(
+        worker="w",
+        open_store=opened,
+        carrier=halted.carrier,
+        serving=Serving(("billing",), ("default",)),
+        lease=timedelta(seconds=6),
+        clock=halted.clock,
+        observer=Observers(),
+        on_missed=lambda: None,
+        on_wedged=lambda: ends.append("wedged"),
+    )
+    await halted.begin()
+    beating = asyncio.create_task(heartbeat.run(stopped))
+    await halted.rest()
+
+    halted.clock.advance("2m")  # of this nobody here has noticed anything
+    await halted.rest()
+    ticking = asyncio.create_task(heartbeat.tick() if was_frozen else halted.rest())
+    for _ in range(5):
+        halted.clock.advance("1s")
+        await halted.rest()
+
+    assert bool(ends) is not was_frozen
+    stopped.set()
+    ticking.cancel()
+    await asyncio.gather(beating, ticking, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,11 @@ class Core:
         )
         try:
             check_server(connection.get_server_version(), self.address)
-            async with connection.transaction():
-                backend = await connection.fetchval("SELECT pg_backend_pid()")
-                version = await migrate(connection, self.address)
-                await keep_log_growing(connection, self.address)
+            await connection.execute("BEGIN")  # not the driver's own block, as in `_transaction`
+            backend = await connection.fetchval("SELECT pg_backend_pid()")
+            version = await migrate(connection, self.address)
+            await keep_log_growing(connection, self.address)
+            await connection.execute("COMMIT")
             # A proxy answers with a process number of its own making.
             return backend != connection.get_server_pid(), version
         finally:

@@ -30,6 +30,8 @@ on while a new one is rolled out.
 """
 
 LATEST = len(_MIGRATIONS)
+_MIGRATION_SECONDS = 3600.0
+"""How long a script, or waiting for who is just running one, may take: tables may be large."""
 
 _IS_THERE = "SELECT to_regclass($1) IS NOT NULL"
 _READ = "SELECT version, oldest_code FROM redrive.schema"
@@ -90,7 +92,9 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
             _check(version, oldest_code, address)
             return int(version)
     await connection.execute(
-        "SELECT pg_advisory_xact_lock(hashtext('redrive migration'), hashtext($1))", schema
+        "SELECT pg_advisory_xact_lock(hashtext('redrive migration'), hashtext($1))",
+        schema,
+        timeout=_MIGRATION_SECONDS,
     )
     if not await has_schema(connection, address):
         # Even IF NOT EXISTS asks for the right to create one, which its owner may not have.
@@ -105,7 +109,7 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
     try:
         for number, (script, needs) in enumerate(_MIGRATIONS, start=1):
             if number > version:
-                await connection.execute(named(_script(script), schema))
+                await connection.execute(named(_script(script), schema), timeout=_MIGRATION_SECONDS)
                 version, oldest_code = number, needs
                 await connection.execute(
                     named("UPDATE redrive.schema SET version = $1, oldest_code = $2", schema),

@@ -75,7 +75,7 @@ async def is_there(url: str) -> bool:
             address.dsn, timeout=_SECONDS, command_timeout=_SECONDS, statement_cache_size=0
         )
         try:
-            async with connection.transaction():  # a proxy keeps one connection for its length
-                return await has_schema(connection, address)
+            await connection.execute("BEGIN")  # a proxy keeps one connection for its length
+            return await has_schema(connection, address)
         finally:
             connection.terminate()
