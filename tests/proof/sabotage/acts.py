@@ -98,8 +98,10 @@ SABOTAGES = (
         "acknowledges what was rolled back",
         "postgres",
         "core.py",
-        'await connection.execute("COMMIT")',
-        'await connection.execute("ROLLBACK")',
+        "yield Link(connection, self.address.schema)\n"
+        '                await connection.execute("COMMIT")',
+        "yield Link(connection, self.address.schema)\n"
+        '                await connection.execute("ROLLBACK")',
         "delivered",
     ),
     Sabotage(
