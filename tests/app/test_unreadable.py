@@ -20,7 +20,7 @@ DOCUMENTS = [
     "null",
     "[]",
     "{",
-    '{"id":"x","type":"order.paid","payload":' + "[" * 5_000 + "]" * 5_000 + "}",
+    '{"id":"x","type":"order.paid","payload":' + "[" * 50_000 + "]" * 50_000 + "}",
     '{"id":"x","type":"order.paid","payload":1,"headers":7}',
     '{"id":"x","type":"order.paid","payload":{"a":1},"type":"order.forged","published_at":"x"}',
     '{"id":"x","type":"order.paid","payload":1,"published_at":"yesterday","occurred_at":"?"}',

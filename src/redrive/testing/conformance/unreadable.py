@@ -17,7 +17,7 @@ BROKEN = [
     b"{",
     b"",
     b'1},"type":"order.forged","x":{"y":1',
-    b"[" * 5_000 + b"]" * 5_000,
+    b"[" * 50_000 + b"]" * 50_000,  # deeper than any interpreter decodes
     b"nul",
     b'"\\ud800"',
 ]
