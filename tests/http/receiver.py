@@ -2,15 +2,15 @@
 
 import asyncio
 import contextlib
-import socket
 import ssl
-import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from aiohttp import web
+
+from tests.servers.listening import listening, reset
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -166,10 +166,7 @@ async def answering_bytes(answered: bytes, *, resets: bool = False) -> AsyncIter
         writer.write(answered)
         await writer.drain()
         if resets:
-            at_once = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-        writer.close()
+            reset(writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(serve) as port:
+        yield f"http://127.0.0.1:{port}"

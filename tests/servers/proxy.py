@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from tests.servers.listening import listening, reset
 from tests.waiting import spend
 
 __all__ = ["Proxy", "proxying"]
 
 _MOST_AT_ONCE = 64 * 1024
-_ABORT = struct.pack("ii", 1, 0)
 
 
 class Proxy:
@@ -71,7 +69,7 @@ class Proxy:
         try:
             there, towards = await asyncio.open_connection(*self._target)
         except OSError:
-            _abort(writer)
+            reset(writer)
             return
         line = _Line(writer, towards)
         self._lines.add(line)
@@ -129,8 +127,8 @@ class _Line:
         self.is_frozen = False
 
     def abort(self) -> None:
-        _abort(self._client)
-        _abort(self._server)
+        reset(self._client)
+        reset(self._server)
 
     def end_answers(self) -> None:
         if not self._client.is_closing():
@@ -141,28 +139,5 @@ class _Line:
 async def proxying(host: str, port: int) -> AsyncIterator[Proxy]:
     """Run a proxy to a server on a port of its own while the block lasts."""
     proxy = Proxy(host, port)
-    carrying: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(proxy.carry(reader, writer))
-        carrying.add(task)
-        task.add_done_callback(carrying.discard)
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(proxy.carry) as proxy.port:
         yield proxy
-    finally:
-        server.close()
-        for task in tuple(carrying):
-            task.cancel()
-        await asyncio.gather(*carrying, return_exceptions=True)
-
-
-def _abort(writer: asyncio.StreamWriter) -> None:
-    """Close with a reset, not with a farewell."""
-    connection = writer.get_extra_info("socket")
-    if connection is not None and not writer.is_closing():
-        with suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
-    writer.transport.abort()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.servers.listening import listening
 from tests.servers.proxy import Proxy, proxying
 
 Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -19,13 +20,9 @@ async def proxy() -> AsyncIterator[Proxy]:
     async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1000):
             writer.write(data)
-        writer.close()
 
-    server = await asyncio.start_server(repeat, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    async with proxying(host, port) as proxy:
+    async with listening(repeat) as port, proxying("127.0.0.1", port) as proxy:
         yield proxy
-    server.close()
 
 
 @pytest.fixture
