@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
+pytest.register_assert_rewrite("tests.conformance")
+
 _SERVERS = {"database", "postgres_cluster"}
 
 # How long an example takes says more about who else uses the machine than about the code.

@@ -46,7 +46,7 @@ def test_every_example_is_strictly_typed(tmp_path: Path) -> None:
             *("--disable-error-code", "import-untyped", "--allow-subclassing-any"),
         ],
         cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        env={**os.environ, "MYPYPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         check=False,

@@ -21,7 +21,7 @@ from redrive.config import parse_store
 from redrive.model.settlement import Delivered
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing import Kit
-from redrive.testing.conformance import World, an_event
+from tests.conformance import World, an_event
 from tests.effects.ledger import Connection, Ledger
 
 ONCE = Retry(max_attempts=1)

@@ -74,7 +74,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
 from redrive.stores.sifting import Kept
-from redrive.testing.conformance.world import a_fault
+from tests.conformance.world import a_fault
 
 __all__ = ["MUTANTS"]
 

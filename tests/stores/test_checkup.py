@@ -18,7 +18,7 @@ from redrive.stores.sqlite import SqliteStore, checkup
 from redrive.stores.sqlite.checkup import check_up, file_system_of
 from redrive.stores.sqlite.schema import LATEST
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import an_event, entries
+from tests.conformance import an_event, entries
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MOUNTS = """\

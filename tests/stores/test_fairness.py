@@ -19,8 +19,8 @@ from redrive.store import Claim, Settled, Store
 from redrive.stores.memory import MemoryStore
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
-from redrive.testing.conformance import MakeStore, World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR, a_fault
+from tests.conformance import MakeStore, World, an_event, entries
+from tests.conformance.world import OPERATOR, a_fault
 from tests.servers.postgres import Database
 
 TENANTS = [None, "a", "b", "c", "d", "e"]

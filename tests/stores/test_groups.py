@@ -13,7 +13,7 @@ from redrive.store import Claim, Settled
 from redrive.stores.memory import MemoryStore
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
-from redrive.testing.conformance import MakeStore, World, an_event, entries
+from tests.conformance import MakeStore, World, an_event, entries
 
 MANY = 10_000
 

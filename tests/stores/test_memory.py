@@ -8,8 +8,8 @@ import pytest
 
 from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import MakeStore, StoreConformance, World
-from redrive.testing.conformance.world import an_event, ids_of
+from tests.conformance import MakeStore, StoreConformance, World
+from tests.conformance.world import an_event, ids_of
 from tests.waiting import PATIENCE_SECONDS
 
 

@@ -12,8 +12,8 @@ from redrive.model.delivery import Status
 from redrive.model.settlement import Delivered
 from redrive.store import Ending, Entry
 from redrive.stores.sqlite import SqliteStore, schema
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR, blame, ids_of
+from tests.conformance import World, an_event, entries
+from tests.conformance.world import OPERATOR, blame, ids_of
 
 BACK_TO_VERSION_4 = """
 DROP INDEX redrive_ready;

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.stores.memory import MemoryStore
-from redrive.testing.conformance import MakeStore, StoreConformance, World
+from tests.conformance import MakeStore, StoreConformance, World
 from tests.stores.mutants import MUTANTS
 
 PROMISES = sorted(name for name in dir(StoreConformance) if name.startswith("test_"))

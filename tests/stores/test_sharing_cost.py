@@ -18,8 +18,8 @@ from redrive.store import Allowance, Claim, ClaimRequest, Settled
 from redrive.stores.sqlite import SqliteStore, claiming, settling
 from redrive.stores.sqlite.connection import connect
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR
+from tests.conformance import World, an_event, entries
+from tests.conformance.world import OPERATOR
 from tests.scale import IS_LONG
 
 BACKLOG = 100_000 if IS_LONG else 3_000

@@ -18,8 +18,8 @@ from redrive.observer import Observers
 from redrive.store import Advance, Blame, Pruned, ShedBlame
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
-from redrive.testing.conformance.world import World, an_event
 from redrive.testing.fakes import InlineExecutor
+from tests.conformance.world import World, an_event
 
 LEASE = timedelta(seconds=30)
 observers = Observers()

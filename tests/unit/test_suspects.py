@@ -14,7 +14,7 @@ from redrive.model.delivery import Lease
 from redrive.store import Claim, ClaimRequest, Settled
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
-from redrive.testing.conformance.world import World, an_event
+from tests.conformance.world import World, an_event
 
 
 class Watched(MemoryStore):

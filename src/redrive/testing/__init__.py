@@ -1,4 +1,4 @@
-"""What applications and store authors need to test with Redrive."""
+"""What applications need to test with Redrive."""
 
 from __future__ import annotations
 

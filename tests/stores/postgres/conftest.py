@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.connection import Link, read_address
-from redrive.testing.conformance import World
+from tests.conformance import World
 
 
 @pytest_asyncio.fixture

@@ -16,7 +16,7 @@ from redrive.model.settlement import Delivered
 from redrive.store import Report, Settled
 from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import Link
-from redrive.testing.conformance import World, an_event, entries
+from tests.conformance import World, an_event, entries
 
 LEDGER = Destination(name="ledger", patterns=("*",), order=Order.PARK)
 API = Destination(name="api", patterns=("*",), limits=Limits(breaker=Breaker(failures=3)))

@@ -18,8 +18,8 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.settlement import Delivered
 from redrive.store import Query, Settled
 from redrive.stores.postgres import PostgresStore, core
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR
+from tests.conformance import World, an_event, entries
+from tests.conformance.world import OPERATOR
 from tests.servers.waiting import until_somebody_waits
 from tests.waiting import PATIENCE_SECONDS
 

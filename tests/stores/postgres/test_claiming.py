@@ -16,9 +16,9 @@ from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, gating, plans
 from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.gating import DOWN, Gated
-from redrive.testing.conformance.world import OPERATOR
+from tests.conformance import World, an_event, entries
+from tests.conformance.gating import DOWN, Gated
+from tests.conformance.world import OPERATOR
 from tests.servers.waiting import until_somebody_waits
 from tests.waiting import PATIENCE_SECONDS
 

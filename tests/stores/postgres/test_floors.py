@@ -21,8 +21,8 @@ from redrive.stores.postgres import PostgresStore, log
 from redrive.stores.postgres.connection import Link, read_address
 from redrive.stores.postgres.floors import Floors
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR
+from tests.conformance import World, an_event, entries
+from tests.conformance.world import OPERATOR
 
 IS_LONG = bool(os.environ.get("REDRIVE_TEST_LONG"))
 DELIVERIES = 500_000 if IS_LONG else 6_000

@@ -20,8 +20,8 @@ from redrive.model.retention import Retention
 from redrive.store import Allowance, Claim, ClaimRequest, Pruned, Serving
 from redrive.stores.postgres import PostgresStore, bell, roles
 from redrive.stores.postgres.connection import Line
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR, blame
+from tests.conformance import World, an_event, entries
+from tests.conformance.world import OPERATOR, blame
 from tests.waiting import eventually
 
 BILLING = Destination(name="billing", patterns=("*",))

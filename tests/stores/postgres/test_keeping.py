@@ -19,8 +19,8 @@ from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
 from redrive.stores.postgres import counting, keeping, log, receipts, regrouping, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
-from redrive.testing.conformance import World, an_event, entries
-from redrive.testing.conformance.world import OPERATOR, only
+from tests.conformance import World, an_event, entries
+from tests.conformance.world import OPERATOR, only
 from tests.waiting import PATIENCE_SECONDS
 
 MANY = 600

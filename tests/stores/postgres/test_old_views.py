@@ -16,8 +16,8 @@ from redrive.model.destination import Destination, Order
 from redrive.model.settlement import Delivered
 from redrive.store import RoutesChanged
 from redrive.stores.postgres.connection import read_address
-from redrive.testing.conformance import World
-from redrive.testing.conformance.world import LEDGER, OPERATOR, an_event, entries
+from tests.conformance import World
+from tests.conformance.world import LEDGER, OPERATOR, an_event, entries
 
 Begin = Callable[[], Any]
 

@@ -15,12 +15,12 @@ from redrive.model.delivery import Status
 from redrive.observer import LeasesLost, Rescued
 from redrive.store import Finding, Query
 from redrive.stores.postgres import PostgresStore
-from redrive.testing.conformance import World
-from redrive.testing.conformance.applying import EffectConformance, InboxConformance
-from redrive.testing.conformance.fencing import FencingConformance
-from redrive.testing.conformance.lasting import DurabilityConformance
-from redrive.testing.conformance.settling import LeaseConformance, SettlingConformance
 from tests.app.recorder import Recorder
+from tests.conformance import World
+from tests.conformance.durability import DurabilityConformance
+from tests.conformance.effects import EffectConformance, InboxConformance
+from tests.conformance.fencing import FencingConformance
+from tests.conformance.settling import LeaseConformance, SettlingConformance
 from tests.servers.pgbouncer import bouncing
 from tests.servers.postgres import Database
 from tests.waiting import PATIENCE_SECONDS, eventually, spend

@@ -17,15 +17,15 @@ from redrive.stores.memory import MemoryStore
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.connection import named, read_address
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import World, an_event
-from redrive.testing.conformance.letters import (
+from tests.conformance import World, an_event
+from tests.conformance.letters import (
     advance,
     counts_of,
     found,
     letters_of,
     start,
 )
-from redrive.testing.conformance.world import OPERATOR, a_fault, an_attempt, entries, only
+from tests.conformance.world import OPERATOR, a_fault, an_attempt, entries, only
 from tests.waiting import PATIENCE_SECONDS
 
 SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")

@@ -19,7 +19,8 @@ from redrive.stores.postgres import PostgresStore, completing
 from redrive.stores.postgres.connection import Address, Link, read_address
 from redrive.stores.postgres.letters import restore
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance.world import (
+from tests.app.recorder import Recorder
+from tests.conformance.world import (
     BILLING,
     LEDGER,
     MAILING,
@@ -28,7 +29,6 @@ from redrive.testing.conformance.world import (
     an_event,
     entries,
 )
-from tests.app.recorder import Recorder
 from tests.waiting import PATIENCE_SECONDS
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from redrive.stores.postgres import PostgresStore
-from redrive.testing.conformance import DurableStoreConformance, MakeStore
+from tests.conformance import DurableStoreConformance, MakeStore
 
 
 class TestPostgresStore(DurableStoreConformance):

@@ -36,7 +36,7 @@ from redrive.store import (
 )
 from redrive.stores.sqlite import SqliteStore, accounts, claiming, ready, schema
 from redrive.stores.sqlite.connection import translated
-from redrive.testing.conformance.world import OPERATOR, World, a_fault, an_event
+from tests.conformance.world import OPERATOR, World, a_fault, an_event
 from tests.faults.disk import Disk
 
 

@@ -19,7 +19,7 @@ from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Pruned, Query, Settled
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore, counting, keeping, regrouping, schema
-from redrive.testing.conformance.world import (
+from tests.conformance.world import (
     OPERATOR,
     MakeStore,
     World,

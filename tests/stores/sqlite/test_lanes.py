@@ -11,7 +11,7 @@ import pytest
 from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.stores.sqlite import SqliteStore, claiming, schema
-from redrive.testing.conformance import World, an_event
+from tests.conformance import World, an_event
 
 BACK_TO_VERSION_8 = """
 UPDATE redrive_deliveries SET lane = 'a' WHERE status = 2;

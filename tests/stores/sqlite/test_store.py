@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from redrive.stores.sqlite import SqliteStore
-from redrive.testing.conformance import DurableStoreConformance, MakeStore
+from tests.conformance import DurableStoreConformance, MakeStore
 
 
 class TestSqliteStore(DurableStoreConformance):

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import World, an_event
+from tests.conformance import World, an_event
 
 
 class RestlessClock(FakeClock):

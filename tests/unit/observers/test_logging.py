@@ -70,7 +70,7 @@ from redrive.observer import (
 from redrive.observers.logging import LoggingObserver, configure_logging
 from redrive.store import Overdue, Pruned, Query, Redeclared, Replay
 from redrive.testing.clock import FakeClock
-from redrive.testing.conformance import an_event
+from tests.conformance import an_event
 
 CARD = "4111-1111"
 NOW = FakeClock().now()

@@ -1,0 +1,177 @@
+"""The behaviour every store must show, as tests that a store's author subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.conformance.backfilling import BackfillConformance
+from tests.conformance.claiming import (
+    ClaimingConformance,
+    KindConformance,
+    RoomConformance,
+)
+from tests.conformance.declaring import DeclarationConformance
+from tests.conformance.durability import DurabilityConformance, WaitingConformance
+from tests.conformance.effects import EffectConformance, InboxConformance
+from tests.conformance.fencing import FencingConformance
+from tests.conformance.gating import (
+    BreakerConformance,
+    PauseConformance,
+    RateConformance,
+)
+from tests.conformance.grouping import GroupConformance
+from tests.conformance.inspecting import (
+    FigureConformance,
+    FindingConformance,
+    PagingConformance,
+)
+from tests.conformance.intervening import (
+    AuditConformance,
+    InterventionConformance,
+    ReplayConformance,
+)
+from tests.conformance.lanes import LaneConformance
+from tests.conformance.lettering import LetterConformance
+from tests.conformance.ordering import OrderConformance
+from tests.conformance.outages import (
+    AutoPauseConformance,
+    HealthCheckConformance,
+    RampConformance,
+    ShedConformance,
+)
+from tests.conformance.publishing import PublishingConformance, RegistryConformance
+from tests.conformance.quotas import (
+    LimitConformance,
+    WatchConformance,
+    WorkloadConformance,
+)
+from tests.conformance.reading import LogConformance, VersionConformance
+from tests.conformance.regrouping import RegroupConformance
+from tests.conformance.replaying import ReplaysConformance, SurveyConformance
+from tests.conformance.rerouting import MoveConformance, RemovalConformance
+from tests.conformance.rescuing import (
+    DeadlineConformance,
+    RescueConformance,
+    SuspectConformance,
+)
+from tests.conformance.retention import RetentionConformance
+from tests.conformance.scheduling import EditConformance, ScheduleConformance
+from tests.conformance.sending import SendingConformance
+from tests.conformance.settling import LeaseConformance, SettlingConformance
+from tests.conformance.sharing import FairnessConformance
+from tests.conformance.tenants import TenantFigureConformance, TenantLimitConformance
+from tests.conformance.transitions import TransitionConformance
+from tests.conformance.unreadable import UnreadableConformance
+from tests.conformance.workers import ExchangeConformance, WorkerConformance
+from tests.conformance.world import MakeStore, World, an_event, entries
+
+__all__ = [
+    "DurableStoreConformance",
+    "MakeStore",
+    "StoreConformance",
+    "World",
+    "an_event",
+    "entries",
+]
+
+
+class StoreConformance(
+    PublishingConformance,
+    LogConformance,
+    VersionConformance,
+    RegistryConformance,
+    ClaimingConformance,
+    KindConformance,
+    RoomConformance,
+    SettlingConformance,
+    FencingConformance,
+    TransitionConformance,
+    LeaseConformance,
+    EffectConformance,
+    InboxConformance,
+    RescueConformance,
+    SuspectConformance,
+    DeadlineConformance,
+    LaneConformance,
+    OrderConformance,
+    BreakerConformance,
+    RateConformance,
+    PauseConformance,
+    AutoPauseConformance,
+    HealthCheckConformance,
+    RampConformance,
+    ShedConformance,
+    ExchangeConformance,
+    WorkerConformance,
+    FairnessConformance,
+    TenantLimitConformance,
+    TenantFigureConformance,
+    FindingConformance,
+    PagingConformance,
+    GroupConformance,
+    RegroupConformance,
+    FigureConformance,
+    ReplayConformance,
+    InterventionConformance,
+    ReplaysConformance,
+    SendingConformance,
+    SurveyConformance,
+    ScheduleConformance,
+    EditConformance,
+    AuditConformance,
+    RetentionConformance,
+    LimitConformance,
+    WatchConformance,
+    WorkloadConformance,
+    LetterConformance,
+    UnreadableConformance,
+    RemovalConformance,
+    MoveConformance,
+    BackfillConformance,
+    DeclarationConformance,
+    WaitingConformance,
+):
+    """Subclass it in a test file, and say how to make the store.
+
+        class TestMyStore(StoreConformance):
+            @pytest.fixture
+            def make_store(self, tmp_path: Path) -> MakeStore:
+                return lambda clock: MyStore(tmp_path / "store", clock=clock)
+
+    `make_store` gives a function that makes a store, not yet opened, which takes the time from
+    the clock it is given. Within one test it may be called several times: what it makes is then
+    on the same data, if the store's capabilities say that it can be. Data is fresh in each test.
+
+    A store that survives a restart and is shared by processes subclasses
+    `DurableStoreConformance` instead.
+    """
+
+    pytestmark = pytest.mark.asyncio
+
+    history = 20
+    """How many attempts of a cycle, and how many cycles, the stores made keep."""
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """Return how a store is made."""
+        raise NotImplementedError("Override make_store; the docstring of the class shows how.")
+
+    @pytest_asyncio.fixture
+    async def world(self, make_store: MakeStore) -> AsyncIterator[World]:
+        """Open a world around a new store."""
+        async with World.opened(make_store, history=self.history) as world:
+            yield world
+
+    async def test_the_suite_fits_the_capabilities(self, world: World) -> None:
+        """A store that claims to last must show it."""
+        capabilities = world.store.capabilities
+        is_durable = capabilities.survives_restart and capabilities.is_shared_by_processes
+
+        assert isinstance(self, DurabilityConformance) is is_durable
+
+
+class DurableStoreConformance(StoreConformance, DurabilityConformance):
+    """The whole suite, for a store that outlives its process."""
