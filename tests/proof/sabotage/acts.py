@@ -55,7 +55,7 @@ SABOTAGES = (
     Sabotage(
         "no fencing where one statement settles",
         "postgres",
-        "at_once/settle.py",
+        "single_statement/settle.py",
         "WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1",
         "WHERE d.id = given.id AND d.status + 0 = 1",
         "refused or late or stale or reclaimed",
@@ -63,7 +63,7 @@ SABOTAGES = (
     Sabotage(
         "one statement claims past a gate that has changed",
         "postgres",
-        "at_once/claim.py",
+        "single_statement/claim.py",
         "JOIN redrive.gates g ON g.destination = q.destination AND g.document = q.gate",
         "JOIN redrive.gates g ON g.destination = q.destination",
         "pause or paused or breaker or rate or open",
@@ -148,7 +148,7 @@ SABOTAGES = (
     Sabotage(
         "late events are not put behind what is in their lane",
         "postgres",
-        "completing.py",
+        "late_events.py",
         "WHERE head.destination = given.destination AND head.lane = given.lane",
         "WHERE false AND head.destination = given.destination AND head.lane = given.lane",
         "late_events_go_behind",

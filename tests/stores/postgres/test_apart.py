@@ -14,8 +14,8 @@ from redrive.model.gate import Closed, Open
 from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.store import Report, Settled
-from redrive.stores.postgres.bell import Bell
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.notifications import Notifications
 from tests.conformance import World, an_event, entries
 
 LEDGER = Destination(name="ledger", patterns=("*",), order=Order.PARK)
@@ -170,17 +170,17 @@ async def test_a_claim_that_counts_what_is_in_flight_comes_after_the_settlements
 async def test_lanes_that_are_freed_ring_less_often_than_they_are(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rings: list[None] = []
-    ring = Bell.ring
+    sent: list[None] = []
+    notify = Notifications.notify
 
-    def noted(self: Bell) -> None:
-        rings.append(None)
-        ring(self)
+    def noted(self: Notifications) -> None:
+        sent.append(None)
+        notify(self)
 
-    monkeypatch.setattr(Bell, "ring", noted)
+    monkeypatch.setattr(Notifications, "notify", noted)
     await world.store.register([LEDGER])
     await world.append(entries(*[an_event(n, key="a") for n in range(30)], to=["ledger"]))
-    rings.clear()
+    sent.clear()
     loop = asyncio.get_running_loop()
     began = loop.time()
 
@@ -188,4 +188,4 @@ async def test_lanes_that_are_freed_ring_less_often_than_they_are(
         claim = await world.claim("ledger")
         await world.store.settle(arrived(claim.deliveries))
 
-    assert 1 <= len(rings) <= 2 + (loop.time() - began) / 0.1
+    assert 1 <= len(sent) <= 2 + (loop.time() - began) / 0.1

@@ -11,7 +11,7 @@ import pytest
 from asyncpg.pool import PoolConnectionProxy
 from packaging.requirements import Requirement
 
-from redrive.stores.postgres.connection import Line
+from redrive.stores.postgres.connection import Connection
 from tests.docs.pages import ROOT
 
 USED = {
@@ -39,7 +39,7 @@ def test_a_method_that_is_not_public_is_as_we_call_it(owner: type, name: str) ->
 
 
 def test_our_connection_overrides_what_the_driver_calls() -> None:
-    assert Line._introspect_types is not asyncpg.Connection._introspect_types  # noqa: SLF001 - as above
+    assert Connection._introspect_types is not asyncpg.Connection._introspect_types  # noqa: SLF001 - as above
 
 
 def test_the_driver_has_an_upper_bound_that_the_one_tried_here_is_under() -> None:

@@ -18,8 +18,8 @@ from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.store import Allowance, Claim, ClaimRequest, Pruned, Serving
-from redrive.stores.postgres import PostgresStore, bell, roles
-from redrive.stores.postgres.connection import Line
+from redrive.stores.postgres import PostgresStore, notifications, roles
+from redrive.stores.postgres.connection import Connection
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame
 from tests.waiting import eventually
@@ -264,14 +264,14 @@ async def test_all_that_an_idle_worker_asks_is_its_poll(
     """Its duties, its housekeeping, and whether the line that listens still lives."""
     monkeypatch.setattr(roles.keeping, "_AT_EASE_SECONDS", 0.2)
     monkeypatch.setattr(housekeeping, "_LOOK_SECONDS", 0.5)
-    monkeypatch.setattr(bell, "_PULSE_SECONDS", 0.3)
+    monkeypatch.setattr(notifications, "_PULSE_SECONDS", 0.3)
     asked: list[tuple[str, bool]] = []
     make = asyncpg.Connection.__init__
 
     def made(connection: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401 - the driver's
         make(connection, *given, **named)
         connection.add_query_logger(
-            lambda one: asked.append((one.query, type(connection) is not Line))
+            lambda one: asked.append((one.query, type(connection) is not Connection))
         )
 
     monkeypatch.setattr(asyncpg.Connection, "__init__", made)
@@ -298,10 +298,10 @@ async def test_all_that_an_idle_worker_asks_is_its_poll(
 async def test_a_poll_does_not_wait_for_a_listening_line_that_is_silent(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "_SOON_SECONDS", 0.05)
+    monkeypatch.setattr(notifications, "_SOON_SECONDS", 0.05)
     for _ in range(3):
         await poll(store)
-    listening = store._bell  # noqa: SLF001 - a line that took a question and never answers
+    listening = store._notifications  # noqa: SLF001 - a line that took a question and never answers
     listening._pulse = asyncio.get_running_loop().create_future()  # noqa: SLF001 - as above
 
     claim = await poll(store)

@@ -17,7 +17,7 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import counting, keeping, log, receipts, regrouping, rerouting
+from redrive.stores.postgres import counting, idempotency, keeping, log, regrouping, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, only
@@ -132,7 +132,7 @@ async def test_a_key_that_goes_while_it_is_wanted_is_taken(
     pruned: list[Pruned] = []
 
     async def prune_before_looking(self: Link, statement: str, *values: object) -> list[object]:
-        if statement == receipts._HOLDERS and not pruned:
+        if statement == idempotency._HOLDERS and not pruned:
             pruned.append(await prune(world))
         return await fetch(self, statement, *values)
 
@@ -330,8 +330,8 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         keeping._LOCK_EVENTS: ([1],),
         keeping._DELETE_EVENTS: ([1], [now], now),
         keeping._UNCHANGED: ([1], [now], [None]),
-        receipts._FORGET: ([an_event().id],),
-        receipts._FORGET_REMAINS: (now, 1),
+        idempotency._FORGET: ([an_event().id],),
+        idempotency._FORGET_REMAINS: (now, 1),
         rerouting._HEADS: (["k"], 1),
         rerouting._LATEST: (["k"], 1),
         counting._DUE: (now,),

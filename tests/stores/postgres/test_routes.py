@@ -15,7 +15,7 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.observer import EventsCompleted
 from redrive.store import CaughtUp, Query, Store
-from redrive.stores.postgres import PostgresStore, completing
+from redrive.stores.postgres import PostgresStore, late_events
 from redrive.stores.postgres.connection import Address, Link, read_address
 from redrive.stores.postgres.letters import restore
 from redrive.testing.clock import FakeClock
@@ -322,7 +322,7 @@ async def test_a_registration_that_was_given_up_is_made_good(
     connection = await asyncpg.connect(address.dsn)
     transaction = connection.transaction()
     await transaction.start()
-    await completing.advance_routes(Link(connection, address.schema))
+    await late_events.advance_routes(Link(connection, address.schema))
     await transaction.rollback()
     await connection.close()
 

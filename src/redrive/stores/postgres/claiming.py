@@ -20,14 +20,14 @@ from redrive.policies.gate import Passage, marked, passed
 from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
-from redrive.stores.postgres.at_once.claim import PlainGates
 from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.floors import Floors, Reading
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
+from redrive.stores.postgres.scan_bounds import Reading, ScanBounds
 from redrive.stores.postgres.settling import see_worker
+from redrive.stores.postgres.single_statement.claim import PlainGates
 from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
 from redrive.stores.turns import Turns, all_sorts, open_sorts, place_among
 
@@ -116,7 +116,7 @@ _ACCOUNT = 7
 
 
 async def claim(
-    link: Link, request: ClaimRequest, *, floors: Floors, plain: PlainGates, now: datetime
+    link: Link, request: ClaimRequest, *, bounds: ScanBounds, plain: PlainGates, now: datetime
 ) -> Claim:
     """Carry out `DeliveryQueue.claim`."""
     asked = {one.destination for one in request.allowances}
@@ -125,7 +125,7 @@ async def claim(
     while True:
         keeper = await Gatekeeper.read(link, now=now, only=asked)
         limited = msgspec.structs.replace(request, limit=limit)
-        turn = _Turn(link, keeper, limited, floors=floors.reading(), is_known=is_known, now=now)
+        turn = _Turn(link, keeper, limited, bounds=bounds.reading(), is_known=is_known, now=now)
         outlook = await turn.look()
         suspects = await turn.suspects() if outlook.is_suspected else []
         if request.alone:
@@ -136,7 +136,7 @@ async def claim(
         if deliveries or (limit := await turn.fitting()) is None:
             break
         is_limited = True
-    await floors.follow(link.fetch)
+    await bounds.follow(link.fetch)
     turn.tell(plain, outlook)
     return Claim(
         now=now,
@@ -157,12 +157,12 @@ class _Turn:
         keeper: Gatekeeper,
         request: ClaimRequest,
         *,
-        floors: Reading,
+        bounds: Reading,
         is_known: bool,
         now: datetime,
     ) -> None:
         self._link = link
-        self._floors = floors
+        self._bounds = bounds
         self._is_known = is_known
         self._keeper = keeper
         self._request = request
@@ -204,7 +204,7 @@ class _Turn:
             self._looks.values(),
             asked=[self._keeper.numbers[name] for name in self._allowances],
             generations=self._request.generations,
-            floors=self._floors,
+            bounds=self._bounds,
             now=self._now,
         )
 
@@ -272,7 +272,7 @@ class _Turn:
                     self._looks[name],
                     outlook.seen.get(number),
                     turn=fairness.turn,
-                    floors=self._floors,
+                    bounds=self._bounds,
                     now=self._now,
                 ),
                 fairness,

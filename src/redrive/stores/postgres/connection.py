@@ -22,7 +22,7 @@ from redrive.errors import (
     refuse_unknown,
 )
 
-__all__ = ["LOST", "Address", "Line", "Link", "named", "quoted", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Connection", "Link", "named", "quoted", "read_address", "translated"]
 
 LOST = (
     OSError,
@@ -74,7 +74,7 @@ _NOT_ASKED = SimpleNamespace(name="none")
 """In place of the driver's question; one with a name, as it has displaced no other statement."""
 
 
-class Line(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+class Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
     """A connection that knows whether somebody here has closed it, and it was not just lost."""
 
     was_closed = False

@@ -1,4 +1,4 @@
-"""The connections that the roles of the store share, and the bell for who waits."""
+"""The connections that the roles of the store share, and the notifications for who waits."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import asyncpg
 from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
-from redrive.stores.postgres.at_once.claim import PlainGates
-from redrive.stores.postgres.at_once.glance import GLANCE, Glance
-from redrive.stores.postgres.bell import Bell
-from redrive.stores.postgres.connection import LOST, Address, Line, Link, translated
+from redrive.stores.postgres.connection import LOST, Address, Connection, Link, translated
 from redrive.stores.postgres.errands import Errands
-from redrive.stores.postgres.floors import Floors
-from redrive.stores.postgres.lines import CONNECT_SECONDS, Lines, drop, session_settings
+from redrive.stores.postgres.notifications import Notifications
 from redrive.stores.postgres.plans import Plans
+from redrive.stores.postgres.pool import CONNECT_SECONDS, Pool, drop, session_settings
+from redrive.stores.postgres.scan_bounds import ScanBounds
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
+from redrive.stores.postgres.single_statement.claim import PlainGates
+from redrive.stores.postgres.single_statement.duties import DUTIES, Duties
 
 __all__ = ["BEGIN", "Core", "Job"]
 
@@ -32,7 +32,7 @@ Job = Callable[[Link, datetime], Awaitable[T]]
 _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
 _MOST_TRIES = 5
-_GLANCE_SECONDS = 0.2
+_DUTIES_SECONDS = 0.2
 
 # What another try may heal. A unique violation is a statement of ours whose answer was lost and
 # which took effect meanwhile: the next try sees it.
@@ -74,17 +74,17 @@ class Core:
         self._clock = clock
         self._history = history
         self._uses_server_clock = is_of_machine(clock)
-        self._lines: Lines | None = None
+        self._pool: Pool | None = None
         self._is_proxied = False
-        self._bell = Bell(address, clock=clock, observer=observer)
+        self._notifications = Notifications(address, clock=clock, observer=observer)
         self._waiting: list[_Waiting] = []
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
-        self.floors = Floors(clock)
+        self.bounds = ScanBounds(clock)
         self._plain = PlainGates()
-        self._glance: Glance | None = None
-        self._glance_ends = self._changed_at = -math.inf
+        self._duties: Duties | None = None
+        self._duties_end = self._changed_at = -math.inf
         self._errands = Errands(clock)
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
@@ -92,12 +92,12 @@ class Core:
         self._patient = asyncio.Semaphore(max(1, address.pool // 4))
 
     async def open(self) -> None:
-        if self._lines is not None:
+        if self._pool is not None:
             return
         with translated(self.address):
             self._is_proxied, self.schema_version = await self._prepare()
-            self._lines = Lines(self.address, is_proxied=self._is_proxied)
-        self._bell.start(None if self._is_proxied else self._call)
+            self._pool = Pool(self.address, is_proxied=self._is_proxied)
+        self._notifications.start(None if self._is_proxied else self._call)
 
     async def _prepare(self) -> tuple[bool, int]:
         """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
@@ -121,21 +121,21 @@ class Core:
             connection.terminate()
 
     async def close(self) -> None:
-        lines, self._lines = self._lines, None
-        if lines is None:
+        pool, self._pool = self._pool, None
+        if pool is None:
             return
-        if lines.is_orphaned:  # all that ran on its event loop has ended with it
-            lines.hang_up()
-            self._bell.forget()
+        if pool.is_orphaned:  # all that ran on its event loop has ended with it
+            pool.hang_up()
+            self._notifications.forget()
             return
-        await self._bell.stop()
+        await self._notifications.stop()
         for task in tuple(self._together):
             await asyncio.wait([task])
-        await lines.close()
+        await pool.close()
 
     async def wait(self, *, at_most: timedelta) -> None:
         with self._errands.rest(at_most):
-            await self._bell.wait(at_most)
+            await self._notifications.wait(at_most)
 
     async def _read(self, job: Job[T], *, within: float = _ANSWER_SECONDS) -> T:
         """Run a job that only looks, on one consistent view."""
@@ -147,7 +147,7 @@ class Core:
         """Run a job in a transaction of its own; it is committed when this returns."""
         result = await self._run(job, within=within)
         if rings:
-            self._bell.ring()
+            self._notifications.notify()
         return result
 
     async def _share(self, job: Job[T]) -> T:
@@ -202,7 +202,7 @@ class Core:
 
     async def _run(self, job: Job[T], *, begin: str = BEGIN, within: float = _ANSWER_SECONDS) -> T:
         if begin is not _BEGIN_READING:
-            self._forget_glance()
+            self._forget_duties()
         for tries in range(1, _MOST_TRIES + 1):
             with translated(self.address):
                 try:
@@ -215,12 +215,12 @@ class Core:
 
     @asynccontextmanager
     async def _transaction(self, begin: str, within: float) -> AsyncIterator[Link]:
-        """Lend a connection for a transaction, which is committed at the end of the block.
+        """Acquire a connection for a transaction, which is committed at the end of the block.
 
         The driver's own blocks wait without end for the answer to a rollback or to a cancelled
-        statement, which a line that went silent never gives.
+        statement, which a connection that went silent never gives.
         """
-        lines = self._opened()
+        pool = self._opened()
         connection = await self._begun(begin)
         begun = self._clock.monotonic()
         try:
@@ -230,14 +230,14 @@ class Core:
             now = self._clock.monotonic()
             self._plans.took(connection.get_server_pid(), now - begun, now=now)
         except Exception as error:
-            lines.distrust(error)
+            pool.distrust(error)
             await _roll_back(connection, error)
             raise
         except BaseException:
             drop(connection)
             raise
         finally:
-            lines.take_back(connection)
+            pool.release(connection)
 
     async def _try_at_once(
         self, statement: str, *values: object, within: float, changes: bool = True
@@ -260,7 +260,7 @@ class Core:
         with translated(self.address):
             return await self._at_once(statement, *values, within=within, changes=changes)
 
-    async def _glimpse(self, statement: str, *values: object) -> list[Any]:
+    async def _query(self, statement: str, *values: object) -> list[Any]:
         """Run one statement that takes the present first, and changes nothing that others watch."""
         if (rows := self._errands.brought(statement, values)) is not None:
             return rows
@@ -276,9 +276,9 @@ class Core:
     ) -> list[Any]:
         """Run one statement that is a transaction of its own; errors are the driver's."""
         if changes:
-            self._forget_glance()
-        lines = self._opened()
-        connection = await lines.lend()
+            self._forget_duties()
+        pool = self._opened()
+        connection = await pool.acquire()
         try:
             async with asyncio.timeout(within):
                 return await Link(connection, self.address.schema).fetch(statement, *values)
@@ -287,65 +287,65 @@ class Core:
                 drop(connection)
             raise
         except BaseException as error:
-            lines.distrust(error)
+            pool.distrust(error)
             drop(connection)
             raise
         finally:
-            lines.take_back(connection)
+            pool.release(connection)
 
-    def _forget_glance(self) -> None:
-        self._glance, self._changed_at = None, self._clock.monotonic()
+    def _forget_duties(self) -> None:
+        self._duties, self._changed_at = None, self._clock.monotonic()
         self._errands.forget()
 
-    async def _look_around(self) -> Glance:
+    async def _due_duties(self) -> Duties:
         """Tell which duties may have something to do.
 
         All duties of a round share one answer, unless this process has changed something since.
         """
         now = self._clock.monotonic()
-        if self._glance is not None and now < self._glance_ends:
-            return self._glance
+        if self._duties is not None and now < self._duties_end:
+            return self._duties
         with translated(self.address):
-            # A line that has gone silent is not to keep the worker from its other duties.
+            # A connection that has gone silent is not to keep the worker from its other duties.
             (row,) = await self._at_once(
-                GLANCE, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
+                DUTIES, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
             )
-        glance = Glance(*row)
-        self._keep_glance(glance, since=now, lasts=_GLANCE_SECONDS)
-        return glance
+        duties = Duties(*row)
+        self._keep_duties(duties, since=now, lasts=_DUTIES_SECONDS)
+        return duties
 
-    def _keep_glance(self, glance: Glance, *, since: float, lasts: float) -> None:
+    def _keep_duties(self, duties: Duties, *, since: float, lasts: float) -> None:
         """Answer with it for a while, unless this process has changed something meanwhile."""
         if self._uses_server_clock and self._changed_at < since:
-            self._glance, self._glance_ends = glance, since + lasts
+            self._duties, self._duties_end = duties, since + lasts
 
     async def _call(self, statement: str) -> None:
         """Run one statement outside any transaction."""
-        lines = self._opened()
+        pool = self._opened()
         with translated(self.address):
-            lines.take_back(await self._begun(statement))
+            pool.release(await self._begun(statement))
 
-    async def _begun(self, begin: str) -> Line:
+    async def _begun(self, begin: str) -> Connection:
         """Take a connection and begin."""
         return await self._taken(lambda connection: connection.execute(begin))
 
-    async def _taken(self, begin: Callable[[Line], Awaitable[object]]) -> Line:
+    async def _taken(self, begin: Callable[[Connection], Awaitable[object]]) -> Connection:
         """Take a connection and begin, if need be with new plans."""
 
-        async def begin_anew(connection: Line) -> None:
+        async def begin_anew(connection: Connection) -> None:
             await begin(connection)
             process, now = connection.get_server_pid(), self._clock.monotonic()
             if not self._is_proxied and self._plans.renew(process, now=now):
                 await connection.execute(_REPLAN)
 
-        return await self._opened().lend_begun(begin_anew)
+        return await self._opened().acquire_begun(begin_anew)
 
-    def _opened(self) -> Lines:
-        if self._lines is None:
+    def _opened(self) -> Pool:
+        if self._pool is None:
             raise StoreUnavailableError(
                 f"The store {self.address.name} is closed; open it with `async with app:` first."
             )
-        return self._lines
+        return self._pool
 
     async def _now(self, link: Link) -> datetime:
         if not self._uses_server_clock:
@@ -354,7 +354,7 @@ class Core:
         return now
 
 
-async def _roll_back(connection: Line, error: Exception) -> None:
+async def _roll_back(connection: Connection, error: Exception) -> None:
     """Undo what was done, so that the connection can be used again; else throw it away."""
     if isinstance(error, LOST):
         drop(connection)

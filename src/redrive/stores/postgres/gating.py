@@ -13,11 +13,11 @@ from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report, Reported
 from redrive.stores.gatekeeping import GateBook
-from redrive.stores.postgres.at_once.claim import Plain
-from redrive.stores.postgres.at_once.report import Breaker
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.single_statement.claim import Plain
+from redrive.stores.postgres.single_statement.report import Breaker
 
 __all__ = [
     "Gatekeeper",

@@ -20,10 +20,10 @@ from redrive.stores.postgres.auditing import count_acts, forget_acts, has_past_a
 from redrive.stores.postgres.codec import columns, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.effects import forget_inbox, leave_inbox
+from redrive.stores.postgres.idempotency import forget_keys, forget_remains, outlive
 from redrive.stores.postgres.lanes import free_lanes, lanes_of
 from redrive.stores.postgres.letters import letters_of
 from redrive.stores.postgres.log import grow
-from redrive.stores.postgres.receipts import forget_keys, forget_remains, outlive
 from redrive.stores.postgres.removing import leave_idle, remove
 from redrive.stores.sifting import Kept
 

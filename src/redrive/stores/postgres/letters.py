@@ -21,10 +21,10 @@ from redrive.stores.postgres.codec import columns, is_uuid, jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.effects import restore_inbox
 from redrive.stores.postgres.giving import give
+from redrive.stores.postgres.idempotency import restore_keys
 from redrive.stores.postgres.inspection import conditions_of, find_deliveries, with_exchanges
 from redrive.stores.postgres.lanes import pass_by
 from redrive.stores.postgres.log import destination_ids, take_turns
-from redrive.stores.postgres.receipts import restore_keys
 from redrive.stores.postgres.settling import keep_exchanges
 from redrive.stores.ready import KINDS
 

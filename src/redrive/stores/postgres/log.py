@@ -15,10 +15,10 @@ from redrive.model.event import Event, EventId
 from redrive.model.position import LogPosition
 from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
 from redrive.stores.codec import destination_from, event_from, json_text
-from redrive.stores.postgres.at_once.append import Numbers
 from redrive.stores.postgres.codec import array_text, columns, is_uuid
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.receipts import give_back_keys, take_keys
+from redrive.stores.postgres.idempotency import give_back_keys, take_keys
+from redrive.stores.postgres.single_statement.append import Numbers
 from redrive.stores.sifting import (
     Kept,
     Remains,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from redrive.stores.codec import maybe_micros, micros
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.floors import Reading
+from redrive.stores.postgres.scan_bounds import Reading
 from redrive.stores.ready import NOBODY, Candidate, Sort, TenantState
 
 __all__ = ["FRESH", "Look", "Outlook", "PostgresReady", "look", "states_of"]
@@ -27,7 +27,7 @@ _READY = """
     d.generation = s.generation AND d.kind = s.kind
     AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
 """
-# A lower bound, where there is one: see `Floors`.
+# A lower bound, where there is one: see `ScanBounds`.
 _BEHIND = "(-d.priority, d.id) > (s.precedence, s.floor)"
 # Sorted below and gathered above: three arrays cost less than a row for each delivery.
 _LINE = f"""
@@ -240,7 +240,7 @@ async def look(
     *,
     asked: Sequence[int],
     generations: Sequence[str],
-    floors: Reading,
+    bounds: Reading,
     now: datetime,
 ) -> Outlook:
     """Look at all destinations of a claim at once."""
@@ -251,7 +251,7 @@ async def look(
             *sort,
             one.tenant,
             one.most,
-            *_bound(floors, one.destination, sort, one.tenant),
+            *_bound(bounds, one.destination, sort, one.tenant),
         )
         for one, sort in places
     ]
@@ -266,7 +266,7 @@ async def look(
         if is_filled:
             shown.filled.append(sort)
         if not has_others:
-            known = _candidates(floors, one.destination, sort, one.tenant, line)
+            known = _candidates(bounds, one.destination, sort, one.tenant, line)
             shown.lines[one.tenant, sort] = known, one.most
     is_time, is_late, is_suspected, next_due, routes_version = rows[0][:5]
     return Outlook(is_time, is_late, is_suspected, next_due, routes_version, seen)
@@ -282,11 +282,11 @@ class PostgresReady:
         seen: _Seen | None,
         *,
         turn: int,
-        floors: Reading,
+        bounds: Reading,
         now: datetime,
     ) -> None:
         self._link = link
-        self._floors = floors
+        self._bounds = bounds
         self._first = first
         self._seen = seen
         self._turn = turn
@@ -304,7 +304,7 @@ class PostgresReady:
         if self._seen is None:
             first = self._first._replace(sorts=list(sorts), tenant=tenant)
             outlook = await look(
-                self._link, [first], asked=(), generations=(), floors=self._floors, now=self._now
+                self._link, [first], asked=(), generations=(), bounds=self._bounds, now=self._now
             )
             self._seen = outlook.seen.get(first.destination, _Seen())
             self._lines = self._seen.lines
@@ -334,7 +334,7 @@ class PostgresReady:
         for tenant, lap_number, tokens, refilled_at, is_paused, limit, place, *line in rows:
             laps[lap_number][tenant] = _state((tenant, tokens, refilled_at, is_paused))
             sort = sorts[place - 1]
-            known = _candidates(self._floors, self._first.destination, sort, tenant, line)
+            known = _candidates(self._bounds, self._first.destination, sort, tenant, line)
             self._lines[tenant, sort] = known, limit
         if self._is_new and len(laps[1]) < most:
             self._second_lap = list(laps[2].values())
@@ -346,12 +346,12 @@ class PostgresReady:
         if unknown:
             number = self._first.destination
             given = [
-                (*sort, tenant, limit, *_bound(self._floors, number, sort, tenant))
+                (*sort, tenant, limit, *_bound(self._bounds, number, sort, tenant))
                 for tenant, sort, limit in unknown
             ]
             rows = await self._link.fetch(_LINES, number, *columns(given, 6), self._now)
             for (tenant, sort, limit), line in zip(unknown, rows, strict=True):
-                known = _candidates(self._floors, number, sort, tenant, line)
+                known = _candidates(self._bounds, number, sort, tenant, line)
                 self._lines[tenant, sort] = known, limit
         return [self._lines[tenant, sort][0][:limit] for tenant, sort, limit in asked]
 
@@ -375,19 +375,19 @@ def _state(row: Sequence[Any]) -> TenantState:
     return TenantState(tenant, tokens, maybe_micros(refilled_at), int(is_paused))
 
 
-def _bound(floors: Reading, destination: int, sort: Sort, tenant: str) -> tuple[int, int]:
+def _bound(bounds: Reading, destination: int, sort: Sort, tenant: str) -> tuple[int, int]:
     """Return behind which precedence and number the deliveries of a tenant and sort begin."""
     generation, kind = sort
-    return (0, floors.below((destination, generation, tenant))) if kind == FRESH else _NO_BOUND
+    return (0, bounds.below((destination, generation, tenant))) if kind == FRESH else _NO_BOUND
 
 
 def _candidates(
-    floors: Reading, destination: int, sort: Sort, tenant: str, line: Sequence[Any]
+    bounds: Reading, destination: int, sort: Sort, tenant: str, line: Sequence[Any]
 ) -> list[Candidate]:
     precedences, ids, dues = line
     generation, kind = sort
     if kind == FRESH:
-        floors.saw((destination, generation, tenant), ids or ())
+        bounds.saw((destination, generation, tenant), ids or ())
     if ids is None:
         return []
     return [

@@ -23,9 +23,9 @@ from redrive.stores.declaring import (
     standing_from,
 )
 from redrive.stores.postgres.auditing import record
-from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import relane
+from redrive.stores.postgres.late_events import advance_routes, note_change
 from redrive.stores.postgres.log import read_routes
 from redrive.stores.postgres.settling import see_worker
 

@@ -17,10 +17,10 @@ from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.completing import advance_routes, note_change
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give, give_instead
 from redrive.stores.postgres.lanes import free_lanes, hold, lanes_of, pass_by
+from redrive.stores.postgres.late_events import advance_routes, note_change
 from redrive.stores.postgres.log import grow
 from redrive.stores.postgres.registering import hold_routes, keep_standing, read_standings
 from redrive.stores.postgres.removing import remove

@@ -15,10 +15,10 @@ from redrive.model.delivery import Leased
 from redrive.store import Effect, Ending
 from redrive.stores.finishing import to_the_end
 from redrive.stores.postgres import effects
-from redrive.stores.postgres.connection import LOST, Line, Link, translated
+from redrive.stores.postgres.connection import LOST, Connection, Link, translated
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.effects import Entered
-from redrive.stores.postgres.lines import CONNECT_SECONDS, drop, stand_in
+from redrive.stores.postgres.pool import CONNECT_SECONDS, drop, stand_in
 
 __all__ = ["EffectsRole"]
 
@@ -35,7 +35,7 @@ class _Room:
 
     __slots__ = ("connection", "is_open", "line", "transaction")
 
-    def __init__(self, line: Line, connection: Any, transaction: Any) -> None:  # noqa: ANN401
+    def __init__(self, line: Connection, connection: Any, transaction: Any) -> None:  # noqa: ANN401
         self.line = line
         self.connection = connection
         # The driver's own, so that a handler's `connection.transaction()` is a savepoint in it.
@@ -62,7 +62,7 @@ class EffectsRole(Core):
                     return Ending.UNDONE
             ending, frees = await to_the_end(self._finish(room, link, leased, entered))
         if frees:
-            self._bell.ring()
+            self._notifications.notify()
         return ending
 
     def _check_line(self, room: _Room) -> None:
@@ -109,12 +109,12 @@ class EffectsRole(Core):
         """Lend a connection in a new transaction; what is not committed by then is undone."""
         begun: list[Any] = []
 
-        async def begin(line: Line) -> None:
+        async def begin(line: Connection) -> None:
             transaction = line.transaction(isolation="read_committed")
             await transaction.start()
             begun.append(transaction)
 
-        lines = self._opened()
+        pool = self._opened()
         with translated(self.address):
             line = await self._taken(begin)
         try:
@@ -125,7 +125,7 @@ class EffectsRole(Core):
                 finally:
                     await self._clean(room)
         finally:
-            lines.take_back(line)
+            pool.release(line)
 
     async def _clean(self, room: _Room) -> None:
         """Undo what is left, and what a handler may have set; else throw the connection away."""

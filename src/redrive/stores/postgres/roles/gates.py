@@ -9,9 +9,9 @@ from redrive.model.audit import Actor
 from redrive.model.gate import BreakerChange, BreakerState, GateFigures
 from redrive.store import Report, Reported
 from redrive.stores.postgres import gating
-from redrive.stores.postgres.at_once.report import UNCHANGED, values
 from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
+from redrive.stores.postgres.single_statement.report import UNCHANGED, values
 
 __all__ = ["GatesRole"]
 
@@ -27,7 +27,7 @@ class GatesRole(Core):
             lambda link, now: gating.report(link, batch, chance=chance, now=now, also=served)
         )
         if reported.changes:
-            self._bell.ring()
+            self._notifications.notify()
         return reported
 
     async def _unchanged(self, batch: Sequence[Report]) -> Mapping[str, BreakerState] | None:

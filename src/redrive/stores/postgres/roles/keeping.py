@@ -40,7 +40,7 @@ class KeepingRole(Core):
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
         self._retention = retention
-        [(has_prunable,)] = await self._glimpse(keeping.HAS_PRUNABLE, *keeping.spans(retention))
+        [(has_prunable,)] = await self._query(keeping.HAS_PRUNABLE, *keeping.spans(retention))
         if not has_prunable:
             return Pruned()
         return await self._write(
@@ -51,7 +51,7 @@ class KeepingRole(Core):
         return await self._read(lambda link, now: keeping.prunable(link, retention, now=now))
 
     async def hoards(self) -> Sequence[Hoard]:
-        return keeping.hoards(await self._glimpse(keeping.HOARDS))
+        return keeping.hoards(await self._query(keeping.HOARDS))
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
         return await self._read(
@@ -67,7 +67,7 @@ class KeepingRole(Core):
         )
 
     async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
-        [(has_outdated, _)] = await self._glimpse(regrouping.HAS_OUTDATED, before)
+        [(has_outdated, _)] = await self._query(regrouping.HAS_OUTDATED, before)
         if not has_outdated:
             return 0
         return await self._write(
@@ -75,12 +75,12 @@ class KeepingRole(Core):
         )
 
     async def outdated(self, *, before: str) -> int:
-        [(count, _)] = await self._glimpse(regrouping.COUNT_OUTDATED, before)
+        [(count, _)] = await self._query(regrouping.COUNT_OUTDATED, before)
         return int(count)
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
         if (has_turn := await self._take_watch_along(duty, worker, span)) is None:
-            [(has_turn,)] = await self._glimpse(keeping.TAKE_WATCH, duty, worker, span)
+            [(has_turn,)] = await self._query(keeping.TAKE_WATCH, duty, worker, span)
         self._watched_at = self._clock.monotonic()
         return has_turn
 

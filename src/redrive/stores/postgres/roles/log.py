@@ -26,14 +26,14 @@ from redrive.store import (
     RoutesChanged,
 )
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import completing, log, registering
-from redrive.stores.postgres.at_once import append as at_once
+from redrive.stores.postgres import late_events, log, registering
 from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import BEGIN, Core, Job
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
-from redrive.stores.postgres.lines import CONNECT_SECONDS
+from redrive.stores.postgres.pool import CONNECT_SECONDS
+from redrive.stores.postgres.single_statement import append as single_statement
 
 __all__ = ["LogRole"]
 
@@ -65,7 +65,7 @@ class LogRole(Core):
     """`EventLog` and `Registry`, also within transactions of the caller's."""
 
     _acquaintances: Acquaintances | None = None
-    _numbers = at_once.Numbers(-1, {})
+    _numbers = single_statement.Numbers(-1, {})
 
     async def open(self) -> None:
         await super().open()
@@ -107,7 +107,7 @@ class LogRole(Core):
                 raise
             appended = await append(job)
         if not isinstance(appended, RoutesChanged):
-            self._bell.ring()
+            self._notifications.notify()
         return appended
 
     async def _append_at_once(self, entries: Sequence[Entry], routes_version: int) -> Append | None:
@@ -119,10 +119,10 @@ class LogRole(Core):
         if self._numbers.version != routes_version:
             self._numbers = await self._read(lambda link, _: log.read_numbers(link))
         numbers = self._numbers
-        if numbers.version != routes_version or not at_once.is_simple(entries, numbers):
+        if numbers.version != routes_version or not single_statement.is_simple(entries, numbers):
             return None
         try:
-            text, values = at_once.statement(entries, numbers, now=self._given_now)
+            text, values = single_statement.statement(entries, numbers, now=self._given_now)
             rows = await self._at_once(text, *values, within=_patience(len(entries)))
         except TimeoutError as error:
             with translated(self.address):
@@ -131,7 +131,7 @@ class LogRole(Core):
             raise KeyHeldError("A key of these events is held; nothing was stored.") from error
         except (asyncpg.PostgresError, *LOST):
             return None
-        return Appended(at_once.receipts(entries)) if rows else None
+        return Appended(single_statement.receipts(entries)) if rows else None
 
     async def _append_briefly(self, job: Job[Append]) -> Append:
         """Append in steps; for who publishes together, so that nobody waits for what is held."""
@@ -205,18 +205,18 @@ class LogRole(Core):
             )
         )
         if done.changes:
-            self._bell.ring()
+            self._notifications.notify()
         return done
 
     async def catch_up(self) -> CaughtUp:
-        if not (await self._look_around()).has_late:
+        if not (await self._due_duties()).has_late:
             return CaughtUp()
         caught_up = await self._write(
-            lambda link, now: completing.catch_up(link, limit=_MOST_AT_ONCE, now=now),
+            lambda link, now: late_events.catch_up(link, limit=_MOST_AT_ONCE, now=now),
             within=_PATIENCE_SECONDS,
         )
         if caught_up.added:
-            self._bell.ring()
+            self._notifications.notify()
         return caught_up
 
     async def routes(self) -> Routes:

@@ -35,7 +35,7 @@ class PeopleRole(Core):
         return await self._read(lambda link, now: counting.figures(link, now=now))
 
     async def workload(self) -> Workload:
-        return counting.workload(await self._glimpse(counting.WORKLOAD))
+        return counting.workload(await self._query(counting.WORKLOAD))
 
     async def replay(
         self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None

@@ -26,13 +26,13 @@ from redrive.store import (
 )
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import claiming, intervention, settling, shedding
-from redrive.stores.postgres.at_once import claim as claim_at_once
-from redrive.stores.postgres.at_once import idle as idle_at_once
-from redrive.stores.postgres.at_once import settle as settle_at_once
-from redrive.stores.postgres.at_once.heartbeat import BEAT
 from redrive.stores.postgres.codec import numbers
 from redrive.stores.postgres.connection import named
 from redrive.stores.postgres.core import Core
+from redrive.stores.postgres.single_statement import claim as claim_statement
+from redrive.stores.postgres.single_statement import idle as idle_statement
+from redrive.stores.postgres.single_statement import settle as settle_statement
+from redrive.stores.postgres.single_statement.heartbeat import BEAT
 
 __all__ = ["QueueRole"]
 
@@ -51,12 +51,14 @@ class QueueRole(Core):
     _settling: asyncio.Future[bool] | None = None
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        was_rung = self._bell.heard()
+        was_rung = self._notifications.clear()
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         beside = self._settling
         ways = (self._claim_at_once, self._poll)
-        if not was_rung and (self._errands.is_waiting(request.worker) or self._bell.wants_a_pulse):
+        if not was_rung and (
+            self._errands.is_waiting(request.worker) or self._notifications.wants_a_pulse
+        ):
             ways = (self._poll, self._claim_at_once)
         claimed = await ways[0](request) or await ways[1](request)
         if claimed is None:
@@ -77,29 +79,31 @@ class QueueRole(Core):
         if asked is None or not self._plain.has_heard_of(request.worker):
             return None
         began = self._clock.monotonic()
-        statement, given = idle_at_once.POLL, idle_at_once.values(request, asked)
+        statement, given = idle_statement.POLL, idle_statement.values(request, asked)
         with self._errands.take(request.worker) as errand:
             if errand is not None:
-                statement, given = idle_at_once.POLL_AND_KEEP, [*given, *errand.values]
+                statement, given = idle_statement.POLL_AND_KEEP, [*given, *errand.values]
             rows = await self._ask(statement, self._given_now, *given)
             if rows is None:
                 return None
-            claimed, glance, found = idle_at_once.read(rows)
+            claimed, duties, found = idle_statement.read(rows)
             if errand is not None:
                 self._errands.bring(errand, found, since=began)
-        self._keep_glance(glance, since=began, lasts=_BETWEEN_POLLS_SECONDS)
+        self._keep_duties(duties, since=began, lasts=_BETWEEN_POLLS_SECONDS)
         return claimed
 
     async def _ask(self, statement: str, *values: object) -> list[Any] | None:
         """Ask on the line that listens, if that wants to be used, or else on any."""
-        if (rows := await self._bell.ask(named(statement, self.address.schema), *values)) is None:
+        if (
+            rows := await self._notifications.ask(named(statement, self.address.schema), *values)
+        ) is None:
             rows = await self._try_at_once(statement, *values, within=self._patience, changes=False)
         return rows
 
     async def _claim_in_steps(self, request: ClaimRequest) -> Claim:
         claimed = await self._share(
             lambda link, now: claiming.claim(
-                link, request, floors=self.floors, plain=self._plain, now=now
+                link, request, bounds=self.bounds, plain=self._plain, now=now
             )
         )
         self._plain.looked_at = claimed.now
@@ -109,10 +113,10 @@ class QueueRole(Core):
         """Claim in one trip to the server; `None` if there is more to decide."""
         if self._plain.looked_at is None or self._is_shared or not self._plain.may_serve(request):
             return None
-        await self.floors.follow(self._look)
-        floors = self.floors.reading()
-        values = self._plain.values(request, floors=floors, now=self._given_now)
-        statement = claim_at_once.CLAIM_AND_LOOK if self._is_idle else claim_at_once.CLAIM
+        await self.bounds.follow(self._look)
+        bounds = self.bounds.reading()
+        values = self._plain.values(request, bounds=bounds, now=self._given_now)
+        statement = claim_statement.CLAIM_AND_LOOK if self._is_idle else claim_statement.CLAIM
         began = self._clock.monotonic()
         rows = await self._try_at_once(
             statement, *values, within=self._patience, changes=not self._is_idle
@@ -120,11 +124,11 @@ class QueueRole(Core):
         if rows is None:
             return None
         self._plain.looked_at = rows[0][0]
-        claimed = self._plain.read(request, rows, floors=floors)
+        claimed = self._plain.read(request, rows, bounds=bounds)
         if claimed is not None and claimed.deliveries:
-            self._forget_glance()
-        elif (glance := claim_at_once.glance(rows)) is not None:
-            self._keep_glance(glance, since=began, lasts=_BETWEEN_POLLS_SECONDS)
+            self._forget_duties()
+        elif (duties := claim_statement.duties(rows)) is not None:
+            self._keep_duties(duties, since=began, lasts=_BETWEEN_POLLS_SECONDS)
         return claimed
 
     async def _look(self, statement: str) -> list[Any]:
@@ -139,7 +143,7 @@ class QueueRole(Core):
             lambda link, now: settling.settle(link, batch, now=now, history=self._history)
         )
         if frees:
-            self._bell.hint()
+            self._notifications.notify_seldom()
         return refused
 
     def _goes_apart(self, batch: Sequence[Settled]) -> bool:
@@ -154,7 +158,7 @@ class QueueRole(Core):
             and self._settling is None
             and self._plain.keeps_order
             and not self._plain.counts_leases
-            and settle_at_once.is_simple(batch)
+            and settle_statement.is_simple(batch)
         )
 
     async def _settle_apart(self, batch: Sequence[Settled]) -> Sequence[Lease]:
@@ -169,7 +173,7 @@ class QueueRole(Core):
             self._settling = None
             settling_now.set_result(frees)
         if frees:
-            self._bell.hint()
+            self._notifications.notify_seldom()
         return refused
 
     async def _settle_at_once(self, batch: Sequence[Settled]) -> Sequence[Settled]:
@@ -180,11 +184,11 @@ class QueueRole(Core):
         is_apart = not self._is_shared and (
             self._plain.covers(self._served) or self._may_settle_beside()
         )
-        if not is_apart or not settle_at_once.is_simple(batch):
+        if not is_apart or not settle_statement.is_simple(batch):
             return batch
         leases = _in_order(one.lease for one in batch)
         rows = await self._try_at_once(
-            settle_at_once.SETTLE,
+            settle_statement.SETTLE,
             self._given_now,
             numbers(one.delivery_id for one in leases),
             numbers(one.token for one in leases),
@@ -240,7 +244,7 @@ class QueueRole(Core):
         )
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
-        if not (await self._look_around()).has_overdue:
+        if not (await self._due_duties()).has_overdue:
             return ()
         return await self._read(
             lambda link, now: settling.overdue(link, now=now, limit=limit), within=self._patience
@@ -254,7 +258,7 @@ class QueueRole(Core):
         )
 
     async def expire(self, *, blame: Blame, limit: int = 100) -> Sequence[Delivery]:
-        if not (await self._look_around()).has_expired:
+        if not (await self._due_duties()).has_expired:
             return ()
         return await self._write(
             lambda link, now: intervention.expire(link, blame=blame, now=now, limit=limit),
@@ -262,14 +266,14 @@ class QueueRole(Core):
         )
 
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
-        if not (await self._look_around()).may_shed:
+        if not (await self._due_duties()).may_shed:
             return ()
         shed = await self._write(
             lambda link, now: shedding.shed(link, blame=blame, now=now, limit=limit),
             within=self._patience,
         )
         if shed:
-            self._bell.ring()
+            self._notifications.notify()
         return shed
 
 

@@ -35,14 +35,14 @@ class ReplaysRole(Core):
         async def look(link: Link, now: datetime) -> tuple[datetime, list[int]]:
             return now, await replaying.running(link)
 
-        glance = await self._look_around()
-        if not glance.has_replays:
-            return summary((), now=glance.now)
+        duties = await self._due_duties()
+        if not duties.has_replays:
+            return summary((), now=duties.now)
         now, running = await self._read(look, within=self._patience)
         taken = [one for number in running if (one := await self._step(number)) is not None]
         advance = summary(taken, now=now)
         if any(step.sent for step in advance.steps):
-            self._bell.ring()
+            self._notifications.notify()
         return advance
 
     async def _step(self, replay_id: int) -> tuple[ReplayStep | None, Replay] | None:
@@ -69,7 +69,7 @@ class ReplaysRole(Core):
         return await self._turn(replay_id, ReplayState.CANCELLED, before, actor)
 
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
-        if not (await self._look_around()).has_schedules:
+        if not (await self._due_duties()).has_schedules:
             return ()
         patience = self._patience
         if not await self._read(

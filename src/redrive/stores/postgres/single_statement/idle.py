@@ -11,10 +11,10 @@ from typing import Any
 
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import json_text
-from redrive.stores.postgres.at_once.glance import GLANCED, Glance
 from redrive.stores.postgres.codec import numbers
 from redrive.stores.postgres.counting import WORK
 from redrive.stores.postgres.keeping import HOARDED, has_watch, is_prunable, watch
+from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS, Duties
 
 __all__ = [
     "NOTHING_TO_SORT_OUT",
@@ -87,7 +87,7 @@ SELECT present.now,
              AND destination = ANY ({destinations}::integer[])
              AND generation = ANY ({generations}::text[])
            ORDER BY due LIMIT 1
-       ) AS next_due, {is_on_record("$2")}, {GLANCED}{rest}
+       ) AS next_due, {is_on_record("$2")}, {DUTY_COLUMNS}{rest}
 """
 
 
@@ -110,15 +110,15 @@ def values(request: ClaimRequest, places: Sequence[int]) -> list[object]:
     return [request.worker, request.lease, numbers(places), json_text(request.generations)]
 
 
-def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Glance, Sequence[Any]]:
+def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Duties, Sequence[Any]]:
     """Return the claim, unless there is something to decide about, and what was seen besides.
 
     The last is the present, and what `POLL_AND_KEEP` has found for the house.
     """
     now, is_nothing, next_due, is_heard, *seen = rows[0]
-    width = len(Glance._fields) - 1
-    glance = Glance(now, *seen[:width])
+    width = len(Duties._fields) - 1
+    duties = Duties(now, *seen[:width])
     claim = Claim(
-        now=now, next_due=next_due, is_heard=is_heard, routes_version=glance.routes_version
+        now=now, next_due=next_due, is_heard=is_heard, routes_version=duties.routes_version
     )
-    return claim if is_nothing else None, glance, (now, *seen[width:])
+    return claim if is_nothing else None, duties, (now, *seen[width:])

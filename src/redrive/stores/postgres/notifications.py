@@ -1,4 +1,4 @@
-"""The bell: wakes who waits for work, over NOTIFY where that works, by polling everywhere."""
+"""Notifications: wake who waits for work, over NOTIFY where that works, by polling everywhere."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from redrive.clock import Clock, SystemClock, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import ListeningBack, ListeningLost, Observer
 from redrive.stores.postgres.connection import LOST, Address
-from redrive.stores.postgres.lines import PLANS, session_settings
+from redrive.stores.postgres.pool import PLANS, session_settings
 
-__all__ = ["Bell"]
+__all__ = ["Notifications"]
 
 _CALM_SECONDS = 0.02
-"""At most 50 rings a second: each is a commit, and all of a server's take turns at one lock."""
+"""At most 50 a second: each is a commit, and all of a server's take turns at one lock."""
 _CALM_AFTER_A_HINT_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -38,10 +38,10 @@ class _Question:
         self.answer: asyncio.Future[list[Any] | None] = asyncio.get_running_loop().create_future()
 
 
-class Bell:
-    """Rings after a commit of ours, and hears the others ring.
+class Notifications:
+    """Sent after a commit of ours, and heard by the others.
 
-    A ring may be lost: whoever waits looks again by itself, at the latest after a second. Nothing
+    One may be lost: whoever waits looks again by itself, at the latest after a second. Nothing
     here is needed for an event to be delivered, only for it to be delivered at once.
     """
 
@@ -62,8 +62,8 @@ class Bell:
         self._news = asyncio.Event()
         self._notify: Callable[[str], Awaitable[object]] | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._ringing: asyncio.Task[None] | None = None
-        self._rings_again = False
+        self._sending: asyncio.Task[None] | None = None
+        self._sends_again = False
         self._hinting: asyncio.Task[None] | None = None
         self._hints_again = False
         self._pulse: asyncio.Future[_Question | None] | None = None
@@ -75,33 +75,33 @@ class Bell:
 
     def forget(self) -> None:
         """Let go of what has ended with its event loop."""
-        self._notify = self._listening = self._hinting = self._ringing = None
+        self._notify = self._listening = self._hinting = self._sending = None
 
     async def stop(self) -> None:
         """End it; whoever waits returns."""
         self._news.set()
         self._notify = None
-        begun = (self._listening, self._hinting, self._ringing)
-        self._listening = self._hinting = self._ringing = None
+        begun = (self._listening, self._hinting, self._sending)
+        self._listening = self._hinting = self._sending = None
         tasks = [task for task in begun if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake this process now, and the others at once, but not more often than makes sense."""
         self._news.set()
         if self._notify is None:
             return
-        if self._ringing is None or self._ringing.done():
-            self._ringing = asyncio.get_running_loop().create_task(self._send(self._notify))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send(self._notify))
         else:
-            self._rings_again = True
+            self._sends_again = True
 
-    def hint(self) -> None:
-        """Wake this process now, and the others a little less often than `ring` does.
+    def notify_seldom(self) -> None:
+        """Wake this process now, and the others a little less often than `notify` does.
 
-        For what this process finds itself in most cases: a ring costs the server a commit.
+        For what this process finds itself in most cases: a notification costs the server a commit.
         """
         self._news.set()
         if self._notify is None:
@@ -114,13 +114,13 @@ class Bell:
     async def _hint(self) -> None:
         while True:
             self._hints_again = False
-            self.ring()
+            self.notify()
             await self._pauses.sleep(_CALM_AFTER_A_HINT_SECONDS)
             if not self._hints_again:
                 return
 
-    def heard(self) -> bool:
-        """Forget earlier rings, as a claim does that is about to look; tells if there were any."""
+    def clear(self) -> bool:
+        """Forget earlier ones, as a claim does that is about to look; tells if there were any."""
         was_rung = self._news.is_set()
         self._news.clear()
         return was_rung
@@ -146,21 +146,21 @@ class Bell:
             return None
 
     async def wait(self, at_most: timedelta) -> None:
-        """Return at a ring since `heard`, at the latest after `at_most`."""
+        """Return at a notification since `clear`, at the latest after `at_most`."""
         if self._listening is None and self._notify is not None:
             self._listening = asyncio.get_running_loop().create_task(self._stay_connected())
         await wait_at_most(self._news, at_most.total_seconds(), self._clock)
 
     async def _send(self, notify: Callable[[str], Awaitable[object]]) -> None:
         while True:
-            self._rings_again = False
+            self._sends_again = False
             try:
                 # One trip and one transaction; nobody needs it to outlive a crash of the server.
                 await notify(f"SET LOCAL synchronous_commit = off; NOTIFY {self._channel}")
             except StoreError:
                 return  # a store that cannot be reached is noticed by who needs it
             await self._pauses.sleep(_CALM_SECONDS)
-            if not self._rings_again:
+            if not self._sends_again:
                 return
 
     async def _stay_connected(self) -> None:

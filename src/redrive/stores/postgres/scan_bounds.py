@@ -17,7 +17,7 @@ from typing import Any
 
 from redrive.clock import Clock
 
-__all__ = ["Floors", "FreshLine", "Reading"]
+__all__ = ["FreshLine", "Reading", "ScanBounds"]
 
 Ask = Callable[[str], Awaitable[Sequence[Sequence[Any]]]]
 
@@ -35,7 +35,7 @@ _BETWEEN_CHECKS = timedelta(milliseconds=100)
 _KEPT_SECONDS = 60.0
 
 
-class Floors:
+class ScanBounds:
     """What this process knows about where the fresh deliveries of each line begin."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Floors:
         self._clock = clock
         self._far = far
         self._between_checks = between_checks.total_seconds()
-        self._floors: dict[FreshLine, int] = {}
+        self._bounds: dict[FreshLine, int] = {}
         self._reached: dict[FreshLine, int] = {}
         self._marks: dict[FreshLine, int] = {}
         self._writers: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class Floors:
 
     def below(self, line: FreshLine) -> int:
         """Return a number up to which the line has no deliveries, now and ever."""
-        return self._floors.get(line, 0)
+        return self._bounds.get(line, 0)
 
     def reading(self) -> Reading:
         """Return what a claim that begins to read now may go by."""
@@ -63,7 +63,7 @@ class Floors:
     def rise(self, line: FreshLine, to: int) -> None:
         """Begin there from now on."""
         self._proven.pop(line, None)
-        self._floors[line] = max(to, self.below(line))
+        self._bounds[line] = max(to, self.below(line))
 
     def reach(self, line: FreshLine, last: int) -> None:
         """Take note of how far a line was read."""
@@ -71,7 +71,7 @@ class Floors:
 
     def forget(self) -> None:
         """Begin at the front again."""
-        for known in (self._floors, self._reached, self._marks, self._proven):
+        for known in (self._bounds, self._reached, self._marks, self._proven):
             known.clear()
 
     async def follow(self, ask: Ask) -> None:
@@ -109,20 +109,20 @@ class Floors:
 class Reading:
     """The bounds of one claim, which knows what was proven before it began to read."""
 
-    __slots__ = ("_floors", "_proven")
+    __slots__ = ("_bounds", "_proven")
 
-    def __init__(self, floors: Floors, proven: Mapping[FreshLine, int]) -> None:
-        self._floors = floors
+    def __init__(self, bounds: ScanBounds, proven: Mapping[FreshLine, int]) -> None:
+        self._bounds = bounds
         self._proven = proven
 
     def below(self, line: FreshLine) -> int:
         """Return a number up to which the line has no deliveries, now and ever."""
-        return self._floors.below(line)
+        return self._bounds.below(line)
 
     def saw(self, line: FreshLine, ids: Sequence[int]) -> None:
         """Take note of the first deliveries of a line, read from its bound on, if there are any."""
         mark = self._proven.get(line)
         if mark is not None:
-            self._floors.rise(line, min(mark, ids[0] - 1) if ids else mark)
+            self._bounds.rise(line, min(mark, ids[0] - 1) if ids else mark)
         if ids:
-            self._floors.reach(line, ids[-1])
+            self._bounds.reach(line, ids[-1])

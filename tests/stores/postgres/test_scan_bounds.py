@@ -19,7 +19,7 @@ from redrive.model.settlement import Delivered
 from redrive.store import Appended, Settled
 from redrive.stores.postgres import PostgresStore, log
 from redrive.stores.postgres.connection import Link, read_address
-from redrive.stores.postgres.floors import Floors
+from redrive.stores.postgres.scan_bounds import ScanBounds
 from redrive.testing.clock import FakeClock
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR
@@ -34,7 +34,7 @@ BILLING = (1, "default", "")
 async def world(postgres_url: str) -> AsyncIterator[World]:
     def make_store(clock: FakeClock) -> PostgresStore:
         store = PostgresStore(postgres_url, clock=clock, history=20)
-        store.floors = Floors(clock, far=5, between_checks=timedelta(0))
+        store.bounds = ScanBounds(clock, far=5, between_checks=timedelta(0))
         return store
 
     async with World.opened(make_store, history=20) as world:
@@ -48,9 +48,9 @@ async def somebody(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncp
     await connection.close()
 
 
-def floor(world: World) -> int:
+def bound(world: World) -> int:
     assert isinstance(world.store, PostgresStore)
-    return world.store.floors.below(BILLING)
+    return world.store.bounds.below(BILLING)
 
 
 async def publish(world: World, count: int) -> None:
@@ -91,7 +91,7 @@ async def test_a_claim_begins_behind_what_has_gone(world: World) -> None:
     await deliver_all(world)
     await deliver(world)
 
-    assert floor(world) > 50
+    assert bound(world) > 50
 
 
 async def test_it_begins_at_the_first_that_is_left(world: World) -> None:
@@ -100,7 +100,7 @@ async def test_it_begins_at_the_first_that_is_left(world: World) -> None:
     for _ in range(5):
         await deliver(world)
 
-    assert 0 < floor(world) < 50
+    assert 0 < bound(world) < 50
     assert await deliver_all(world) == [51, 52, 53, 54, 55, 56, 57, 58, 59, 60]
 
 
@@ -132,7 +132,7 @@ async def test_a_transaction_that_publishes_nothing_holds_nothing_up(
         await deliver_all(world)
         await deliver(world)
 
-    assert floor(world) > 50
+    assert bound(world) > 50
 
 
 async def test_what_a_person_changed_is_found_before_the_bound(world: World) -> None:
@@ -141,7 +141,7 @@ async def test_what_a_person_changed_is_found_before_the_bound(world: World) -> 
     await world.store.prioritise([behind], priority=-5, actor=OPERATOR)
     await publish(world, 60)
     first = [await deliver(world) for _ in range(6)]
-    assert floor(world) > moved
+    assert bound(world) > moved
 
     world.clock.advance("2h")
     rest = await deliver_all(world)
@@ -160,7 +160,7 @@ async def test_what_was_snoozed_or_given_back_is_found_before_the_bound(world: W
     await world.store.release([early[1].lease])
     again = await deliver_all(world)
 
-    assert floor(world) > 50
+    assert bound(world) > 50
     assert sorted(again) == sorted(one.lease.delivery_id for one in early)
 
 
@@ -174,7 +174,7 @@ async def test_the_bounds_are_forgotten_after_a_while(world: World) -> None:
     await publish(world, 1)
     await deliver(world)
 
-    assert floor(world) == 0
+    assert bound(world) == 0
 
 
 class Writers:
@@ -190,40 +190,40 @@ class Writers:
         return answer
 
 
-async def some_floors() -> tuple[Floors, Writers]:
-    floors, writers = Floors(FakeClock(), far=5, between_checks=timedelta(0)), Writers()
-    await floors.follow(writers.ask)
-    floors.reading().saw(BILLING, [1, 100])
-    return floors, writers
+async def some_bounds() -> tuple[ScanBounds, Writers]:
+    bounds, writers = ScanBounds(FakeClock(), far=5, between_checks=timedelta(0)), Writers()
+    await bounds.follow(writers.ask)
+    bounds.reading().saw(BILLING, [1, 100])
+    return bounds, writers
 
 
 async def test_a_claim_that_began_to_read_before_the_proof_proves_nothing() -> None:
     """It may have missed what committed in between."""
-    floors, writers = await some_floors()
+    bounds, writers = await some_bounds()
     writers.names = ["late"]
-    await floors.follow(writers.ask)
-    early = floors.reading()
+    await bounds.follow(writers.ask)
+    early = bounds.reading()
 
     writers.names = []
-    await floors.follow(writers.ask)
+    await bounds.follow(writers.ask)
     early.saw(BILLING, [])
-    before = floors.below(BILLING)
-    floors.reading().saw(BILLING, [7, 200])
+    before = bounds.below(BILLING)
+    bounds.reading().saw(BILLING, [7, 200])
 
     assert before == 0
-    assert floors.below(BILLING) == 6
+    assert bounds.below(BILLING) == 6
 
 
 async def test_what_another_claim_sees_meanwhile_is_not_proven_with_the_rest() -> None:
     """A writer that is not among those may hold a number before it."""
-    floors, writers = await some_floors()
-    writers.meanwhile = lambda: floors.reading().saw(BILLING, [300])
-    await floors.follow(writers.ask)
-    await floors.follow(writers.ask)
+    bounds, writers = await some_bounds()
+    writers.meanwhile = lambda: bounds.reading().saw(BILLING, [300])
+    await bounds.follow(writers.ask)
+    await bounds.follow(writers.ask)
 
-    floors.reading().saw(BILLING, [])
+    bounds.reading().saw(BILLING, [])
 
-    assert floors.below(BILLING) == 100
+    assert bounds.below(BILLING) == 100
 
 
 async def test_a_transaction_left_open_does_not_slow_claims_down(
@@ -247,5 +247,5 @@ async def test_a_transaction_left_open_does_not_slow_claims_down(
     share = max(1, len(took) // 20)
     slower = statistics.median(took[-share:]) / statistics.median(took[:share])
     assert delivered == DELIVERIES
-    assert floor(world) >= DELIVERIES - 3 * BATCH
+    assert bound(world) >= DELIVERIES - 3 * BATCH
     assert not IS_LONG or slower <= 1.5, f"claims became {slower:.2f} times as slow"

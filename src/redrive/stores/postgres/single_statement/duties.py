@@ -1,17 +1,17 @@
-"""A glance at all duties at once; the claims of an idle worker take it along."""
+"""What all duties ask, at once; the claims of an idle worker take it along."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
 
-from redrive.stores.postgres.completing import HAS_LATE
+from redrive.stores.postgres.late_events import HAS_LATE
 
-__all__ = ["GLANCE", "GLANCED", "Glance"]
+__all__ = ["DUTIES", "DUTY_COLUMNS", "Duties"]
 
 # In the order of an index and with a limit, or the planner might prefer to read the whole table.
 # What a destination is like is told by its document; a name that looks the same costs a look.
-GLANCED = f"""
+DUTY_COLUMNS = f"""
        coalesce((
            SELECT deadline <= present.now FROM redrive.deliveries
            WHERE status = 0 AND deadline IS NOT NULL ORDER BY deadline LIMIT 1
@@ -32,15 +32,15 @@ GLANCED = f"""
        ) AS has_schedules,
        (SELECT value FROM redrive.counters WHERE name = 'routes_version') AS routes_version
 """
-"""What a glance shows, as columns of whatever has a `present`."""
+"""What they ask, as columns of whatever has a `present`."""
 
-GLANCE = f"""
-SELECT present.now, {GLANCED}
+DUTIES = f"""
+SELECT present.now, {DUTY_COLUMNS}
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 """
 
 
-class Glance(NamedTuple):
+class Duties(NamedTuple):
     """Which duties may have something to do, and whether destinations have changed."""
 
     now: datetime

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from redrive.model.delivery import Kind, Lease, Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
-from redrive.stores.postgres.at_once.glance import GLANCED, Glance
-from redrive.stores.postgres.at_once.idle import NOTHING_TO_SORT_OUT, heard, is_on_record
-from redrive.stores.postgres.at_once.report import Breakers
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.floors import Reading
+from redrive.stores.postgres.scan_bounds import Reading
+from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS, Duties
+from redrive.stores.postgres.single_statement.idle import NOTHING_TO_SORT_OUT, heard, is_on_record
+from redrive.stores.postgres.single_statement.report import Breakers
 from redrive.stores.ready import SOON
 
-__all__ = ["CLAIM", "CLAIM_AND_LOOK", "Plain", "PlainGates", "glance"]
+__all__ = ["CLAIM", "CLAIM_AND_LOOK", "Plain", "PlainGates", "duties"]
 
 _MOST_LEFT_ALONE = 64
 _WIDTH = 11
@@ -124,8 +124,8 @@ ORDER BY id NULLS FIRST
 """
 CLAIM = _CLAIM.format(glanced="", not_glanced="", heard="")
 CLAIM_AND_LOOK = _CLAIM.format(
-    glanced=f", {is_on_record('$3')}, {GLANCED}",
-    not_glanced=", NULL" * len(Glance._fields),
+    glanced=f", {is_on_record('$3')}, {DUTY_COLUMNS}",
+    not_glanced=", NULL" * len(Duties._fields),
     heard=f", {heard('$3', '$4')}",
 )
 """The same for a worker that had nothing to do, which is heard of by it and looks around."""
@@ -198,14 +198,14 @@ class PlainGates:
         )
 
     def values(
-        self, request: ClaimRequest, *, floors: Reading, now: datetime | None
+        self, request: ClaimRequest, *, bounds: Reading, now: datetime | None
     ) -> list[object]:
         """Return what `CLAIM` takes; without an instant, it is the server's present."""
         (generation,) = request.generations
         rows = []
         for name, most in self._shares(request).items():
             plain = self._known[name]
-            floor = floors.below((plain.number, generation, ""))
+            floor = bounds.below((plain.number, generation, ""))
             rows.append(
                 (
                     plain.number,
@@ -245,7 +245,7 @@ class PlainGates:
         return self._asked
 
     def read(
-        self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, floors: Reading
+        self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, bounds: Reading
     ) -> Claim | None:
         """Return what was claimed, or `None` when it has to be decided about after all."""
         now, is_plain, next_due, are_passed_by, numbers, firsts = rows[0][:6]
@@ -282,10 +282,10 @@ class PlainGates:
         for destination, first in zip(numbers, firsts, strict=True):
             last = max(ids[destination], default=0)
             seen = [] if first is None else [first, max(first, last)]
-            floors.saw((destination, generation, ""), seen)
+            bounds.saw((destination, generation, ""), seen)
         if are_passed_by:  # somebody has them, and may give them back
             next_due = min(next_due or now + SOON, now + SOON)
-        around = glance(rows)
+        around = duties(rows)
         return Claim(
             now=now,
             deliveries=tuple(deliveries),
@@ -295,7 +295,7 @@ class PlainGates:
         )
 
 
-def glance(rows: Sequence[Sequence[Any]]) -> Glance | None:
+def duties(rows: Sequence[Sequence[Any]]) -> Duties | None:
     """Return what was seen besides, if that was asked for."""
     first = rows[0]
-    return Glance(first[0], *first[_WIDTH + 1 :]) if len(first) > _WIDTH else None
+    return Duties(first[0], *first[_WIDTH + 1 :]) if len(first) > _WIDTH else None

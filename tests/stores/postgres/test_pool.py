@@ -14,9 +14,10 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Status
 from redrive.store import Query
-from redrive.stores.postgres import PostgresStore, lines
-from redrive.stores.postgres.connection import Address, Line, read_address
-from redrive.stores.postgres.lines import Lines
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres import pool as pools
+from redrive.stores.postgres.connection import Address, Connection, read_address
+from redrive.stores.postgres.pool import Pool
 from tests.servers.proxy import proxying
 from tests.waiting import eventually
 
@@ -29,11 +30,11 @@ def address(postgres_url: str) -> Address:
 
 
 @pytest.fixture
-async def pool(address: Address, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lines]:
-    pool = Lines(address, is_proxied=False)
+async def pool(address: Address, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pool]:
+    pool = Pool(address, is_proxied=False)
     yield pool
     # Nobody gives back what a test has left lent.
-    monkeypatch.setattr(lines, "_FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr(pools, "_FAREWELL_SECONDS", 0.1)
     await pool.close()
 
 
@@ -55,135 +56,135 @@ async def sessions(person: asyncpg.Connection, *processes: int) -> int:
     return count
 
 
-async def begin(line: Line) -> None:
+async def begin(line: Connection) -> None:
     await line.execute("SELECT 1")
 
 
-async def test_an_idle_connection_is_lent_again_without_waiting(pool: Lines) -> None:
-    line = await pool.lend()
-    pool.take_back(line)
+async def test_an_idle_connection_is_lent_again_without_waiting(pool: Pool) -> None:
+    line = await pool.acquire()
+    pool.release(line)
 
-    lending = pool.lend()
+    lending = pool.acquire()
     with pytest.raises(StopIteration) as returned:
         lending.send(None)
 
     assert returned.value.value is line
 
 
-async def test_no_more_are_open_than_the_url_allows(pool: Lines) -> None:
-    one, other = await pool.lend(), await pool.lend()
-    third = asyncio.ensure_future(pool.lend())
+async def test_no_more_are_open_than_the_url_allows(pool: Pool) -> None:
+    one, other = await pool.acquire(), await pool.acquire()
+    third = asyncio.ensure_future(pool.acquire())
     await begin(one)
 
     assert one is not other
     assert not third.done()
-    pool.take_back(other)
+    pool.release(other)
     assert await third is other
 
 
-async def test_who_waits_is_served_in_order(pool: Lines) -> None:
-    held = [await pool.lend(), await pool.lend()]
+async def test_who_waits_is_served_in_order(pool: Pool) -> None:
+    held = [await pool.acquire(), await pool.acquire()]
     served: list[int] = []
 
     async def use(number: int) -> None:
-        line = await pool.lend()
+        line = await pool.acquire()
         served.append(number)
         await begin(line)
-        pool.take_back(line)
+        pool.release(line)
 
     waiting = [asyncio.ensure_future(use(number)) for number in range(6)]
     await begin(held[0])
     for line in held:
-        pool.take_back(line)
+        pool.release(line)
     latecomer = asyncio.ensure_future(use(6))
     await asyncio.gather(*waiting, latecomer)
 
     assert served == list(range(7))
 
 
-async def test_who_gives_up_waiting_passes_on_what_came_too_late(pool: Lines) -> None:
-    one, other = await pool.lend(), await pool.lend()
-    first, second = (asyncio.ensure_future(pool.lend()) for _ in range(2))
+async def test_who_gives_up_waiting_passes_on_what_came_too_late(pool: Pool) -> None:
+    one, other = await pool.acquire(), await pool.acquire()
+    first, second = (asyncio.ensure_future(pool.acquire()) for _ in range(2))
     await begin(one)
 
-    pool.take_back(other)
+    pool.release(other)
     first.cancel()
 
     assert await second is other
     assert first.cancelled()
 
 
-async def test_who_gives_up_waiting_leaves_no_place_taken(pool: Lines) -> None:
-    one, other = await pool.lend(), await pool.lend()
-    first, second = (asyncio.ensure_future(pool.lend()) for _ in range(2))
+async def test_who_gives_up_waiting_leaves_no_place_taken(pool: Pool) -> None:
+    one, other = await pool.acquire(), await pool.acquire()
+    first, second = (asyncio.ensure_future(pool.acquire()) for _ in range(2))
     await begin(one)
 
-    lines.drop(other)
-    pool.take_back(other)  # the first may open another one now
+    pools.drop(other)
+    pool.release(other)  # the first may open another one now
     first.cancel()
 
     assert not (await second).is_closed()
 
 
-async def test_waiting_for_a_connection_ends(pool: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, _ = await pool.lend(), await pool.lend()
-    monkeypatch.setattr(lines, "CONNECT_SECONDS", 0.05)
+async def test_waiting_for_a_connection_ends(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = await pool.acquire(), await pool.acquire()
+    monkeypatch.setattr(pools, "CONNECT_SECONDS", 0.05)
 
     with pytest.raises(TimeoutError):
-        await pool.lend()
+        await pool.acquire()
 
-    pool.take_back(one)
-    assert await pool.lend() is one
+    pool.release(one)
+    assert await pool.acquire() is one
 
 
 async def test_a_connection_that_died_at_hand_is_replaced(
-    pool: Lines, person: asyncpg.Connection
+    pool: Pool, person: asyncpg.Connection
 ) -> None:
-    line = await pool.lend()
-    pool.take_back(line)
+    line = await pool.acquire()
+    pool.release(line)
     await person.execute("SELECT pg_terminate_backend($1, 5000)", line.get_server_pid())
 
-    fresh = await pool.lend_begun(begin)
+    fresh = await pool.acquire_begun(begin)
 
     assert fresh is not line
     assert not fresh.is_closed()
 
 
-async def test_after_one_that_fell_silent_all_are_replaced(pool: Lines) -> None:
-    one, other = await pool.lend(), await pool.lend()
-    pool.take_back(other)
+async def test_after_one_that_fell_silent_all_are_replaced(pool: Pool) -> None:
+    one, other = await pool.acquire(), await pool.acquire()
+    pool.release(other)
 
     pool.distrust(TimeoutError())
-    pool.take_back(one)
-    fresh = [await pool.lend(), await pool.lend()]
+    pool.release(one)
+    fresh = [await pool.acquire(), await pool.acquire()]
 
     assert one.is_closed()
     assert other.is_closed()
     assert not [line for line in fresh if line.is_closed()]
 
 
-async def test_other_errors_leave_connections_at_hand(pool: Lines) -> None:
-    line = await pool.lend()
-    pool.take_back(line)
+async def test_other_errors_leave_connections_at_hand(pool: Pool) -> None:
+    line = await pool.acquire()
+    pool.release(line)
 
     pool.distrust(ValueError())
 
-    assert await pool.lend() is line
+    assert await pool.acquire() is line
 
 
 async def test_what_nobody_needs_is_closed_after_a_while(
-    pool: Lines, person: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, person: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "_REST_SECONDS", 0.2)
-    used, unused = await pool.lend(), await pool.lend()
+    monkeypatch.setattr(pools, "_REST_SECONDS", 0.2)
+    used, unused = await pool.acquire(), await pool.acquire()
     processes = used.get_server_pid(), unused.get_server_pid()
-    pool.take_back(unused)
-    pool.take_back(used)
+    pool.release(unused)
+    pool.release(used)
 
     async def is_one_left() -> bool:
-        line = await pool.lend()
+        line = await pool.acquire()
         await begin(line)
-        pool.take_back(line)
+        pool.release(line)
         assert line is used
         return await sessions(person, *processes) == 1
 
@@ -194,24 +195,24 @@ async def test_what_nobody_needs_is_closed_after_a_while(
     await until(are_gone)
 
 
-async def test_closing_waits_for_what_is_lent(pool: Lines) -> None:
-    line, idle = await pool.lend(), await pool.lend()
-    pool.take_back(idle)
+async def test_closing_waits_for_what_is_lent(pool: Pool) -> None:
+    line, idle = await pool.acquire(), await pool.acquire()
+    pool.release(idle)
     closing = asyncio.ensure_future(pool.close())
     await begin(line)
 
     assert not closing.done()
-    pool.take_back(line)
+    pool.release(line)
     await closing
 
     assert line.is_closed()
     assert idle.is_closed()
 
 
-async def test_closing_does_not_wait_for_long(pool: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_FAREWELL_SECONDS", 0.05)
-    line, _ = await pool.lend(), await pool.lend()
-    waiting = asyncio.ensure_future(pool.lend())
+async def test_closing_does_not_wait_for_long(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_FAREWELL_SECONDS", 0.05)
+    line, _ = await pool.acquire(), await pool.acquire()
+    waiting = asyncio.ensure_future(pool.acquire())
     await begin(line)
 
     await pool.close()
@@ -220,20 +221,20 @@ async def test_closing_does_not_wait_for_long(pool: Lines, monkeypatch: pytest.M
     with pytest.raises(asyncpg.InterfaceError, match="closed"):
         await waiting
     with pytest.raises(asyncpg.InterfaceError, match="closed"):
-        await pool.lend()
+        await pool.acquire()
 
 
 async def test_a_server_that_cannot_be_reached_takes_no_place(address: Address) -> None:
     parts = urlsplit(address.dsn)
     async with proxying(parts.hostname or "", parts.port or 5432) as proxy:
         there = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
-        pool = Lines(read_address(f"{there}?pool=2"), is_proxied=False)
+        pool = Pool(read_address(f"{there}?pool=2"), is_proxied=False)
         for _ in range(3):
             proxy.cut_after(1)
             with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
-                await pool.lend()
-        line = await pool.lend()
-        pool.take_back(line)
+                await pool.acquire()
+        line = await pool.acquire()
+        pool.release(line)
         await pool.close()
 
 
@@ -311,18 +312,18 @@ async def test_a_handler_cannot_use_its_connection_afterwards(postgres_url: str)
         assert len(page.deliveries) == 1
 
 
-async def asked(pool: Lines, statement: str, value: object) -> list[str]:
+async def asked(pool: Pool, statement: str, value: object) -> list[str]:
     """Return all that a new connection asks the server in order to run one statement."""
-    line = await pool.lend()
+    line = await pool.acquire()
     questions: list[str] = []
     with line.query_logger(lambda record: questions.append(record.query)):
         assert await line.fetchval(statement, value) == value
     await line.close()
-    pool.take_back(line)
+    pool.release(line)
     return questions
 
 
-async def test_what_an_array_is_is_not_asked_on_every_connection(pool: Lines) -> None:
+async def test_what_an_array_is_is_not_asked_on_every_connection(pool: Pool) -> None:
     """The driver's question takes a server longer than what it is asked for."""
     statement = "SELECT $1::bigint[]"
     await asked(pool, statement, [1, 2])
@@ -331,7 +332,7 @@ async def test_what_an_array_is_is_not_asked_on_every_connection(pool: Lines) ->
 
 
 async def test_a_type_that_another_server_does_not_know_is_always_asked_for(
-    pool: Lines, person: asyncpg.Connection, address: Address
+    pool: Pool, person: asyncpg.Connection, address: Address
 ) -> None:
     await person.execute(f"CREATE TYPE {address.schema}.size AS ENUM ('small', 'large')")
     statement = f"SELECT $1::{address.schema}.size[]"

@@ -1,4 +1,4 @@
-"""The lines to the server: connections at hand, each lent to one caller at a time."""
+"""The pool: connections at hand, each with one caller at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from redrive.stores.postgres.connection import LOST, Address, Line
+from redrive.stores.postgres.connection import LOST, Address, Connection
 
-__all__ = ["CONNECT_SECONDS", "PLANS", "Lines", "drop", "session_settings", "stand_in"]
+__all__ = ["CONNECT_SECONDS", "PLANS", "Pool", "drop", "session_settings", "stand_in"]
 
 CONNECT_SECONDS = 10.0
 _FAREWELL_SECONDS = 5.0
@@ -33,21 +33,21 @@ def session_settings(address: Address) -> dict[str, str]:
     return {} if _NAME in parse_qs(urlsplit(address.dsn).query) else {_NAME: "redrive"}
 
 
-class Lines:
+class Pool:
     """At most `address.pool` connections, opened when they are needed.
 
-    An idle one is lent without a turn of the event loop; whoever has to wait gets one in the order
-    of asking. One that nobody needed for half a minute is closed.
+    An idle one is handed out without a turn of the event loop; whoever has to wait gets one in
+    the order of asking. One that nobody needed for half a minute is closed.
     """
 
     def __init__(self, address: Address, *, is_proxied: bool) -> None:
         self._address = address
         self._statements = 0 if is_proxied else 100
         self._settings = session_settings(address) | ({} if is_proxied else PLANS)
-        self._idle: list[Line] = []
-        self._trusted: dict[Line, bool] = {}
+        self._idle: list[Connection] = []
+        self._trusted: dict[Connection, bool] = {}
         self._opening = 0
-        self._queue: deque[asyncio.Future[Line | None]] = deque()
+        self._queue: deque[asyncio.Future[Connection | None]] = deque()
         self._unused = 0
         self._rest: asyncio.TimerHandle | None = None
         self._returned = asyncio.Event()
@@ -62,18 +62,18 @@ class Lines:
     def hang_up(self) -> None:
         """Let the server know at once, without the event loop; nobody can close them any more."""
         self._is_closed = True
-        for line in self._trusted:
+        for connection in self._trusted:
             with suppress(OSError):
-                line._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # noqa: SLF001
+                connection._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # noqa: SLF001
 
-    async def lend(self) -> Line:
-        """Lend a connection until `take_back`."""
+    async def acquire(self) -> Connection:
+        """Return a connection that nobody else has until `release`."""
         while self._idle:
-            line = self._idle.pop()
+            connection = self._idle.pop()
             self._unused = min(self._unused, len(self._idle))
-            if not line.is_closed():
-                return line
-            self._forget(line)
+            if not connection.is_closed():
+                return connection
+            self._forget(connection)
         if self._is_closed:
             raise asyncpg.InterfaceError("it has been closed")
         if len(self._trusted) + self._opening < self._address.pool:
@@ -81,36 +81,36 @@ class Lines:
             return await self._connect()
         return await self._wait()
 
-    async def lend_begun(self, begin: Callable[[Line], Awaitable[object]]) -> Line:
-        """Lend a connection on which something has begun; one that died unnoticed is replaced."""
+    async def acquire_begun(self, begin: Callable[[Connection], Awaitable[object]]) -> Connection:
+        """Return a connection on which something has begun; one that died unnoticed is replaced."""
         for tries in range(self._address.pool + 1):
-            line = await self.lend()
+            connection = await self.acquire()
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await begin(line)
+                    await begin(connection)
             except BaseException as error:
                 self.distrust(error)
-                drop(line)
-                self.take_back(line)
+                drop(connection)
+                self.release(connection)
                 is_dead = isinstance(error, LOST) and not isinstance(error, TimeoutError)
                 if not is_dead or tries == self._address.pool:
                     raise
             else:
-                return line
+                return connection
         raise AssertionError("unreachable")
 
-    def take_back(self, line: Line) -> None:
-        """Lend it to the first who waits, or keep it at hand."""
+    def release(self, connection: Connection) -> None:
+        """Hand it to the first who waits, or keep it at hand."""
         if self._is_closed:
-            self._idle.append(line)
+            self._idle.append(connection)
             self._returned.set()
-        elif line.is_closed() or not self._trusted.get(line):
-            drop(line)
-            self._forget(line)
+        elif connection.is_closed() or not self._trusted.get(connection):
+            drop(connection)
+            self._forget(connection)
         elif (turn := self._next()) is not None:
-            turn.set_result(line)
+            turn.set_result(connection)
         else:
-            self._idle.append(line)
+            self._idle.append(connection)
             if self._rest is None:
                 self._rest_a_while()
 
@@ -120,12 +120,12 @@ class Lines:
             return
         self._trusted = dict.fromkeys(self._trusted, False)
         idle, self._idle, self._unused = self._idle, [], 0
-        for line in idle:
-            drop(line)
-            self._forget(line)
+        for connection in idle:
+            drop(connection)
+            self._forget(connection)
 
     async def close(self) -> None:
-        """Wait for what is lent, and say farewell; but not for long."""
+        """Wait for what is in use, and say farewell; but not for long."""
         self._is_closed = True
         if self._rest is not None:
             self._rest.cancel()
@@ -134,27 +134,27 @@ class Lines:
         with suppress(*LOST, asyncpg.PostgresError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self._part()
-        for line in self._trusted:
-            drop(line)
+        for connection in self._trusted:
+            drop(connection)
 
     async def _part(self) -> None:
         while True:
             self._returned.clear()
             while self._idle:
-                line = self._idle.pop()
-                if not line.is_closed():
-                    await line.close()
-                del self._trusted[line]
+                connection = self._idle.pop()
+                if not connection.is_closed():
+                    await connection.close()
+                del self._trusted[connection]
             if not self._trusted and not self._opening:
                 return
             await self._returned.wait()
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> Connection:
         """Open a connection in a place that is kept for it."""
         try:
-            line: Line = await asyncpg.connect(
+            connection: Connection = await asyncpg.connect(
                 self._address.dsn,
-                connection_class=Line,
+                connection_class=Connection,
                 timeout=CONNECT_SECONDS,
                 statement_cache_size=self._statements,
                 server_settings=self._settings,
@@ -163,45 +163,45 @@ class Lines:
             self._leave_place()
             raise
         self._opening -= 1
-        self._trusted[line] = True
+        self._trusted[connection] = True
         if self._is_closed:
-            self.take_back(line)
+            self.release(connection)
             raise asyncpg.InterfaceError("it has been closed")
-        return line
+        return connection
 
-    async def _wait(self) -> Line:
-        turn: asyncio.Future[Line | None] = asyncio.get_running_loop().create_future()
+    async def _wait(self) -> Connection:
+        turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                line = await turn
+                connection = await turn
         except BaseException:
             self._give_up(turn)
             raise
-        return await self._connect() if line is None else line
+        return await self._connect() if connection is None else connection
 
-    def _give_up(self, turn: asyncio.Future[Line | None]) -> None:
+    def _give_up(self, turn: asyncio.Future[Connection | None]) -> None:
         """Pass on what came too late for who has waited."""
         with suppress(ValueError):
             self._queue.remove(turn)
         if not turn.done() or turn.cancelled() or turn.exception() is not None:
             return
-        line = turn.result()
-        if line is None:
+        connection = turn.result()
+        if connection is None:
             self._leave_place()
         else:
-            self.take_back(line)
+            self.release(connection)
 
-    def _next(self) -> asyncio.Future[Line | None] | None:
+    def _next(self) -> asyncio.Future[Connection | None] | None:
         while self._queue:
             turn = self._queue.popleft()
             if not turn.done():
                 return turn
         return None
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, connection: Connection) -> None:
         """Leave the place of a connection that is no more."""
-        if self._trusted.pop(line, None) is not None:
+        if self._trusted.pop(connection, None) is not None:
             self._opening += 1
             self._leave_place()
 
@@ -220,9 +220,9 @@ class Lines:
     def _close_unused(self) -> None:
         """Close those that stayed at the bottom since the last time."""
         unused, self._idle = self._idle[: self._unused], self._idle[self._unused :]
-        for line in unused:
-            drop(line)
-            self._forget(line)
+        for connection in unused:
+            drop(connection)
+            self._forget(connection)
         self._rest = None
         if self._idle:
             self._rest_a_while()
@@ -231,24 +231,24 @@ class Lines:
 class _Place:
     """What the driver's stand-in for a connection looks for in a pool."""
 
-    def __init__(self, line: Any) -> None:  # noqa: ANN401 - of the driver's inside
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - of the driver's inside
         self._pool = self
-        self._drop_statement_cache = line._drop_local_statement_cache  # noqa: SLF001 - as above
-        self._drop_type_cache = line._drop_local_type_cache  # noqa: SLF001 - as above
+        self._drop_statement_cache = connection._drop_local_statement_cache  # noqa: SLF001 - as above
+        self._drop_type_cache = connection._drop_local_type_cache  # noqa: SLF001 - as above
 
 
 @contextmanager
-def stand_in(line: Line) -> Iterator[Any]:
+def stand_in(connection: Connection) -> Iterator[Any]:
     """Hand out a connection such that it is of no use to anybody afterwards."""
-    proxy = PoolConnectionProxy(_Place(line), line)
+    proxy = PoolConnectionProxy(_Place(connection), connection)
     try:
         yield proxy
     finally:
-        line._on_release()  # noqa: SLF001 - as its pool does
+        connection._on_release()  # noqa: SLF001 - as its pool does
         proxy._detach()  # noqa: SLF001 - as its pool does
 
 
-def drop(line: Any) -> None:  # noqa: ANN401 - or its stand-in
+def drop(connection: Any) -> None:  # noqa: ANN401 - or its stand-in
     """Throw a connection away, without waiting for anything."""
     with suppress(asyncpg.InterfaceError):
-        line.terminate()
+        connection.terminate()
