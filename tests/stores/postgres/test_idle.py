@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +16,8 @@ from redrive.model.destination import Destination, Order
 from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
-from redrive.store import Allowance, Claim, ClaimRequest, Pruned, Serving
-from redrive.stores.postgres import PostgresStore, notifications, roles
-from redrive.stores.postgres.connection import Connection
+from redrive.store import Allowance, Claim, ClaimRequest, Serving
+from redrive.stores.postgres import PostgresStore, notifications
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame
 from tests.waiting import eventually
@@ -172,142 +170,40 @@ async def test_housekeeping_without_anything_to_do_takes_few_trips(
     assert len(trips) == 5
 
 
-async def keep_house(store: PostgresStore) -> None:
-    """Do what a housekeeper does every few seconds."""
-    assert await store.take_watch("keeping", "worker-1", span=timedelta(seconds=60))
-    assert await store.prune(Retention()) == Pruned()
-    assert await store.hoards() == []
-    assert [one.id for one in (await store.workload()).workers] == ["worker-1"]
-
-
-async def test_what_housekeeping_asks_goes_along_with_the_poll(
-    store: PostgresStore, trips: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("options", [{}, {"order": "park", "breaker": Breaker(), "rate": "9/s"}])
+async def test_an_idle_worker_sends_at_most_two_statements_for_each_of_its_polls(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, Any]
 ) -> None:
-    monkeypatch.setattr(roles.keeping, "_AT_EASE_SECONDS", 0.0)
-    for _ in range(3):
-        await poll(store)
-    await keep_house(store)
-    trips.clear()
+    """Duties, housekeeping and a look at the connection that listens included, ten times as quick.
 
-    async with asyncio.TaskGroup() as group:
-        resting = group.create_task(store.wait(at_most=timedelta(milliseconds=50)))
-        group.create_task(keep_house(store))
-        await resting
-        await poll(store)
-        await look_after(store)
-
-    assert len(trips) == 1
-
-
-async def test_housekeeping_asks_by_itself_when_no_poll_comes(
-    store: PostgresStore, trips: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker is about to stop, or has work."""
-    monkeypatch.setattr(roles.keeping, "_AT_EASE_SECONDS", 0.0)
-    for _ in range(3):
-        await poll(store)
-    await keep_house(store)
-    trips.clear()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(store.wait(at_most=timedelta(milliseconds=50)))
-        group.create_task(keep_house(store))
-
-    assert len(trips) == 4
-
-
-async def test_what_a_poll_has_brought_is_forgotten_when_something_changes(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(roles.keeping, "_AT_EASE_SECONDS", 0.0)
-    for _ in range(3):
-        await poll(store)
-    await keep_house(store)
-
-    async with asyncio.TaskGroup() as group:
-        resting = group.create_task(store.wait(at_most=timedelta(milliseconds=50)))
-        watch = group.create_task(
-            store.take_watch("keeping", "worker-1", span=timedelta(seconds=60))
-        )
-        await resting
-        await poll(store)
-        assert await watch
-    await store.heartbeat("worker-2", [], lease=timedelta(seconds=15))
-
-    assert len((await store.workload()).workers) == 2
-
-
-async def test_a_poll_tells_who_has_not_the_turn_to_keep_the_house(
-    store: PostgresStore, trips: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(roles.keeping, "_AT_EASE_SECONDS", 0.0)
-    span = timedelta(seconds=60)
-    for _ in range(3):
-        await poll(store)
-    await store.prune(Retention())
-    assert await store.take_watch("keeping", "worker-2", span=span)
-    trips.clear()
-
-    async with asyncio.TaskGroup() as group:
-        resting = group.create_task(store.wait(at_most=timedelta(milliseconds=50)))
-        watch = group.create_task(store.take_watch("keeping", "worker-1", span=span))
-        await resting
-        await poll(store)
-
-    assert not watch.result()
-    assert len(trips) == 1
-
-
-async def test_all_that_an_idle_worker_asks_is_its_poll(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its duties, its housekeeping, and whether the line that listens still lives."""
-    monkeypatch.setattr(roles.keeping, "_AT_EASE_SECONDS", 0.2)
-    monkeypatch.setattr(housekeeping, "_LOOK_SECONDS", 0.5)
-    monkeypatch.setattr(notifications, "_PULSE_SECONDS", 0.3)
-    asked: list[tuple[str, bool]] = []
+    An idle worker polls once a second.
+    """
+    monkeypatch.setattr(housekeeping, "_LOOK_SECONDS", housekeeping._LOOK_SECONDS / 10)  # noqa: SLF001
+    monkeypatch.setattr(notifications, "_PULSE_SECONDS", notifications._PULSE_SECONDS / 10)  # noqa: SLF001
+    asked: list[str] = []
     make = asyncpg.Connection.__init__
 
     def made(connection: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401 - the driver's
         make(connection, *given, **named)
-        connection.add_query_logger(
-            lambda one: asked.append((one.query, type(connection) is not Connection))
-        )
+        connection.add_query_logger(lambda one: asked.append(one.query))
 
     monkeypatch.setattr(asyncpg.Connection, "__init__", made)
     app = Redrive(postgres_url, poll="0.1s")
 
-    @app.handler("order.*")
+    @app.handler("order.*", **options)
     async def bill(_: Event[None]) -> None: ...
 
-    def are_polls() -> list[bool]:
-        return ["is_on_record" in statement for statement, _ in asked]
+    def polls() -> int:
+        return sum("is_on_record" in statement for statement in asked)
 
     async with app, app.worker():
-        await eventually(lambda: len(asked) > 20 and all(are_polls()[-15:]), what="at rest")
+        await eventually(lambda: polls() > 10, what="at rest")
         asked.clear()
-        await eventually(lambda: len(asked) >= 30, what="more polls")
+        await eventually(lambda: polls() >= 40, what="more polls")
 
-        # A machine that stands still for a moment may let one of them miss its poll.
-        assert are_polls().count(False) <= 2, asked
-        polls = [one for one, is_poll in zip(asked, are_polls(), strict=True) if is_poll]
-        assert any("hoarded" in statement for statement, _ in polls)
-        assert any(listens for _, listens in polls)
-
-
-async def test_a_poll_does_not_wait_for_a_listening_line_that_is_silent(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notifications, "_SOON_SECONDS", 0.05)
-    for _ in range(3):
-        await poll(store)
-    listening = store._notifications  # noqa: SLF001 - a line that took a question and never answers
-    listening._pulse = asyncio.get_running_loop().create_future()  # noqa: SLF001 - as above
-
-    claim = await poll(store)
-
-    assert not listening.wants_a_pulse
-    assert claim.deliveries == ()
+        assert any("hoarded" in statement for statement in asked)
+        assert "SELECT 1" in asked
+        assert len(asked) <= 2 * polls()
 
 
 async def test_a_poll_of_ordered_and_limited_destinations_takes_one_trip_too(

@@ -15,7 +15,6 @@ from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
 from redrive.stores.postgres.connection import LOST, Address, Connection, Link, translated
-from redrive.stores.postgres.errands import Errands
 from redrive.stores.postgres.notifications import Notifications
 from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Pool, drop, session_settings
@@ -85,7 +84,6 @@ class Core:
         self._plain = PlainGates()
         self._duties: Duties | None = None
         self._duties_end = self._changed_at = -math.inf
-        self._errands = Errands(clock)
         self._plans = Plans()
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
@@ -134,8 +132,7 @@ class Core:
         await pool.close()
 
     async def wait(self, *, at_most: timedelta) -> None:
-        with self._errands.rest(at_most):
-            await self._notifications.wait(at_most)
+        await self._notifications.wait(at_most)
 
     async def _read(self, job: Job[T], *, within: float = _ANSWER_SECONDS) -> T:
         """Run a job that only looks, on one consistent view."""
@@ -262,8 +259,6 @@ class Core:
 
     async def _query(self, statement: str, *values: object) -> list[Any]:
         """Run one statement that takes the present first, and changes nothing that others watch."""
-        if (rows := self._errands.brought(statement, values)) is not None:
-            return rows
         given = (self._given_now, *values)
         return await self._insist_at_once(statement, *given, within=_ANSWER_SECONDS, changes=False)
 
@@ -295,7 +290,6 @@ class Core:
 
     def _forget_duties(self) -> None:
         self._duties, self._changed_at = None, self._clock.monotonic()
-        self._errands.forget()
 
     async def _due_duties(self) -> Duties:
         """Tell which duties may have something to do.

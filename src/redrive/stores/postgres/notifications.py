@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ import asyncpg
 from redrive.clock import Clock, SystemClock, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import ListeningBack, ListeningLost, Observer
-from redrive.stores.postgres.connection import LOST, Address
+from redrive.stores.postgres.connection import Address
 from redrive.stores.postgres.pool import PLANS, session_settings
 
 __all__ = ["Notifications"]
@@ -23,19 +23,6 @@ _CALM_AFTER_A_HINT_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
-_UNTIL_THE_POLL_SECONDS = 1.5
-_SOON_SECONDS = 1.0
-
-
-class _Question:
-    """Something that somebody wants to know anyway."""
-
-    __slots__ = ("answer", "statement", "values")
-
-    def __init__(self, statement: str, values: Sequence[object]) -> None:
-        self.statement = statement
-        self.values = values
-        self.answer: asyncio.Future[list[Any] | None] = asyncio.get_running_loop().create_future()
 
 
 class Notifications:
@@ -66,7 +53,6 @@ class Notifications:
         self._sends_again = False
         self._hinting: asyncio.Task[None] | None = None
         self._hints_again = False
-        self._pulse: asyncio.Future[_Question | None] | None = None
 
     def start(self, notify: Callable[[str], Awaitable[object]] | None) -> None:
         """Begin; without `notify`, as behind a proxy that pools transactions, nothing is sent."""
@@ -119,31 +105,9 @@ class Notifications:
             if not self._hints_again:
                 return
 
-    def clear(self) -> bool:
-        """Forget earlier ones, as a claim does that is about to look; tells if there were any."""
-        was_rung = self._news.is_set()
+    def clear(self) -> None:
+        """Forget earlier ones, as a claim does that is about to look."""
         self._news.clear()
-        return was_rung
-
-    @property
-    def wants_a_pulse(self) -> bool:
-        """Whether the line that listens is about to be used, only to see whether it lives."""
-        return self._pulse is not None and not self._pulse.done()
-
-    async def ask(self, statement: str, *values: object) -> list[Any] | None:
-        """Ask on the line that listens, if it wants a pulse; `None` if no answer comes soon.
-
-        For what changes nothing that matters: who asks must be able to ask again elsewhere.
-        """
-        if self._pulse is None or self._pulse.done():
-            return None
-        question = _Question(statement, values)
-        self._pulse.set_result(question)
-        try:
-            async with asyncio.timeout(_SOON_SECONDS):
-                return await asyncio.shield(question.answer)
-        except TimeoutError:
-            return None
 
     async def wait(self, at_most: timedelta) -> None:
         """Return at a notification since `clear`, at the latest after `at_most`."""
@@ -192,44 +156,12 @@ class Notifications:
                 pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
     async def _stay_on(self, connection: asyncpg.Connection[Any]) -> None:
-        """Hold the line; returns never, raises when it is lost."""
+        """Keep listening; returns never, raises when it is lost."""
         is_cut = asyncio.Event()
         connection.add_termination_listener(lambda _: is_cut.set())
         while not await wait_at_most(is_cut, _PULSE_SECONDS, self._pauses):
-            await self._feel_pulse(connection, is_cut)
+            await connection.execute("SELECT 1")  # one that died in silence is noticed by that
         raise ConnectionError("the server closed the connection")
-
-    async def _feel_pulse(self, connection: asyncpg.Connection[Any], is_cut: asyncio.Event) -> None:
-        """Use the line: one that died in silence is only noticed by that.
-
-        The poll of a worker without work goes over it, if there is one.
-        """
-        question = await self._next_question(is_cut)
-        if question is None:
-            await connection.execute("SELECT 1")
-            return
-        answer = None
-        try:
-            answer = await connection.fetch(question.statement, *question.values)
-        except asyncpg.PostgresError as error:
-            if isinstance(error, LOST):
-                raise
-        finally:
-            question.answer.set_result(answer)
-
-    async def _next_question(self, is_cut: asyncio.Event) -> _Question | None:
-        pulse = self._pulse = asyncio.get_running_loop().create_future()
-        is_cut_now = asyncio.ensure_future(is_cut.wait())
-        try:
-            await asyncio.wait(
-                [pulse, is_cut_now],
-                timeout=_UNTIL_THE_POLL_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            return pulse.result() if pulse.done() else None
-        finally:
-            self._pulse = None
-            is_cut_now.cancel()
 
     def _hear(self, *_: object) -> None:
         self._news.set()

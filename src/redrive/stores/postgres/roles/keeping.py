@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -23,23 +22,16 @@ from redrive.store import (
 )
 from redrive.stores.postgres import keeping, regrouping, rerouting
 from redrive.stores.postgres.core import Core
-from redrive.stores.postgres.errands import Errand
 from redrive.stores.postgres.letters import letters as find_letters
 from redrive.stores.postgres.letters import restore
 
 __all__ = ["KeepingRole"]
 
-_AT_EASE_SECONDS = 5.0
-
 
 class KeepingRole(Core):
     """`Keeping`, `Letters` and `Rerouting`."""
 
-    _retention: Retention | None = None
-    _watched_at = -math.inf
-
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
-        self._retention = retention
         [(has_prunable,)] = await self._query(keeping.HAS_PRUNABLE, *keeping.spans(retention))
         if not has_prunable:
             return Pruned()
@@ -79,21 +71,8 @@ class KeepingRole(Core):
         return int(count)
 
     async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
-        if (has_turn := await self._take_watch_along(duty, worker, span)) is None:
-            [(has_turn,)] = await self._query(keeping.TAKE_WATCH, duty, worker, span)
-        self._watched_at = self._clock.monotonic()
-        return has_turn
-
-    async def _take_watch_along(self, duty: str, worker: str, span: timedelta) -> bool | None:
-        """Take it with the next poll, which brings what housekeeping will ask; `None` if not.
-
-        Whoever has much to do in the house is not to wait for polls.
-        """
-        is_at_ease = self._clock.monotonic() - self._watched_at >= _AT_EASE_SECONDS
-        if not (is_at_ease and self._uses_server_clock) or self._retention is None:
-            return None
-        errand = Errand(worker, duty, span, self._retention)
-        return errand.has_turn if await self._errands.send(errand) else None
+        [(has_turn,)] = await self._query(keeping.TAKE_WATCH, duty, worker, span)
+        return bool(has_turn)
 
     async def letters(
         self, query: Query, *, cursor: str | None = None, limit: int = 500

@@ -27,7 +27,6 @@ from redrive.store import (
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import claiming, intervention, settling, shedding
 from redrive.stores.postgres.codec import numbers
-from redrive.stores.postgres.connection import named
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.single_statement import claim as claim_statement
 from redrive.stores.postgres.single_statement import idle as idle_statement
@@ -51,16 +50,11 @@ class QueueRole(Core):
     _settling: asyncio.Future[bool] | None = None
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        was_rung = self._notifications.clear()
+        self._notifications.clear()
         self._expect_turns_within(request.lease)
         self._served = frozenset(one.destination for one in request.allowances)
         beside = self._settling
-        ways = (self._claim_at_once, self._poll)
-        if not was_rung and (
-            self._errands.is_waiting(request.worker) or self._notifications.wants_a_pulse
-        ):
-            ways = (self._poll, self._claim_at_once)
-        claimed = await ways[0](request) or await ways[1](request)
+        claimed = await self._claim_at_once(request) or await self._poll(request)
         if claimed is None:
             claimed = await self._claim_in_steps(request)
             left = _left(request, claimed)
@@ -79,26 +73,15 @@ class QueueRole(Core):
         if asked is None or not self._plain.has_heard_of(request.worker):
             return None
         began = self._clock.monotonic()
-        statement, given = idle_statement.POLL, idle_statement.values(request, asked)
-        with self._errands.take(request.worker) as errand:
-            if errand is not None:
-                statement, given = idle_statement.POLL_AND_KEEP, [*given, *errand.values]
-            rows = await self._ask(statement, self._given_now, *given)
-            if rows is None:
-                return None
-            claimed, duties, found = idle_statement.read(rows)
-            if errand is not None:
-                self._errands.bring(errand, found, since=began)
+        values = (self._given_now, *idle_statement.values(request, asked))
+        rows = await self._try_at_once(
+            idle_statement.POLL, *values, within=self._patience, changes=False
+        )
+        if rows is None:
+            return None
+        claimed, duties = idle_statement.read(rows)
         self._keep_duties(duties, since=began, lasts=_BETWEEN_POLLS_SECONDS)
         return claimed
-
-    async def _ask(self, statement: str, *values: object) -> list[Any] | None:
-        """Ask on the line that listens, if that wants to be used, or else on any."""
-        if (
-            rows := await self._notifications.ask(named(statement, self.address.schema), *values)
-        ) is None:
-            rows = await self._try_at_once(statement, *values, within=self._patience, changes=False)
-        return rows
 
     async def _claim_in_steps(self, request: ClaimRequest) -> Claim:
         claimed = await self._share(

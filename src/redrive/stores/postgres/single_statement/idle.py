@@ -10,16 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from redrive.store import Claim, ClaimRequest
-from redrive.stores.codec import json_text
-from redrive.stores.postgres.codec import numbers
-from redrive.stores.postgres.counting import WORK
-from redrive.stores.postgres.keeping import HOARDED, has_watch, is_prunable, watch
 from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS, Duties
 
 __all__ = [
     "NOTHING_TO_SORT_OUT",
     "POLL",
-    "POLL_AND_KEEP",
     "heard",
     "is_on_record",
     "read",
@@ -59,19 +54,15 @@ NOTHING_TO_SORT_OUT = """NOT coalesce((
 """Whether nothing has come due that is not in its line yet, nobody is suspect and no lane late."""
 
 
-def _poll(*, steps: str = "", rest: str = "FROM present") -> str:
-    # As texts: for an array, the driver asks the server on each new connection what that is.
-    destinations = "(SELECT $4::text::integer[])"
-    generations = "(SELECT ARRAY(SELECT json_array_elements_text($5::text::json)))"
-    return f"""
+POLL = f"""
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), {heard("$2", "$3")}{steps}
+), {heard("$2", "$3")}
 SELECT present.now,
        {NOTHING_TO_SORT_OUT}
        AND NOT EXISTS (
-           SELECT FROM unnest({destinations}) AS q (destination)
-           CROSS JOIN unnest({generations}) AS g (generation)
+           SELECT FROM unnest((SELECT $4::integer[])) AS q (destination)
+           CROSS JOIN unnest((SELECT $5::text[])) AS g (generation)
            CROSS JOIN generate_series(0, 3) AS k (kind)
            CROSS JOIN LATERAL (
                SELECT FROM redrive.deliveries d
@@ -84,41 +75,24 @@ SELECT present.now,
        (
            SELECT due FROM redrive.deliveries
            WHERE status = 0 AND NOT is_ready AND NOT is_behind
-             AND destination = ANY ({destinations}::integer[])
-             AND generation = ANY ({generations}::text[])
+             AND destination = ANY ((SELECT $4::integer[])::integer[])
+             AND generation = ANY ((SELECT $5::text[])::text[])
            ORDER BY due LIMIT 1
-       ) AS next_due, {is_on_record("$2")}, {DUTY_COLUMNS}{rest}
+       ) AS next_due, {is_on_record("$2")}, {DUTY_COLUMNS}
+FROM present
 """
-
-
-POLL = _poll()
-POLL_AND_KEEP = _poll(
-    steps=f""", {watch("$6", "$2", "$7")}, turn AS MATERIALIZED (
-    SELECT {has_watch("$6", "$2")} AS is_ours FROM present
-)""",
-    rest=f""", turn.*, house.*
-FROM present CROSS JOIN turn LEFT JOIN LATERAL (
-    SELECT {is_prunable("$8", "$9", "$10", "$11", "$12")}, {HOARDED}, {WORK}
-    WHERE turn.is_ours
-) AS house ON true""",
-)
-"""The same for a worker that looks after the house, and will ask all of this if it is its turn."""
 
 
 def values(request: ClaimRequest, places: Sequence[int]) -> list[object]:
     """Return what `POLL` takes behind the present; `places` are the numbers of the destinations."""
-    return [request.worker, request.lease, numbers(places), json_text(request.generations)]
+    return [request.worker, request.lease, list(places), list(request.generations)]
 
 
-def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Duties, Sequence[Any]]:
-    """Return the claim, unless there is something to decide about, and what was seen besides.
-
-    The last is the present, and what `POLL_AND_KEEP` has found for the house.
-    """
+def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Duties]:
+    """Return the claim, unless there is something to decide about, and what was seen besides."""
     now, is_nothing, next_due, is_heard, *seen = rows[0]
-    width = len(Duties._fields) - 1
-    duties = Duties(now, *seen[:width])
+    duties = Duties(now, *seen)
     claim = Claim(
         now=now, next_due=next_due, is_heard=is_heard, routes_version=duties.routes_version
     )
-    return claim if is_nothing else None, duties, (now, *seen[width:])
+    return claim if is_nothing else None, duties
