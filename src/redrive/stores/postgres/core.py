@@ -20,13 +20,15 @@ from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Pool, drop, session_settings
 from redrive.stores.postgres.scan_bounds import ScanBounds
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
+from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.claim import PlainGates
 from redrive.stores.postgres.single_statement.duties import DUTIES, Duties
+from redrive.stores.sql.store import SqlStore
 
 __all__ = ["BEGIN", "Core", "Job"]
 
 T = TypeVar("T")
-Job = Callable[[Link, datetime], Awaitable[T]]
+Job = Callable[[PostgresSession, datetime], Awaitable[T]]
 
 _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
@@ -60,7 +62,7 @@ class _Waiting:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class Core:
+class Core(SqlStore):
     """An open database: connections on one event loop.
 
     Times come from the server's clock, so that workers whose machines' clocks differ agree. A
@@ -179,7 +181,7 @@ class Core:
         task.add_done_callback(self._together.discard)
 
     async def _run_together(self, gathered: list[_Waiting]) -> None:
-        async def everything(link: Link, now: datetime) -> list[Any]:
+        async def everything(link: PostgresSession, now: datetime) -> list[Any]:
             return [await one.job(link, now) for one in gathered]
 
         try:
@@ -204,14 +206,15 @@ class Core:
             with translated(self.address):
                 try:
                     async with self._transaction(begin, within) as link:
-                        return await job(link, await self._now(link))
+                        link.now = await self._now(link)
+                        return await job(link, link.now)
                 except _PASSING:
                     if tries == _MOST_TRIES:
                         raise
         raise AssertionError("unreachable")
 
     @asynccontextmanager
-    async def _transaction(self, begin: str, within: float) -> AsyncIterator[Link]:
+    async def _transaction(self, begin: str, within: float) -> AsyncIterator[PostgresSession]:
         """Acquire a connection for a transaction, which is committed at the end of the block.
 
         The driver's own blocks wait without end for the answer to a rollback or to a cancelled
@@ -222,7 +225,7 @@ class Core:
         begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(within):
-                yield Link(connection, self.address.schema)
+                yield PostgresSession(connection, self.address.schema)
                 await connection.execute("COMMIT")
             now = self._clock.monotonic()
             self._plans.took(connection.get_server_pid(), now - begun, now=now)

@@ -17,11 +17,14 @@ from redrive.stores.postgres.roles.effects import EffectsRole
 from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.roles.log import LogRole
-from redrive.stores.postgres.roles.people import PeopleRole
+from redrive.stores.postgres.roles.people import FiguresRole
 from redrive.stores.postgres.roles.queue import QueueRole
 from redrive.stores.postgres.roles.replays import ReplaysRole
 from redrive.stores.postgres.roles.tenants import TenantsRole
 from redrive.stores.postgres.schema import has_schema
+from redrive.stores.sql.audit import AuditRole
+from redrive.stores.sql.inspection import InspectionRole
+from redrive.stores.sql.intervention import InterventionRole
 
 __all__ = ["PostgresStore", "is_there"]
 
@@ -34,7 +37,10 @@ class PostgresStore(
     EffectsRole,
     GatesRole,
     TenantsRole,
-    PeopleRole,
+    FiguresRole,
+    InspectionRole,
+    InterventionRole,
+    AuditRole,
     ReplaysRole,
     KeepingRole,
 ):

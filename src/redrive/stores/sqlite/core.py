@@ -11,9 +11,11 @@ from typing import TypeVar
 import apsw
 
 from redrive.clock import Clock
+from redrive.stores.sql.store import Job, SqlStore
 from redrive.stores.sqlite.connection import Place, connect, let_go, translated
 from redrive.stores.sqlite.forking import undisturbed
 from redrive.stores.sqlite.schema import migrate
+from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.threads import Threads
 
 __all__ = ["Core"]
@@ -23,7 +25,7 @@ _TICKS = (0.002, 0.05)
 """How many seconds who waits lets pass between two looks: at first, and at most."""
 
 
-class Core:
+class Core(SqlStore):
     """An open file: one thread that writes, one that reads, and a bell for who waits."""
 
     def __init__(self, path: Path, *, clock: Clock, history: int, threads: Threads) -> None:
@@ -93,7 +95,16 @@ class Core:
             await self._clock.sleep(step)
             seconds -= step
 
-    async def _write(
+    async def _read(self, job: Job[T]) -> T:
+        now = self._clock.now()
+        return await self._reader.call(lambda c: finish(job(SqliteSession(c, now), now)))
+
+    async def _write(self, job: Job[T], *, rings: bool = False) -> T:
+        return await self._commit(
+            lambda c, now: finish(job(SqliteSession(c, now), now)), rings=rings
+        )
+
+    async def _commit(
         self, job: Callable[[apsw.Connection, datetime], T], *, rings: bool = False
     ) -> T:
         """Run the job on the writer; the present is read when it holds the write lock."""

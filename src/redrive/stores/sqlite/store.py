@@ -8,13 +8,16 @@ from pathlib import Path
 from redrive.clock import Clock
 from redrive.model.delivery import DeliveryId
 from redrive.store import Capabilities, Finding
+from redrive.stores.sql.audit import AuditRole
+from redrive.stores.sql.inspection import InspectionRole
+from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.roles.effects import EffectsRole
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.roles.log import LogRole
-from redrive.stores.sqlite.roles.people import PeopleRole
+from redrive.stores.sqlite.roles.people import FiguresRole
 from redrive.stores.sqlite.roles.queue import QueueRole
 from redrive.stores.sqlite.roles.replays import ReplaysRole
 from redrive.stores.sqlite.roles.tenants import TenantsRole
@@ -29,7 +32,10 @@ class SqliteStore(
     EffectsRole,
     GatesRole,
     TenantsRole,
-    PeopleRole,
+    FiguresRole,
+    InspectionRole,
+    InterventionRole,
+    AuditRole,
     ReplaysRole,
     KeepingRole,
 ):

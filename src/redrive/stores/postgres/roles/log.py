@@ -33,6 +33,7 @@ from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
 from redrive.stores.postgres.pool import CONNECT_SECONDS
+from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement import append as single_statement
 
 __all__ = ["LogRole"]
@@ -171,11 +172,12 @@ class LogRole(Core):
         With a driver that is not async this never really waits, so that any thread may run it.
         """
         caller = await adopt(within)
-        link = Link(caller, self.address.schema)
+        link = PostgresSession(caller, self.address.schema)
         async with savepoint(link, self.address):
             if self._acquaintances is not None:
                 await self._acquaintances.check(caller, link)
-            return await job(link, await self._now_within(link))
+            link.now = await self._now_within(link)
+            return await job(link, link.now)
 
     async def _now_within(self, link: Link) -> datetime:
         if not self._uses_server_clock:

@@ -35,7 +35,7 @@ class KeepingRole(Core):
         now = self._clock.now()
         if not await self._reader.call(lambda c: keeping.has_prunable(c, retention, now=now)):
             return Pruned()
-        return await self._write(lambda c, now: keeping.prune(c, retention, limit=limit, now=now))
+        return await self._commit(lambda c, now: keeping.prune(c, retention, limit=limit, now=now))
 
     async def prunable(self, retention: Retention) -> Pruned:
         now = self._clock.now()
@@ -53,7 +53,7 @@ class KeepingRole(Core):
     async def discard(
         self, letters: Sequence[Letter], *, actor: Actor, detail: str
     ) -> Sequence[DeliveryId]:
-        return await self._write(
+        return await self._commit(
             lambda c, now: keeping.discard(c, letters, actor=actor, detail=detail, now=now),
             rings=True,
         )
@@ -61,7 +61,7 @@ class KeepingRole(Core):
     async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
         if not await self._reader.call(lambda c: regrouping.has_outdated(c, before=before)):
             return 0
-        return await self._write(
+        return await self._commit(
             lambda c, now: regrouping.regroup(c, grouped, before=before, limit=limit, now=now)
         )
 
@@ -75,7 +75,7 @@ class KeepingRole(Core):
         )
         if settled is not None:
             return settled
-        return await self._write(
+        return await self._commit(
             lambda c, now: keeping.take_watch(c, duty, worker, span=span, now=now)
         )
 
@@ -85,15 +85,15 @@ class KeepingRole(Core):
         return await self._reader.call(lambda c: find_letters(c, query, cursor=cursor, limit=limit))
 
     async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
-        return await self._write(lambda c, now: restore(c, letters, actor=actor, now=now))
+        return await self._commit(lambda c, now: restore(c, letters, actor=actor, now=now))
 
     async def unregister(self, destination: str, *, actor: Actor) -> bool:
-        return await self._write(
+        return await self._commit(
             lambda c, now: rerouting.unregister(c, destination, actor=actor, now=now)
         )
 
     async def reregister(self, destination: str, *, actor: Actor) -> bool:
-        return await self._write(
+        return await self._commit(
             lambda c, now: rerouting.reregister(c, destination, actor=actor, now=now),
             rings=True,
         )
@@ -113,12 +113,12 @@ class KeepingRole(Core):
         )
 
     async def move(self, ids: Sequence[DeliveryId], *, target: str, actor: Actor) -> Moved:
-        return await self._write(
+        return await self._commit(
             lambda c, now: rerouting.move(c, ids, target=target, actor=actor, now=now), rings=True
         )
 
     async def drop(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
-        return await self._write(
+        return await self._commit(
             lambda c, now: rerouting.drop(c, ids, actor=actor, now=now), rings=True
         )
 
@@ -154,7 +154,7 @@ class KeepingRole(Core):
         actor: Actor,
         generation: str | None = None,
     ) -> Backfilled:
-        return await self._write(
+        return await self._commit(
             lambda c, now: rerouting.backfill(
                 c, destination, positions, actor=actor, generation=generation, now=now
             ),

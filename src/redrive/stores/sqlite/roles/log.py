@@ -148,7 +148,7 @@ class LogRole(Core):
     ) -> Registered:
         if not destinations:  # whoever only looks must not wait for the write lock
             return Registered(routes=await self.routes())
-        done = await self._write(
+        done = await self._commit(
             lambda c, now: registering.register(c, destinations, by=by, again=again, now=now)
         )
         if done.changes:

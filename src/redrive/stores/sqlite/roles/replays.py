@@ -24,14 +24,14 @@ class ReplaysRole(Core):
         return await self._reader.call(lambda c: surveying.survey(c, selection))
 
     async def start_replay(self, new: NewReplay, *, actor: Actor) -> Replay | None:
-        return await self._write(
+        return await self._commit(
             lambda c, now: replaying.start(c, new, actor=actor, now=now), rings=True
         )
 
     async def advance_replays(self) -> Advance:
         if not await self._reader.call(replaying.is_running):
             return Advance(now=self._clock.now())
-        advance = await self._write(
+        advance = await self._commit(
             lambda c, now: replaying.advance(c, now=now, history=self._history)
         )
         if any(step.sent for step in advance.steps):
@@ -59,7 +59,7 @@ class ReplaysRole(Core):
         now = self._clock.now()
         if not await self._reader.call(lambda c: surveying.has_due(c, due=due, now=now)):
             return ()
-        return await self._write(lambda c, now: surveying.start_scheduled(c, due=due, now=now))
+        return await self._commit(lambda c, now: surveying.start_scheduled(c, due=due, now=now))
 
     async def schedules(self) -> Sequence[Schedule]:
         return await self._reader.call(surveying.read_schedules)
@@ -75,7 +75,7 @@ class ReplaysRole(Core):
         actor: Actor,
         is_replayed: bool,
     ) -> bool:
-        return await self._write(
+        return await self._commit(
             lambda c, now: surveying.edit(
                 c,
                 delivery_id,
@@ -94,7 +94,7 @@ class ReplaysRole(Core):
     async def _turn(
         self, replay_id: int, state: ReplayState, before: Sequence[ReplayState], actor: Actor
     ) -> bool:
-        return await self._write(
+        return await self._commit(
             lambda c, now: replaying.turn(c, replay_id, state, before, actor=actor, now=now),
             rings=True,
         )

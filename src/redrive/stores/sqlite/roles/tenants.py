@@ -36,14 +36,14 @@ class TenantsRole(Core):
         )
 
     async def pause_tenant(self, tenant: str, *, destination: str | None, actor: Actor) -> bool:
-        return await self._write(
+        return await self._commit(
             lambda c, now: tenants.pause_tenant(
                 c, tenant, destination=destination, actor=actor, now=now
             )
         )
 
     async def resume_tenant(self, tenant: str, *, destination: str | None, actor: Actor) -> bool:
-        return await self._write(
+        return await self._commit(
             lambda c, now: tenants.resume_tenant(
                 c, tenant, destination=destination, actor=actor, now=now
             ),

@@ -1,0 +1,1 @@
+"""What SQLite and PostgreSQL do alike, written once: statements, and the roles made of them."""

@@ -1,0 +1,91 @@
+"""A connection in an open transaction, as the statements of both databases use it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import DeliveryId
+
+__all__ = ["Either", "Lane", "Session"]
+
+Lane = tuple[int, str]
+"""A destination's number, and the key."""
+
+
+class Either(NamedTuple):
+    """A statement that each database needs in words of its own, most often to use an index."""
+
+    sqlite: str
+    postgres: str
+
+
+class Session(ABC):
+    """One transaction on one connection.
+
+    Statements are written as PostgreSQL reads them: tables as `redrive.deliveries`, values as
+    `$1`, many ids as `= ANY ($1::bigint[])`, many rows as `json_to_recordset` of `records`. What
+    SQLite says otherwise is listed in `redrive.stores.sqlite.session`.
+    """
+
+    now: datetime
+    """The present of this transaction, read when it began."""
+
+    @abstractmethod
+    async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
+        """Run a statement; returns its rows, to be unpacked by place."""
+
+    async def value(self, statement: str | Either, *values: object) -> Any:  # noqa: ANN401 - any column
+        """Return the first column of the first row, or `None`."""
+        rows = await self.fetch(statement, *values)
+        return rows[0][0] if rows else None
+
+    @abstractmethod
+    def instant(self, column: Any) -> Any:  # noqa: ANN401 - None for no instant
+        """Read a column with a time in it; `None` stays `None`."""
+
+    @abstractmethod
+    def json(self, value: object) -> str:
+        """Return a value as JSON text that this database can keep."""
+
+    @abstractmethod
+    def records(self, rows: Sequence[Mapping[str, object]]) -> str:
+        """Return many rows as one value, for `json_to_recordset`."""
+
+    @abstractmethod
+    def pattern(self, pattern: str) -> str:
+        """Return a pattern with asterisks as `LIKE` takes it here."""
+
+    @abstractmethod
+    def search(self, text: str, first: int) -> tuple[str, list[object]]:
+        """Return the condition that a delivery says a text somewhere, in any case, and its values.
+
+        `first` is the number of the first of its placeholders.
+        """
+
+    @abstractmethod
+    async def free_lanes(self, lanes: Sequence[Lane]) -> None:
+        """Let the next delivery go in each of the lanes, if nothing stands in front of it."""
+
+    @abstractmethod
+    async def line_up(self, ids: Sequence[int]) -> None:
+        """Find out who goes next in the lanes of deliveries that are pending again."""
+
+    @abstractmethod
+    async def replay(
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None,
+        history: int,
+        of_replay: int | None = None,
+        is_automatic: bool = False,
+    ) -> list[DeliveryId]:
+        """Make those that are unresolved dead letters pending again, and return them.
+
+        It leaves an audit entry, unless it is part of the replay of many that gives its number.
+        """

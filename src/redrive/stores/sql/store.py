@@ -1,0 +1,71 @@
+"""How the methods of a store become transactions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from redrive.stores.sql.session import Session
+
+__all__ = ["Job", "SqlStore", "reading", "writing"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="SqlStore")
+Job = Callable[[Session, datetime], Awaitable[T]]
+"""What runs in a transaction, and is told the present."""
+
+
+class SqlStore(ABC):
+    """An open SQL database; the roles of the store contract are written against this."""
+
+    _history: int
+
+    @abstractmethod
+    async def _read(self, job: Job[T]) -> T:
+        """Run a job that only looks, on one consistent view."""
+
+    @abstractmethod
+    async def _write(self, job: Job[T], *, rings: bool = False) -> T:
+        """Run a job in a transaction; it is committed when this returns.
+
+        With `rings`, workers that wait are told that there may be work. A job may be run again if
+        another transaction stood in its way.
+        """
+
+
+def reading(
+    method: Callable[Concatenate[S, Session, P], Awaitable[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Run a method in a transaction that only looks; its session is not the caller's to give."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(lambda session, _: method(self, session, *args, **kwargs))
+
+    return run
+
+
+def writing(
+    *, rings: bool = False
+) -> Callable[
+    [Callable[Concatenate[S, Session, P], Awaitable[T]]],
+    Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+]:
+    """Run a method in a transaction of its own, which is committed when it returns."""
+
+    def decorate(
+        method: Callable[Concatenate[S, Session, P], Awaitable[T]],
+    ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+        @wraps(method)
+        async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._write(
+                lambda session, _: method(self, session, *args, **kwargs), rings=rings
+            )
+
+        return run
+
+    return decorate

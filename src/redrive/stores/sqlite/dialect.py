@@ -1,0 +1,68 @@
+"""How SQLite says what the shared statements say in PostgreSQL's words."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from redrive.stores.codec import json_text, micros
+from redrive.stores.sql.session import Either
+
+__all__ = ["bound", "rewritten"]
+
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # There are no arrays: many values come as the text of a JSON list.
+        (r"= ANY \((\$\d+)(?:::\w+\[\])?\)", r"IN (SELECT value FROM json_each(\1))"),
+        # A statement has the one write lock: there are no rows to lock.
+        (r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+(?:, \w+)*)?(?: SKIP LOCKED)?", ""),
+        # No table is in a schema; texts are compared as they are, and any column takes any value.
+        (r"\bredrive\.(?=\w)", "redrive_"),
+        (r' COLLATE "C"', ""),
+        (r"::\w+(?:\[\])?", ""),
+        (r"\bconvert_to\(([\w.]+), 'UTF8'\)", r"CAST(\1 AS BLOB)"),
+        (r"\bLIKE\b", "GLOB"),
+        (r"\bSELECT FROM\b", "SELECT 1 FROM"),
+        (r"\bgreatest\(", "max("),
+        (r"\bleast\(", "min("),
+        (r"\bjson_agg\(", "json_group_array("),
+        (r"\bjson_build_array\(", "json_array("),
+        (r"\bjson_build_object\(", "json_object("),
+        (r"\$(\d+)", r"?\1"),
+    )
+)
+_RECORDS = re.compile(r"json_to_recordset\((\$\d+)::json\) AS (\w+) \(([^)]*)\)")
+
+
+@lru_cache(maxsize=1_000)
+def rewritten(statement: str | Either) -> str:
+    """Return a shared statement as SQLite reads it.
+
+    >>> rewritten("SELECT id FROM redrive.events WHERE id = ANY ($1::uuid[]) FOR UPDATE")
+    'SELECT id FROM redrive_events WHERE id IN (SELECT value FROM json_each(?1))'
+    """
+    if isinstance(statement, Either):
+        return statement.sqlite
+    statement = _RECORDS.sub(_columns, statement)
+    for pattern, replacement in _RULES:
+        statement = pattern.sub(replacement, statement)
+    return statement
+
+
+def _columns(found: re.Match[str]) -> str:
+    value, name, columns = found.groups()
+    names = [column.split()[0] for column in columns.split(",")]
+    read = ", ".join(f"value ->> '{one}' AS {one}" for one in names)
+    return f"(SELECT {read} FROM json_each({value})) AS {name}"
+
+
+def bound(value: object) -> Any:  # noqa: ANN401 - what apsw takes
+    """Return a value as it is kept: times as whole microseconds, lists as JSON."""
+    if isinstance(value, datetime):
+        return micros(value)
+    if isinstance(value, (list, tuple)):
+        return json_text([bound(one) for one in value])
+    return value

@@ -1,0 +1,136 @@
+"""A transaction of the SQLite store, as the statements of both databases use it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import apsw
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import Cycle, Delivery, DeliveryId
+from redrive.model.outcome import Fault
+from redrive.model.settlement import FailureReason
+from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.sql.audit import record
+from redrive.stores.sql.inspection import find_deliveries
+from redrive.stores.sql.session import Either, Lane, Session
+from redrive.stores.sqlite.dialect import bound, rewritten
+from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
+
+__all__ = ["SqliteSession", "finish"]
+
+T = TypeVar("T")
+
+_TEXTS = (
+    "d.fault ->> 'message'",
+    "d.fault ->> 'error_class'",
+    "iif(json_valid(e.document), e.document -> 'payload', '')",
+    "d.payload",
+)
+_DEAD = """
+WHERE d.id = ANY ($1::bigint[]) AND d.status = 3 AND d.resolution IS NULL ORDER BY d.id
+"""
+_REPLAY = """
+UPDATE redrive_deliveries
+SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, crashes = 0,
+    last_crash_at = NULL, settled_at = NULL, first_failed_at = NULL, last_failed_at = NULL,
+    reason = NULL, group_id = NULL, fault = NULL, log = NULL, cycles = ?2,
+    generation = ifnull(?3, generation), replay = ?5, auto_replays = auto_replays + ?6,
+    deadline = CASE WHEN deadline > ?1 THEN deadline END
+WHERE id = ?4
+"""
+_FORGET_EXCHANGES = "DELETE FROM redrive.exchanges WHERE delivery = ANY ($1::bigint[])"
+
+
+class SqliteSession(Session):
+    """A transaction on the thread that owns the connection: nothing in it ever waits."""
+
+    def __init__(self, connection: apsw.Connection, now: datetime) -> None:
+        self.connection = connection
+        self.now = now
+
+    async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
+        bindings = [bound(one) for one in values]
+        return self.connection.execute(rewritten(statement), bindings).fetchall()
+
+    def instant(self, column: Any) -> Any:  # noqa: ANN401 - None for no instant
+        return None if column is None else from_micros(column)
+
+    def json(self, value: object) -> str:
+        return json_text(value)
+
+    def records(self, rows: Sequence[Mapping[str, object]]) -> str:
+        return json_text([{name: bound(one) for name, one in row.items()} for row in rows])
+
+    def pattern(self, pattern: str) -> str:
+        return pattern.replace("[", "[[]").replace("?", "[?]")
+
+    def search(self, text: str, first: int) -> tuple[str, list[object]]:
+        return f"({' OR '.join(f'instr(casefold({one}), ${first})' for one in _TEXTS)})", [
+            text.casefold()
+        ]
+
+    async def free_lanes(self, lanes: Sequence[Lane]) -> None:
+        free_lanes(self.connection, lanes)
+
+    async def line_up(self, ids: Sequence[int]) -> None:
+        line_up(self.connection, ids)
+
+    async def replay(
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None,
+        history: int,
+        of_replay: int | None = None,
+        is_automatic: bool = False,
+    ) -> list[DeliveryId]:
+        dead = await find_deliveries(self, _DEAD, list(ids))
+        self.connection.executemany(
+            _REPLAY,
+            (
+                (
+                    micros(self.now),
+                    json_text((*one.cycles, _cycle(one, actor.by, now=self.now))[-history:]),
+                    generation,
+                    one.id,
+                    of_replay,
+                    is_automatic,
+                )
+                for one in dead
+            ),
+        )
+        changed = [one.id for one in dead]
+        await self.fetch(_FORGET_EXCHANGES, changed)
+        rejoin(self.connection, changed)
+        if changed and of_replay is None:
+            await record(self, "replay", changed, actor, detail=generation or "")
+        return changed
+
+
+def finish(job: Awaitable[T]) -> T:
+    """Run a job of a `SqliteSession` to its end, which it reaches without ever waiting."""
+    running = job.__await__()
+    try:
+        next(running)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    raise AssertionError("a job of the SQLite store waits for something else than its statements")
+
+
+def _cycle(delivery: Delivery, by: str, *, now: datetime) -> Cycle:
+    return Cycle(
+        attempts=delivery.attempts,
+        reason=delivery.reason or FailureReason.EXHAUSTED,
+        fault=delivery.fault or Fault(error_class="", message="", rule=""),
+        failed_at=delivery.settled_at or now,
+        generation=delivery.generation,
+        replayed_at=now,
+        replayed_by=by,
+        first_failed_at=delivery.first_failed_at,
+        log=delivery.log,
+    )

@@ -1,0 +1,47 @@
+"""What the shared statements say in PostgreSQL's words, SQLite says in its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from redrive.stores.sql.session import Either
+from redrive.stores.sqlite.dialect import bound, rewritten
+
+
+@pytest.mark.parametrize(
+    ("shared", "here"),
+    [
+        ("SELECT $1, $12", "SELECT ?1, ?12"),
+        ("FROM redrive.events e", "FROM redrive_events e"),
+        ("id = ANY ($1::bigint[])", "id IN (SELECT value FROM json_each(?1))"),
+        ("WHERE a = 1 FOR NO KEY UPDATE OF d, e SKIP LOCKED", "WHERE a = 1"),
+        ("SELECT 1 FOR UPDATE", "SELECT 1"),
+        ("document::json ->> 'order'", "document ->> 'order'"),
+        ('ORDER BY name COLLATE "C"', "ORDER BY name"),
+        ("EXISTS (SELECT FROM redrive.keys)", "EXISTS (SELECT 1 FROM redrive_keys)"),
+        ("greatest(a, least(b, c))", "max(a, min(b, c))"),
+        ("json_agg(json_build_array(a, b))", "json_group_array(json_array(a, b))"),
+        ("convert_to(d.payload, 'UTF8')", "CAST(d.payload AS BLOB)"),
+        ("e.type LIKE $1", "e.type GLOB ?1"),
+        (
+            "FROM json_to_recordset($2::json) AS given (id bigint, at timestamptz)",
+            "FROM (SELECT value ->> 'id' AS id, value ->> 'at' AS at FROM json_each(?2)) AS given",
+        ),
+    ],
+)
+def test_a_shared_statement_is_rewritten(shared: str, here: str) -> None:
+    assert rewritten(shared) == here
+
+
+def test_a_statement_of_two_forms_is_taken_as_it_is() -> None:
+    assert rewritten(Either(sqlite="SELECT +a", postgres="SELECT a + 0")) == "SELECT +a"
+
+
+def test_times_are_kept_as_microseconds_and_lists_as_json() -> None:
+    at = datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC)
+
+    assert bound(at) == 1_000_005
+    assert bound([1, at, "a"]) == '[1,1000005,"a"]'
+    assert bound(None) is None
