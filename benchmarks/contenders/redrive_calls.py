@@ -15,6 +15,7 @@ import msgspec
 from benchmarks.contender import Arena, Contender, Place, Role
 from benchmarks.measures.calls import call_workload, noop_async
 from redrive import Breaker, Event
+from redrive.claiming.passage import charged, passage
 from redrive.clock import SystemClock, SystemIds, SystemRng
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.event import EventId
@@ -22,7 +23,7 @@ from redrive.model.gate import Gate
 from redrive.model.limits import Limits, Rate
 from redrive.model.outcome import Succeeded
 from redrive.model.settlement import Delivered
-from redrive.policies.gate import charged, passage, reported
+from redrive.policies.gate import reported
 from redrive.policies.settlement import settle
 from redrive.policies.terms import Terms
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.errors import (
         ConfigurationError,
         IdempotencyConflictError,
@@ -99,7 +99,7 @@ _HOMES = (
     "redrive.store",
     "redrive.observer",
     "redrive.operations",
-    "redrive.app",
+    "redrive.app.redrive",
     "redrive.transports.http",
 )
 

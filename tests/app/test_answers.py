@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from redrive import Cancel, Event, Query, Redrive, Retry, Snooze, Terminal, Transient
-from redrive.declaration import Ports
+from redrive.app.declaration import Ports
 from redrive.executor import Executor, ThreadExecutor
 from redrive.model.delivery import Delivery, Status
 from redrive.stores.memory import MemoryStore

@@ -25,8 +25,8 @@ from redrive import (
     Retry,
     Transient,
 )
-from redrive.config import AppOptions, Settings
-from redrive.declaration import DestinationOptions, HandlerOptions, Ports
+from redrive.app.config import AppOptions, Settings
+from redrive.app.declaration import DestinationOptions, HandlerOptions, Ports
 from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.limits import Limits
 from redrive.model.outcome import Outcome

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from redrive import Breaker, Event, Redrive, Retry, Transient
-from redrive.declaration import DestinationOptions
+from redrive.app.declaration import DestinationOptions
 from redrive.model.audit import AuditEntry
 from redrive.model.destination import Destination
 from redrive.observer import DeclarationChanged, DeclarationsAgree, DeclarationsDiffer

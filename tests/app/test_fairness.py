@@ -10,7 +10,7 @@ from typing import Unpack
 import pytest
 
 from redrive import ConfigurationError, Event, Fairness, NewEvent, NotFoundError, Redrive
-from redrive.config import AppOptions
+from redrive.app.config import AppOptions
 from redrive.errors import UsageError
 from redrive.model.delivery import Leased
 from redrive.model.gate import Hold

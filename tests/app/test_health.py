@@ -15,13 +15,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from redrive import ConfigurationError, Event, Redrive, StoreUnavailableError
+from redrive.app.declaration import Ports
 from redrive.clock import SystemClock
-from redrive.declaration import Ports
-from redrive.health import HealthEndpoint
 from redrive.observer import StoreBack, StoreLost, WorkerStarted, WorkerStopped
 from redrive.store import Claim, ClaimRequest, Figures
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
+from redrive.worker.health import HealthEndpoint
 from tests.app.recorder import Recorder
 from tests.waiting import eventually
 
@@ -193,7 +193,7 @@ async def test_metrics_tell_of_the_worker_and_of_the_store(store: str) -> None:
 async def test_without_the_extra_metrics_say_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("redrive.app.find_spec", lambda name: None)
+    monkeypatch.setattr("redrive.app.redrive.find_spec", lambda name: None)
 
     async with watched(shop()) as one:
         answer = await one.get("/metrics")

@@ -10,11 +10,11 @@ from datetime import timedelta
 import pytest
 
 from redrive import Event, Redrive
-from redrive.declaration import Ports
+from redrive.app.declaration import Ports
+from redrive.app.store_factory import StoreMaker
 from redrive.model.delivery import Delivery, Status
 from redrive.observer import WorkerStopped
 from redrive.store import Query
-from redrive.storing import StoreMaker
 from redrive.testing import FakeClock
 from tests.app.recorder import Recorder
 from tests.waiting import eventually, spend

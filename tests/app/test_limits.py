@@ -24,7 +24,7 @@ from redrive import (
     Retry,
     http,
 )
-from redrive.declaration import DestinationOptions
+from redrive.app.declaration import DestinationOptions
 from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.gate import Closed, Failure, GateFigures, HalfOpen, Hold, Open
 from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Succeeded

@@ -23,7 +23,7 @@ from redrive import (
     Retry,
     http,
 )
-from redrive.declaration import Ports, declare_destination, declare_handler
+from redrive.app.declaration import Ports, declare_destination, declare_handler
 from redrive.model.delivery import Kind, Status
 from redrive.model.gate import Hold, Open
 from redrive.model.outcome import Fault, Faulted, Nature

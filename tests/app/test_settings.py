@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redrive import ConfigurationError, Redrive, Retry
-from redrive.config import Settings, load_settings
+from redrive.app.config import Settings, load_settings
 from redrive.model.delivery import Leased
 from redrive.model.outcome import Outcome, Succeeded
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from redrive import Query, Redrive, Retry, Terminal, Throttled
+from redrive.app.declaration import Declaration
 from redrive.clock import Clock
-from redrive.declaration import Declaration
 from redrive.model.delivery import Leased, Status
 from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.policies.terms import Terms

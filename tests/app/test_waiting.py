@@ -12,7 +12,7 @@ from redrive import Breaker, Event, Fairness, NewEvent, Query, Redrive, Retry, S
 from redrive.model.delivery import Status
 from redrive.model.outcome import Faulted, Nature
 from redrive.model.settlement import Requeued
-from redrive.policies.waiting import Waiting, WaitReason
+from redrive.operations.explain.waiting import Waiting, WaitReason
 from redrive.store import Allowance, ClaimRequest, Rescue
 from redrive.testing import Kit
 from tests.app.test_limits import BUSY, DOWN, FAULT, OK, Gateway

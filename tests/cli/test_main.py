@@ -55,7 +55,7 @@ def test_help_imports_nothing_of_the_engine() -> None:
 
     assert "typer" in loaded
     assert [name for name in HEAVY if name in loaded and name != "typer"] == []
-    assert "redrive.app" not in loaded
+    assert "redrive.app.redrive" not in loaded
 
 
 def test_importing_redrive_imports_no_command_line_and_no_store() -> None:
@@ -66,9 +66,9 @@ def test_importing_redrive_imports_no_command_line_and_no_store() -> None:
 
     unwanted = (
         *("apsw", "prometheus_client", "pydantic", "rich", "starlette", "structlog", "typer"),
-        *("redrive.cli", "redrive.health"),
+        *("redrive.cli", "redrive.worker.health"),
     )
-    assert "redrive.app" in loaded
+    assert "redrive.app.redrive" in loaded
     assert [name for name in unwanted if name in loaded] == []
 
 

@@ -22,8 +22,8 @@ from rich.console import Console
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from redrive.app.config import parse_store
 from redrive.cli.main import app
-from redrive.config import parse_store
 from redrive.demo import perform, run_demo
 from redrive.demo.count import Count
 from redrive.demo.narrator import Scene

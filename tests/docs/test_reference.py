@@ -9,19 +9,19 @@ import msgspec
 import pytest
 from typer.main import get_command
 
+from redrive.app.config import Settings
+from redrive.app.declaration import HandlerOptions, Ports, declare_handler
 from redrive.cli import main as cli
-from redrive.config import Settings
-from redrive.declaration import HandlerOptions, Ports, declare_handler
 from redrive.model.event import EventAttributes, NewEvent
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Hold
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, read_rate
 from redrive.model.replay import AutoReplay, Pace
+from redrive.operations.explain.waiting import WaitReason
 from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Retry
 from redrive.policies.terms import Terms
-from redrive.policies.waiting import WaitReason
 from redrive.store import TenantFigures
 from tests.docs.pages import (
     ROOT,

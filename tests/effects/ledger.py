@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import asyncpg
 
-from redrive.config import parse_store
+from redrive.app.config import parse_store
 from redrive.stores.postgres.connection import read_address
 
 __all__ = ["Connection", "Ledger"]

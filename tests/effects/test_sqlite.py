@@ -17,7 +17,7 @@ from redrive import (
     StoreUnavailableError,
     TransactionError,
 )
-from redrive.config import parse_store
+from redrive.app.config import parse_store
 from redrive.model.settlement import Delivered
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing import Kit

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from redrive import Event, Redrive, Retry
+from redrive.app.declaration import Ports
 from redrive.clock import SystemClock, is_of_machine
-from redrive.declaration import Ports
 from redrive.model.delivery import Status
 from redrive.model.event import EventId
 from redrive.observer import LeasesLost, Rescued, SettlementsRefused

@@ -224,7 +224,7 @@ def test_a_mistake_in_djangos_settings_is_told_without_the_password(
 
 
 def test_redrive_itself_does_not_import_django() -> None:
-    program = "import sys, redrive, redrive.app, redrive.cli.main; print('django' in sys.modules)"
+    program = "import sys, redrive.app.redrive, redrive.cli.main; print('django' in sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

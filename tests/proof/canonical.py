@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from redrive import Event, NewEvent, Query, Redrive, Retry, StoreError, Terminal
-from redrive.declaration import Ports
+from redrive.app.declaration import Ports
 from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Status
 from redrive.store import Store

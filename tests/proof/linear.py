@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from redrive.app.config import Settings
+from redrive.app.store_factory import StoreMaker
 from redrive.clock import SystemClock
-from redrive.config import Settings
 from redrive.model.delivery import DeliveryId, Lease, Status
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
@@ -37,7 +38,6 @@ from redrive.store import (
     Settled,
     Store,
 )
-from redrive.storing import StoreMaker
 from tests.proof.grounds import Site
 
 __all__ = ["Call", "explain", "history_of_processes", "history_of_tasks"]

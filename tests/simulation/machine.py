@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-from redrive.app import Redrive
-from redrive.declaration import Ports
+from redrive.app.declaration import Ports
+from redrive.app.redrive import Redrive
 from redrive.model.health import HealthCheck
 from redrive.policies.retry import Retry
 from redrive.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.errors import IdempotencyConflictError, NotFoundError, StoreError, UsageError
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.event import NewEvent

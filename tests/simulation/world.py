@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from redrive.app import Redrive
-from redrive.declaration import declare_destination
+from redrive.app.declaration import declare_destination
+from redrive.app.redrive import Redrive
 from redrive.errors import StoreError
 from redrive.model.delivery import Delivery, Status
 from redrive.operations import Operations

@@ -25,8 +25,8 @@ import apsw.shell
 import asyncpg
 
 from redrive import Event, Redrive, Retry, Terminal
+from redrive.app.config import parse_store
 from redrive.clock import SystemClock
-from redrive.config import parse_store
 from redrive.model.delivery import Status
 from redrive.store import Query
 from redrive.stores.postgres import read_address

@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+from redrive.claiming.passage import Passage, passage
+from redrive.claiming.round_robin import Line, Share
+from redrive.claiming.turnstile import Turnstile
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
@@ -22,11 +25,8 @@ from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, FailureReason, RetryAt, Snoozed
-from redrive.policies.fairness import Line, Share
-from redrive.policies.gate import Passage, passage
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
-from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     PUBLISHER,
     Advance,

@@ -23,8 +23,8 @@ import apsw
 import pytest
 
 from redrive import Event, Redrive
+from redrive.app.declaration import Ports
 from redrive.clock import Clock
-from redrive.declaration import Ports
 from redrive.model.delivery import Status
 from redrive.model.replay import ReplayState
 from redrive.store import Query, Store

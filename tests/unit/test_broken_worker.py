@@ -10,16 +10,16 @@ from datetime import timedelta
 import pytest
 
 from redrive import DeadLettered, Event, Redrive, Retry
+from redrive.app.declaration import Ports
 from redrive.clock import SystemClock
-from redrive.declaration import Ports
 from redrive.errors import StoreUnavailableError
-from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import Delivery, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
 from redrive.store import Blame, Serving, Settled
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
+from redrive.worker.heartbeat import Heartbeat
 
 
 class Broken(MemoryStore):

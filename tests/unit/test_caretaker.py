@@ -11,7 +11,6 @@ import pytest
 
 from redrive.clock import Clock
 from redrive.errors import StoreUnavailableError
-from redrive.maintenance import Caretaker, Housekeeper, Upkeep, rescue
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.retention import Retention
 from redrive.observer import Observers
@@ -19,6 +18,7 @@ from redrive.store import Advance, Blame, Pruned, ShedBlame
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.testing.fakes import InlineExecutor
+from redrive.worker.maintenance import Caretaker, Housekeeper, Upkeep, rescue
 from tests.conformance.world import World, an_event
 
 LEASE = timedelta(seconds=30)

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from redrive.heartbeat import Heartbeat
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
 from redrive.store import Serving
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
+from redrive.worker.heartbeat import Heartbeat
 
 LEASE = timedelta(seconds=20)
 observers = Observers()

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from redrive import supervisor
 from redrive.clock import SystemClock
-from redrive.supervisor import Supervisor
+from redrive.worker import supervisor
+from redrive.worker.supervisor import Supervisor
 from tests.waiting import eventually
 
 _DELAY = re.compile(r"starts in (\S+) s")

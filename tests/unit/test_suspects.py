@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from redrive import Event, Redrive
-from redrive.declaration import Ports
+from redrive.app.declaration import Ports
 from redrive.model.delivery import Lease
 from redrive.store import Claim, ClaimRequest, Settled
 from redrive.stores.memory import MemoryStore

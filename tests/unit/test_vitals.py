@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.health import Vitals
 from redrive.observer import (
     Fact,
     StoreBack,
@@ -16,6 +15,7 @@ from redrive.observer import (
     WorkerStopping,
 )
 from redrive.testing import FakeClock
+from redrive.worker.health import Vitals
 
 STARTED = WorkerStarted(worker="w", destinations=("billing",), concurrency=9)
 STOPPING = WorkerStopping(worker="w", carrying=3)

@@ -10,19 +10,19 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from redrive.heartbeat import Heartbeat
+from redrive.claiming.allowance import starves
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.model.outcome import Outcome
 from redrive.observer import Observers
-from redrive.pipeline.admit import starves
 from redrive.pipeline.deliver import Carrier, Load
 from redrive.policies.terms import Terms
 from redrive.store import Serving
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.transport import Endpoint
+from redrive.worker.heartbeat import Heartbeat
 
 
 class Endless:

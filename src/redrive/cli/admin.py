@@ -27,7 +27,7 @@ from redrive.cli.printing import print_json, print_result, print_warning, progre
 from redrive.cli.session import current_user, in_session, store_name
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.operations import Operations
 
 __all__ = ["cancel", "delete", "init", "prioritise", "publish", "replay", "reschedule", "resolve"]

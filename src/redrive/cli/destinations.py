@@ -12,7 +12,7 @@ from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.model.gate import BreakerChange, GateFigures
     from redrive.store import Figures, LaneFigures
 

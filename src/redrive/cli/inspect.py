@@ -24,7 +24,7 @@ from redrive.cli.session import current_user, in_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.model.delivery import Status
     from redrive.operations import Story
     from redrive.store import Group

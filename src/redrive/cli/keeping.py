@@ -17,8 +17,8 @@ from redrive.cli.printing import print_json, print_result, print_warning, progre
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
-    from redrive.config import Settings
+    from redrive.app.config import Settings
+    from redrive.app.redrive import Redrive
     from redrive.model.letter import Letter
     from redrive.operations import PrunePlan
 

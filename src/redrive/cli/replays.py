@@ -25,7 +25,7 @@ from redrive.cli.printing import print_json, print_result, print_warning
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.operations import AutomaticReplay, Operations
     from redrive.store import Query, Replay
 

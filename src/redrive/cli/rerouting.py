@@ -13,7 +13,7 @@ from redrive.cli.printing import print_json, print_result, progress
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.operations import BackfillPlan
     from redrive.store import Backfilled, DestinationFigures, Moved
 
@@ -248,7 +248,7 @@ def _waiting(name: str, store: str | None) -> DestinationFigures:
 
 def _serving(name: str, store: str | None) -> int:
     """Return how many live workers serve a destination."""
-    from redrive.policies.diagnosis import is_alive
+    from redrive.operations.explain.diagnosis import is_alive
 
     figures = in_session(lambda app: app.operations.status(), store=store)
     alive = [one.serving for one in figures.workers if is_alive(one, figures)]

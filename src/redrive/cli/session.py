@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.store import Query
 
 __all__ = ["current_user", "in_session", "refuse_empty", "store_name"]
@@ -33,7 +33,7 @@ def in_session(
     """
     import asyncio
 
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
 
     opened = app or Redrive(store)
 
@@ -60,7 +60,7 @@ def current_user() -> str:
 
 def store_name(store: str) -> str:
     """Return the address of a store as people may see it, without a password."""
-    from redrive.config import parse_store
+    from redrive.app.config import parse_store
 
     address = parse_store(store)
     if address.scheme == "postgresql":
@@ -72,7 +72,7 @@ def store_name(store: str) -> str:
 
 async def refuse_empty(store: str, *, creates: bool) -> None:
     """Refuse a store that is not there; a mistyped address must not look as if all were well."""
-    from redrive.config import parse_store
+    from redrive.app.config import parse_store
     from redrive.errors import StoreUnavailableError, UsageError
 
     address = parse_store(store)

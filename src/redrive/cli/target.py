@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.errors import ConfigurationError, NotFoundError, RedriveError
 
 __all__ = ["load_app"]

@@ -18,7 +18,7 @@ from itertools import chain
 
 import msgspec
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.cli.ending import SIGNALS, Ending
 from redrive.cli.printing import print_error
 from redrive.cli.target import load_app
@@ -26,8 +26,8 @@ from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, RedriveError, StoreError
 from redrive.executor import WEDGED, end_process
 from redrive.observer import Fact, WorkerStarted
-from redrive.supervisor import LIFELINE, Supervisor
 from redrive.worker import Worker
+from redrive.worker.supervisor import LIFELINE, Supervisor
 
 __all__ = ["worker"]
 

@@ -66,7 +66,7 @@ def perform(narrator: Narrator, *, speed: float = 1.0, store: str | None = None)
 
 
 def _venue(store: str | None, folder: Path) -> Venue:
-    from redrive.config import parse_store
+    from redrive.app.config import parse_store
     from redrive.demo.venues.file import File
     from redrive.errors import ConfigurationError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.demo.service import Service
 from redrive.demo.shop import Shop
 from redrive.model.delivery import Delivery, Status

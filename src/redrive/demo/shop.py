@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.clock import SystemClock
 from redrive.demo.pace import Pace
 from redrive.demo.venue import Venue

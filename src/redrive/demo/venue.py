@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 
 __all__ = ["Venue"]
 

@@ -6,7 +6,7 @@ import msgspec
 
 from redrive.errors import UsageError
 from redrive.model.edit import Change
-from redrive.operations.desk import with_reason
+from redrive.operations.context import with_reason
 from redrive.operations.looking import Looking, Story
 from redrive.policies.difference import difference
 from redrive.policies.payload import check_size, encode_payload

@@ -8,7 +8,7 @@ from redrive.model.audit import Actor
 from redrive.model.checks import check_instant
 from redrive.model.gate import BreakerChange
 from redrive.observer import BreakerChanged
-from redrive.operations.desk import Desk
+from redrive.operations.context import Desk
 
 __all__ = ["Gatekeeping"]
 

@@ -12,7 +12,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Status
 from redrive.model.letter import Letter
 from redrive.observer import HistoryPruned, LettersExported
-from redrive.operations.desk import Desk
+from redrive.operations.context import Desk
 from redrive.policies.attention import expiring, overflow
 from redrive.store import LetterPage, Pruned, Query, Restored
 

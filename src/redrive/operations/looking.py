@@ -12,10 +12,10 @@ from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import GateFigures
 from redrive.model.position import LOG_START, LogPosition
-from redrive.operations.desk import MOST_PER_PAGE, Desk, check_limit, known_ids
-from redrive.policies.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.operations.context import MOST_PER_PAGE, Desk, check_limit, known_ids
+from redrive.operations.explain.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.operations.explain.waiting import Waiting, why_waiting
 from redrive.policies.fingerprint import GROUPING
-from redrive.policies.waiting import Waiting, why_waiting
 from redrive.store import Figures, Finding, Group, LaneFigures, LoggedEvent, Page, Query
 
 __all__ = ["Looking", "Story"]

@@ -15,7 +15,7 @@ from redrive.model.destination import Order
 from redrive.model.outcome import Fault
 from redrive.model.pattern import check_pattern
 from redrive.observer import Operated
-from redrive.operations.desk import Desk, with_reason
+from redrive.operations.context import Desk, with_reason
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 from redrive.store import Backfilled, Moved, Store

@@ -8,7 +8,7 @@ from redrive.errors import UsageError
 from redrive.model.audit import Actor
 from redrive.model.checks import check_text
 from redrive.observer import Operated
-from redrive.operations.desk import Desk, check_limit
+from redrive.operations.context import Desk, check_limit
 from redrive.store import TenantFigures
 
 __all__ = ["Tenancy"]

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased
+from redrive.claiming.allowance import Allowance
+from redrive.model.delivery import Attempt, Delivery, Lease, Leased
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange
 from redrive.model.outcome import Exchange, Fault
@@ -44,24 +45,6 @@ ShedBlame = Callable[[str, FailureReason], Fault]
 
 MOST_BYTES = 32 * 2**20
 """How much of what is due a worker takes into its memory at once."""
-
-
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a destination's work may start now: in all, and of each kind.
-
-    `None` means that the kind has no limit of its own.
-    """
-
-    destination: str
-    total: int
-    first: int | None = None
-    retries: int | None = None
-    replays: int | None = None
-
-    def of(self, kind: Kind) -> int:
-        """Return how many deliveries of this kind may start."""
-        own = {Kind.FIRST: self.first, Kind.RETRY: self.retries, Kind.REPLAY: self.replays}[kind]
-        return self.total if own is None else min(self.total, own)
 
 
 class Serving(msgspec.Struct, frozen=True):

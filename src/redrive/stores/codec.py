@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 
 import msgspec
@@ -14,6 +14,7 @@ from redrive.model.delivery import Attempt, Cycle, DeliveryId, Resolution
 from redrive.model.destination import Destination
 from redrive.model.edit import Edit
 from redrive.model.event import UNREADABLE, Event, EventId
+from redrive.model.instant import from_micros, maybe_from_micros, maybe_micros, micros
 from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
@@ -40,8 +41,6 @@ __all__ = [
     "write_cursor",
 ]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _LARGEST_NUMBER = 2**63 - 1
 _LONGEST_REASON = 500
 _BEGINNING = re.compile(r'\{"id":"([^"\\]*)","type":"([^"\\]*)"')
@@ -55,26 +54,6 @@ _cycles = msgspec.json.Decoder(tuple[Cycle, ...])
 _edits = msgspec.json.Decoder(tuple[Edit, ...])
 _resolutions = msgspec.json.Decoder(Resolution)
 _destinations = msgspec.json.Decoder(Destination)
-
-
-def micros(instant: datetime) -> int:
-    """Return whole microseconds since 1970, exactly."""
-    return (instant - _EPOCH) // _MICROSECOND
-
-
-def from_micros(value: int) -> datetime:
-    """Return the instant of `micros`."""
-    return _EPOCH + timedelta(microseconds=value)
-
-
-def maybe_micros(instant: datetime | None) -> int | None:
-    """Return `micros`, or `None` for no instant."""
-    return None if instant is None else micros(instant)
-
-
-def maybe_from_micros(value: int | None) -> datetime | None:
-    """Return `from_micros`, or `None` for no value."""
-    return None if value is None else from_micros(value)
 
 
 def json_text(value: object) -> str:
@@ -101,8 +80,8 @@ def event_from(
             id=EventId(event_id or (found[1] if found else "")),
             type=event_type or (found[2] if found else "unreadable"),
             payload=msgspec.Raw(_as_text(document)),
-            published_at=_EPOCH,
-            occurred_at=_EPOCH,
+            published_at=from_micros(0),
+            occurred_at=from_micros(0),
             headers={UNREADABLE: f"its event cannot be read: {error}"[:_LONGEST_REASON]},
         )
 

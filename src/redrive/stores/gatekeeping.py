@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.claiming import passage as passages
 from redrive.errors import not_found
 from redrive.model.audit import Actor
 from redrive.model.destination import Destination, Order
@@ -115,7 +116,7 @@ class GateBook:
         self.put(destination, policy.with_breaker(before, state, now=self._now))
         return BreakerChange(destination=destination, before=before.breaker, after=state)
 
-    def figures(self, destination: str, passage: policy.Passage) -> GateFigures:
+    def figures(self, destination: str, passage: passages.Passage) -> GateFigures:
         """Return a gate as people see it."""
         return GateFigures(
             destination=destination,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from redrive.claiming.round_robin import affordable, next_token, rounds_waited, urgency
 from redrive.errors import not_found
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Bucket, Hold, Pause, Rotation
-from redrive.policies.fairness import affordable, next_token, rounds_waited, urgency
 from redrive.store import TenantFigures
 from redrive.stores.gatekeeping import GateBook
 

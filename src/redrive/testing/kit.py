@@ -12,9 +12,10 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from redrive.app import Redrive
-from redrive.config import Settings, parse_store
-from redrive.declaration import Ports
+from redrive.app.config import Settings, parse_store
+from redrive.app.declaration import Ports
+from redrive.app.redrive import Redrive
+from redrive.app.store_factory import StoreMaker
 from redrive.errors import UsageError, refuse_unknown
 from redrive.model.delivery import Delivery, Status
 from redrive.model.duration import Duration, duration
@@ -23,11 +24,10 @@ from redrive.model.pattern import matches
 from redrive.model.position import LOG_START
 from redrive.observer import Observers
 from redrive.operations import Operations
-from redrive.operations.desk import MOST_PER_PAGE
+from redrive.operations.context import MOST_PER_PAGE
 from redrive.policies.payload import encode_payload
 from redrive.store import Page, Query, Store, open_transaction
 from redrive.stores.memory import MemoryStore
-from redrive.storing import StoreMaker
 from redrive.testing.clock import FakeClock
 from redrive.testing.fakes import CountingIds, InlineExecutor, SeededRng
 from redrive.testing.scripted import ScriptedDestination, Step

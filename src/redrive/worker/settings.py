@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import msgspec
 
-from redrive.maintenance import Upkeep
 from redrive.policies.redact import Redaction
+from redrive.worker.maintenance import Upkeep
 
 __all__ = ["WorkerSettings"]
 

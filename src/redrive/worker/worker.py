@@ -10,11 +10,10 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from redrive.claiming.allowance import admit, starves
 from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor, RunningDuty
-from redrive.heartbeat import Heartbeat
-from redrive.maintenance import Caretaker, Housekeeper
 from redrive.model.delivery import Lease, Leased
 from redrive.observer import (
     Observer,
@@ -23,15 +22,16 @@ from redrive.observer import (
     WorkerStopped,
     WorkerStopping,
 )
-from redrive.pipeline.admit import admit, starves
 from redrive.pipeline.claim import Claimer
 from redrive.pipeline.deliver import Carrier, Load, loads_of
 from redrive.pipeline.settle import Decision, Settler, Tally
 from redrive.store import Claim, Declarer, Left, Serving, Store
 from redrive.transport import Closing, Endpoint
 from redrive.worker.declarant import Declarant
-from redrive.worker.reach import FIRST_PAUSE_SECONDS, Reach
+from redrive.worker.heartbeat import Heartbeat
+from redrive.worker.maintenance import Caretaker, Housekeeper
 from redrive.worker.settings import WorkerSettings
+from redrive.worker.store_link import FIRST_PAUSE_SECONDS, Reach
 from redrive.worker.turn import found_nothing, no_claim, together
 
 __all__ = ["Worker"]

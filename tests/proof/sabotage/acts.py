@@ -227,7 +227,7 @@ SABOTAGES = (
     Sabotage(
         "a worker that was heard of lets its leases run out",
         "engine",
-        "heartbeat.py",
+        "worker/heartbeat.py",
         "if not tells and not leases and since_heard < self._beat_every:",
         "if not tells and since_heard < self._beat_every:",
         "",
@@ -245,7 +245,7 @@ SABOTAGES = (
     Sabotage(
         "a process that lived for long is started again as late as one that did not",
         "engine",
-        "supervisor.py",
+        "worker/supervisor.py",
         "            if lived >= _HEALTHY_SECONDS:\n                delay = 0.0\n",
         "",
         "",

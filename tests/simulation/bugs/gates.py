@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import msgspec
 
+from redrive.claiming.passage import Passage
 from redrive.model.destination import Destination
 from redrive.model.gate import Bucket, Gate
 from redrive.model.limits import Rate
-from redrive.policies.gate import Passage
 from redrive.store import Registered, Report, Reported
 from redrive.stores.memory import MemoryStore
 from tests.simulation.bugs.bug import Bug

@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import msgspec
 
-from redrive.maintenance import duties
 from redrive.model.delivery import Lease, Status
 from redrive.model.settlement import Requeued
 from redrive.store import (
@@ -19,6 +18,7 @@ from redrive.store import (
 )
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Row
+from redrive.worker.maintenance import duties
 from tests.simulation.bugs.bug import Bug
 
 __all__ = ["BUGS"]

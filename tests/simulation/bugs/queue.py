@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from redrive.claiming.round_robin import Share
+from redrive.claiming.turnstile import Turnstile
 from redrive.model.delivery import Delivery
 from redrive.model.settlement import RetryAt
-from redrive.policies.fairness import Share
-from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     Blame,
     Settled,

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.maintenance import replays
 from redrive.model.destination import Destination
 from redrive.model.replay import AutoReplay
 from redrive.policies.schedule import is_due
@@ -15,6 +14,7 @@ from redrive.store import Due, Replay
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Row
 from redrive.stores.sifting import Kept
+from redrive.worker.maintenance import replays
 from tests.simulation.bugs.bug import Bug
 
 __all__ = ["BUGS"]

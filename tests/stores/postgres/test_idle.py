@@ -11,13 +11,13 @@ import pytest
 
 from redrive import Event, Redrive
 from redrive.clock import SystemClock
-from redrive.maintenance import keeping as housekeeping
 from redrive.model.destination import Destination, Order
 from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.store import Allowance, Claim, ClaimRequest, Serving
 from redrive.stores.postgres import PostgresStore, notifications
+from redrive.worker.maintenance import keeping as housekeeping
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame
 from tests.waiting import eventually

@@ -10,7 +10,6 @@ import apsw
 import pytest
 
 from redrive import Query, Redrive
-from redrive.maintenance import Housekeeper, Upkeep
 from redrive.model.retention import Retention
 from redrive.observer import LettersRegrouped
 from redrive.policies.fingerprint import GROUPING
@@ -18,6 +17,7 @@ from redrive.store import Grouping
 from redrive.stores.sqlite import SqliteStore
 from redrive.testing import FakeClock
 from redrive.testing.fakes import InlineExecutor
+from redrive.worker.maintenance import Housekeeper, Upkeep
 from tests.app.recorder import Recorder
 
 _FOR_EVER = timedelta(days=36_500)
@@ -131,7 +131,7 @@ async def test_a_group_that_the_audit_log_names_still_finds_its_letters(path: Pa
 async def test_much_is_regrouped_bit_by_bit_and_the_progress_is_told(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.maintenance.keeping._BATCH", 4)
+    monkeypatch.setattr("redrive.worker.maintenance.keeping._BATCH", 4)
 
     left = [await house.outdated()]
     while left[-1]:

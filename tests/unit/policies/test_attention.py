@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redrive.model.retention import Keep
+from redrive.operations.explain.diagnosis import diagnose
 from redrive.policies.attention import (
     SILENT_AFTER,
     expiring,
@@ -13,7 +14,6 @@ from redrive.policies.attention import (
     overflow,
     stranded,
 )
-from redrive.policies.diagnosis import diagnose
 from redrive.store import (
     DestinationFigures,
     DueWork,

@@ -6,14 +6,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.claiming.passage import passage
+from redrive.claiming.turnstile import Turnstile
 from redrive.model.delivery import Kind
 from redrive.model.gate import Bucket, Closed, Gate, HalfOpen, Hold, Open, Pause
 from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.settlement import FailureReason
 from redrive.policies.breaker import checked, ramp
-from redrive.policies.gate import passage, paused, resumed, with_breaker
+from redrive.policies.gate import paused, resumed, with_breaker
 from redrive.policies.outage import Shedding, begun_check, heard, is_check_due, shedding
-from redrive.policies.turnstile import Turnstile
 from redrive.store import Report
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

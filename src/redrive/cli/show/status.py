@@ -14,7 +14,7 @@ from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures
-from redrive.policies.diagnosis import diagnose, is_alive
+from redrive.operations.explain.diagnosis import diagnose, is_alive
 from redrive.store import DestinationFigures, Figures
 
 __all__ = ["status"]

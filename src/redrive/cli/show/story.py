@@ -21,7 +21,7 @@ from redrive.model.edit import Edit
 from redrive.model.event import Severity
 from redrive.model.outcome import Exchange
 from redrive.operations import Story
-from redrive.policies.waiting import Waiting
+from redrive.operations.explain.waiting import Waiting
 
 __all__ = ["story"]
 

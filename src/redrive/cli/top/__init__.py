@@ -44,7 +44,7 @@ def top(
     """
     import asyncio
 
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.cli.reading import read_choice
     from redrive.cli.show.top.view import Sort, View
     from redrive.cli.top.lookout import Lookout

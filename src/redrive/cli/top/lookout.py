@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from redrive.app.config import parse_store
 from redrive.cli.session import refuse_empty
 from redrive.cli.show.top.panels import LETTER_GROUPS, STOPPED_LANES
 from redrive.cli.show.top.view import Reading
-from redrive.config import parse_store
 from redrive.model.replay import ReplayState
 from redrive.store import Figures, Group, LaneFigures
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
 
 __all__ = ["Lookout"]
 

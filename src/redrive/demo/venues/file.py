@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 
 __all__ = ["File"]
 

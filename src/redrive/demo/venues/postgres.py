@@ -17,7 +17,7 @@ from redrive.stores.postgres import read_address
 # isort: split
 import asyncpg
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.errors import StoreUnavailableError
 from redrive.stores.postgres.connection import LOST, translated
 

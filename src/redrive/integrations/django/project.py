@@ -10,9 +10,9 @@ import msgspec
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from redrive.app import Redrive
+from redrive.app.config import Settings
+from redrive.app.redrive import Redrive
 from redrive.cli.target import load_app
-from redrive.config import Settings
 from redrive.errors import ConfigurationError
 
 __all__ = ["connection_of", "get_app", "store_url"]

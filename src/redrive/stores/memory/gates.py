@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from redrive.claiming import passage as passages
+from redrive.claiming.turnstile import Turnstile
 from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.delivery import Status
@@ -15,7 +17,6 @@ from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, P
 from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
-from redrive.policies.turnstile import Turnstile
 from redrive.store import Allowance, Report, Reported
 from redrive.stores.memory.tables import Tables
 
@@ -123,7 +124,7 @@ class MemoryGates(Tables):
             raise not_found(destination, sorted(self._destinations), what="destination")
         return self._gates.get(destination, Gate())
 
-    def _passage(self, destination: str, now: datetime) -> tuple[Gate, policy.Passage]:
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, passages.Passage]:
         gate = self._gate(destination)
         leased = [
             row
@@ -132,7 +133,7 @@ class MemoryGates(Tables):
             and row.status is Status.IN_FLIGHT
             and row.is_leased(now)
         ]
-        return policy.passage(
+        return passages.passage(
             gate,
             self._destinations[destination].limits,
             in_flight=len(leased),

@@ -9,6 +9,10 @@ from typing import assert_never
 
 import msgspec
 
+from redrive.claiming.fair_selection import place_among
+from redrive.claiming.ready import SOON
+from redrive.claiming.round_robin import Share, in_turn, serve
+from redrive.claiming.turnstile import Turnstile
 from redrive.clock import wait_at_most
 from redrive.model.delivery import Attempt, Delivery, Kind, Lease, Leased, Status
 from redrive.model.gate import Gate
@@ -21,9 +25,7 @@ from redrive.model.settlement import (
     Snoozed,
 )
 from redrive.policies.breaker import last_probed
-from redrive.policies.fairness import Share, in_turn, serve
 from redrive.policies.gate import marked, passed
-from redrive.policies.turnstile import Turnstile
 from redrive.store import (
     FORGOTTEN_AFTER,
     Allowance,
@@ -40,8 +42,6 @@ from redrive.store import (
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
 from redrive.stores.memory.tenants import MemoryTenants
-from redrive.stores.ready import SOON
-from redrive.stores.turns import place_among
 
 __all__ = ["MemoryQueue"]
 

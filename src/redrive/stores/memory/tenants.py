@@ -6,12 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from redrive.errors import not_found
-from redrive.model.audit import Actor
-from redrive.model.delivery import Status
-from redrive.model.gate import Bucket, Hold, Pause
-from redrive.model.limits import Rate
-from redrive.policies.fairness import (
+from redrive.claiming.round_robin import (
     Line,
     Share,
     affordable,
@@ -20,6 +15,11 @@ from redrive.policies.fairness import (
     spent,
     urgency,
 )
+from redrive.errors import not_found
+from redrive.model.audit import Actor
+from redrive.model.delivery import Status
+from redrive.model.gate import Bucket, Hold, Pause
+from redrive.model.limits import Rate
 from redrive.store import TenantFigures
 from redrive.stores.memory.gates import MemoryGates
 from redrive.stores.memory.row import Row

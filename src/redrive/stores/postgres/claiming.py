@@ -12,12 +12,15 @@ from operator import itemgetter
 
 import msgspec
 
+from redrive.claiming.fair_selection import Turns, all_sorts, open_sorts, place_among
+from redrive.claiming.passage import Passage
+from redrive.claiming.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
+from redrive.claiming.round_robin import Line, Share, serve
+from redrive.claiming.turnstile import Turnstile
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.gate import Gate
 from redrive.policies.breaker import last_probed
-from redrive.policies.fairness import Line, Share, serve
-from redrive.policies.gate import Passage, marked, passed
-from redrive.policies.turnstile import Turnstile
+from redrive.policies.gate import marked, passed
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
 from redrive.stores.postgres.codec import columns, numbers
@@ -28,8 +31,6 @@ from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, l
 from redrive.stores.postgres.scan_bounds import Reading, ScanBounds
 from redrive.stores.postgres.settling import see_worker
 from redrive.stores.postgres.single_statement.claim import PlainGates
-from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
-from redrive.stores.turns import Turns, all_sorts, open_sorts, place_among
 
 __all__ = ["claim"]
 

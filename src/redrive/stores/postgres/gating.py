@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from redrive.claiming import passage as passages
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.gate import BreakerChange, GateFigures
-from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report, Reported
@@ -97,7 +97,7 @@ class Gatekeeper(GateBook):
         statement = f"{_READ} FOR UPDATE OF g" if locks else _READ
         return cls(link, await link.fetch(statement, names), now=now)
 
-    async def passage(self, destination: str) -> policy.Passage:
+    async def passage(self, destination: str) -> passages.Passage:
         """Bring a gate up to the present, and return what it lets through."""
         gate, limits = self.gate(destination), self.limits(destination)
         in_flight = probing = 0
@@ -105,7 +105,7 @@ class Gatekeeper(GateBook):
             [(in_flight, probing)] = await self._link.fetch(
                 _LEASED, gate.breaker.generation, self._now, self.numbers[destination]
             )
-        gate, passage = policy.passage(
+        gate, passage = passages.passage(
             gate,
             limits,
             in_flight=in_flight,
@@ -116,7 +116,7 @@ class Gatekeeper(GateBook):
         self.put(destination, gate)
         return passage
 
-    def plain(self, destination: str, passage: policy.Passage) -> Plain | None:
+    def plain(self, destination: str, passage: passages.Passage) -> Plain | None:
         """Return a gate that need not be asked the next time, if it is one of those."""
         gate, documents = self.gate(destination), self.documents(destination)
         is_plain = (
@@ -124,7 +124,7 @@ class Gatekeeper(GateBook):
             and self.fairness(destination).rate_of("") is None
             and not self.counts_leases(destination)
             and not self.keeps_order(destination)
-            and policy.is_plain(gate, passage, self.limits(destination), now=self._now)
+            and passages.is_plain(gate, passage, self.limits(destination), now=self._now)
         )
         if documents is None or not is_plain:
             return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.claiming.ready import KINDS
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import Group, LaneFigures, Page, Query
@@ -26,7 +27,6 @@ from redrive.stores.postgres.codec import STATUSES, is_uuid
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.regrouping import OF_GROUP
 from redrive.stores.postgres.searching import contains
-from redrive.stores.ready import KINDS
 
 __all__ = [
     "conditions_of",

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.claiming.ready import KINDS
 from redrive.errors import ConfigurationError
 from redrive.model.audit import Actor
 from redrive.model.delivery import Delivery, DeliveryId, Status
@@ -26,7 +27,6 @@ from redrive.stores.postgres.inspection import conditions_of, find_deliveries, w
 from redrive.stores.postgres.lanes import pass_by
 from redrive.stores.postgres.log import destination_ids, take_turns
 from redrive.stores.postgres.settling import keep_exchanges
-from redrive.stores.ready import KINDS
 
 __all__ = ["letters", "letters_of", "restore"]
 

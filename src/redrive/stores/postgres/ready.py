@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from redrive.claiming.ready import NOBODY, Candidate, Sort, TenantState
 from redrive.stores.codec import maybe_micros, micros
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.scan_bounds import Reading
-from redrive.stores.ready import NOBODY, Candidate, Sort, TenantState
 
 __all__ = ["FRESH", "Look", "Outlook", "PostgresReady", "look", "states_of"]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from redrive.claiming.ready import KINDS
 from redrive.errors import not_found
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind
@@ -24,7 +25,6 @@ from redrive.stores.postgres.late_events import advance_routes, note_change
 from redrive.stores.postgres.log import grow
 from redrive.stores.postgres.registering import hold_routes, keep_standing, read_standings
 from redrive.stores.postgres.removing import remove
-from redrive.stores.ready import KINDS
 
 __all__ = ["backfill", "drop", "move", "read_log", "reregister", "unregister", "waiting_for"]
 

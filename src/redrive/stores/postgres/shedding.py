@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from redrive.claiming.ready import KINDS
 from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
@@ -13,7 +14,6 @@ from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.gating import Gatekeeper
 from redrive.stores.postgres.inspection import find_deliveries
 from redrive.stores.postgres.intervention import fail_pending
-from redrive.stores.ready import KINDS
 
 __all__ = ["shed"]
 

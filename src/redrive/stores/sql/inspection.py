@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.claiming.ready import KINDS
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import Group, LaneFigures, Page, Query
@@ -23,7 +24,6 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.ready import KINDS
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, reading
 

@@ -8,10 +8,10 @@ from datetime import datetime
 import apsw
 import msgspec
 
+from redrive.claiming.ready import TenantState, accounts
+from redrive.claiming.round_robin import Served
 from redrive.model.fairness import Fairness
-from redrive.policies.fairness import Served
 from redrive.stores.codec import json_text, micros
-from redrive.stores.ready import TenantState, accounts
 
 __all__ = ["STATE", "keep_account", "read_states", "tenant_states"]
 

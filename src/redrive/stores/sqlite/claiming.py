@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
+from redrive.claiming.fair_selection import Turns, all_sorts, place_among
+from redrive.claiming.ready import KINDS, SOON, Candidate, TenantState, fitting
+from redrive.claiming.round_robin import Line, Served, Share, serve
+from redrive.claiming.turnstile import Turnstile
 from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Gate
 from redrive.policies.breaker import last_probed
-from redrive.policies.fairness import Line, Served, Share, serve
 from redrive.policies.gate import marked, passed
-from redrive.policies.turnstile import Turnstile
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import (
     carrying,
@@ -30,13 +32,11 @@ from redrive.stores.codec import (
     maybe_from_micros,
     micros,
 )
-from redrive.stores.ready import KINDS, SOON, Candidate, TenantState, fitting
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.ready import SqliteReady
-from redrive.stores.turns import Turns, all_sorts, place_among
 
 __all__ = ["claim", "see_worker"]
 

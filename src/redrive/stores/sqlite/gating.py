@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import apsw
 
+from redrive.claiming import passage as passages
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.gate import BreakerChange, GateFigures
-from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
 from redrive.store import Report, Reported
@@ -68,7 +68,7 @@ class Gatekeeper(GateBook):
         super().__init__(rows(connection, _READ), now=now)
         self._connection = connection
 
-    def passage(self, destination: str) -> policy.Passage:
+    def passage(self, destination: str) -> passages.Passage:
         """Bring a gate up to the present, and return what it lets through."""
         gate, limits = self.gate(destination), self.limits(destination)
         in_flight = probing = 0
@@ -77,7 +77,7 @@ class Gatekeeper(GateBook):
                 _LEASED,
                 (gate.breaker.generation, micros(self._now), self.numbers[destination]),
             ).get
-        gate, passage = policy.passage(
+        gate, passage = passages.passage(
             gate,
             limits,
             in_flight=in_flight,

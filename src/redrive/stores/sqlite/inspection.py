@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from redrive.claiming.ready import KINDS
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import Group, LaneFigures, Page, Query
@@ -26,7 +27,6 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.regrouping import OF_GROUP
 

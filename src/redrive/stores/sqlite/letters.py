@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from redrive.claiming.ready import KINDS
 from redrive.model.audit import Actor
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.destination import Destination
@@ -22,7 +23,6 @@ from redrive.stores.codec import (
     read_cursor,
     write_cursor,
 )
-from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.effects import restore_inbox

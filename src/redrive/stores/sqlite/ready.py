@@ -13,8 +13,8 @@ from typing import Any
 import apsw
 import msgspec
 
+from redrive.claiming.ready import Candidate, Sort, TenantState
 from redrive.stores.codec import json_text, micros
-from redrive.stores.ready import Candidate, Sort, TenantState
 from redrive.stores.sqlite.accounts import STATE, read_states, tenant_states
 
 __all__ = ["SqliteReady"]

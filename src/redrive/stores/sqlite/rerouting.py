@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from redrive.claiming.ready import KINDS
 from redrive.errors import not_found
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind
@@ -18,7 +19,6 @@ from redrive.model.standing import Standing
 from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
-from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of, pass_by

@@ -7,12 +7,12 @@ from datetime import datetime
 
 import apsw
 
+from redrive.claiming.ready import KINDS
 from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
 from redrive.stores.codec import json_text, micros
-from redrive.stores.ready import KINDS
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.gating import Gatekeeper
 from redrive.stores.sqlite.inspection import find_deliveries

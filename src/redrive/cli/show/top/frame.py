@@ -12,7 +12,7 @@ from redrive.cli.show.top.panels import PANELS, totals
 from redrive.cli.show.top.view import Reading, View
 from redrive.cli.show.words import first_line, safe
 from redrive.model.duration import rough_duration, spell_duration
-from redrive.policies.diagnosis import diagnose
+from redrive.operations.explain.diagnosis import diagnose
 from redrive.store import Level
 
 __all__ = ["frame"]

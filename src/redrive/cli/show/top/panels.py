@@ -14,8 +14,8 @@ from redrive.cli.show.top.grid import Column, Panel, Row
 from redrive.cli.show.top.holds import light, reasons
 from redrive.cli.show.top.view import MINUTE, Reading, View
 from redrive.cli.show.words import ago, counted, safe, short
+from redrive.operations.explain.diagnosis import is_alive
 from redrive.policies.attention import orphans, stranded
-from redrive.policies.diagnosis import is_alive
 from redrive.store import DestinationFigures, Figures, Group
 
 __all__ = ["LETTER_GROUPS", "PANELS", "STOPPED_LANES", "PanelOf"]

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from redrive.claiming.ready import SOON
 from redrive.model.delivery import Kind, Lease, Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
@@ -21,7 +22,6 @@ from redrive.stores.postgres.scan_bounds import Reading
 from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS, Duties
 from redrive.stores.postgres.single_statement.idle import NOTHING_TO_SORT_OUT, heard, is_on_record
 from redrive.stores.postgres.single_statement.report import Breakers
-from redrive.stores.ready import SOON
 
 __all__ = ["CLAIM", "CLAIM_AND_LOOK", "Plain", "PlainGates", "duties"]
 

@@ -6,7 +6,7 @@ import asyncio
 
 from django.core.management.base import BaseCommand, CommandError
 
-from redrive.app import Redrive
+from redrive.app.redrive import Redrive
 from redrive.errors import RedriveError
 from redrive.integrations.django.project import get_app
 

@@ -9,7 +9,7 @@ from redrive.model.delivery import Attempt, Delivery, DeliveryId, Kind, Status
 from redrive.model.event import EventId
 from redrive.model.gate import Gate, GateFigures, Hold, Pause
 from redrive.model.limits import Limits
-from redrive.policies.waiting import WaitReason, why_waiting
+from redrive.operations.explain.waiting import WaitReason, why_waiting
 from redrive.store import Serving, WorkerFigures
 from redrive.testing import FakeClock
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
+from redrive.claiming.round_robin import Served, affordable, spent
 from redrive.model.delivery import Kind
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Bucket
-from redrive.policies.fairness import Served, affordable, spent
-from redrive.stores.codec import from_micros, maybe_micros
+from redrive.model.instant import from_micros, maybe_micros
 
 __all__ = [
     "KINDS",
@@ -70,6 +70,7 @@ class TenantState(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def bucket(self) -> Bucket:
+        """The tokens of its own rate."""
         if self.tokens is None or self.refilled_at is None:
             return Bucket()
         return Bucket(self.tokens, from_micros(self.refilled_at))

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.claiming.passage import passage
+from redrive.claiming.turnstile import Turnstile
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import Kind
 from redrive.model.gate import Closed, Gate, Hold, Open, Pause
 from redrive.model.limits import Limits, Rate, read_rate
-from redrive.policies.gate import passage, paused, resumed, slowed, with_breaker
-from redrive.policies.turnstile import Turnstile
+from redrive.policies.gate import paused, resumed, slowed, with_breaker
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.model.gate import Gate, GateFigures, Hold, Open, Pause
 from redrive.model.limits import Limits
-from redrive.policies.diagnosis import diagnose
+from redrive.operations.explain.diagnosis import diagnose
 from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

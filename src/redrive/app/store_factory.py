@@ -1,9 +1,9 @@
-"""Storing: makes the stores that an app's settings name."""
+"""Makes the stores that an app's settings name."""
 
 from __future__ import annotations
 
+from redrive.app.config import Settings, parse_store
 from redrive.clock import Clock
-from redrive.config import Settings, parse_store
 from redrive.observer import Observer
 from redrive.store import Store
 

@@ -11,13 +11,20 @@ from typing import TypeVar
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor
-from redrive.maintenance.duties import DutyStore, all_there_is, catch_up, expire, rescue, shed
-from redrive.maintenance.examiner import Examiner
-from redrive.maintenance.keeping import Housekeeper
-from redrive.maintenance.replays import advance_replays, start_scheduled
 from redrive.model.delivery import Kind
 from redrive.observer import Observer
 from redrive.transport import Endpoint
+from redrive.worker.maintenance.duties import (
+    DutyStore,
+    all_there_is,
+    catch_up,
+    expire,
+    rescue,
+    shed,
+)
+from redrive.worker.maintenance.examiner import Examiner
+from redrive.worker.maintenance.keeping import Housekeeper
+from redrive.worker.maintenance.replays import advance_replays, start_scheduled
 
 __all__ = ["Caretaker"]
 

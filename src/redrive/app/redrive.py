@@ -1,6 +1,6 @@
 """Redrive, the front door: declares destinations, publishes, works, operates.
 
-The composition root: with `storing.py`, the only module that names concrete classes.
+The composition root: with `store_factory.py`, the only module that names concrete classes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from redrive.archive import open_archive
-from redrive.config import AppOptions, Settings, load_settings, parse_store
-from redrive.declaration import (
+from redrive.app.config import AppOptions, Settings, load_settings, parse_store
+from redrive.app.declaration import (
     Declaration,
     DestinationOptions,
     HandlerOptions,
@@ -29,26 +28,27 @@ from redrive.declaration import (
     declare_destination,
     declare_handler,
 )
+from redrive.app.session import Session, Sessions, SessionWorker
+from redrive.app.store_factory import StoreMaker, forget_parent
+from redrive.archive import open_archive
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
 from redrive.executor import Executor
-from redrive.maintenance import Upkeep
 from redrive.model.duration import Duration, duration
 from redrive.model.event import Event, EventAttributes, NewEvent, Receipt, new_event
 from redrive.observer import DeclarationChanged, Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher
-from redrive.session import Session, Sessions, SessionWorker
 from redrive.store import Declarer, Store, open_transaction, refuse_in_transaction
-from redrive.storing import StoreMaker, forget_parent
 from redrive.transport import Way
 from redrive.transports.function import Handler
 from redrive.worker import Tally, Worker, WorkerSettings
+from redrive.worker.maintenance import Upkeep
 
 if TYPE_CHECKING:
-    from redrive.health import HealthEndpoint
+    from redrive.app.sync import SyncDoor
     from redrive.stores.sqlite import SqliteTransaction
-    from redrive.sync import SyncDoor
+    from redrive.worker.health import HealthEndpoint
 
 __all__ = ["Redrive"]
 
@@ -199,7 +199,7 @@ class Redrive:
     @cached_property
     def sync(self) -> SyncDoor:
         """The door for code without an event loop: Django, Flask, scripts."""
-        from redrive.sync import SyncDoor  # noqa: PLC0415 - only who uses it pays
+        from redrive.app.sync import SyncDoor  # noqa: PLC0415 - only who uses it pays
 
         return SyncDoor(self)
 
@@ -285,7 +285,7 @@ class Redrive:
 
         It answers while its `async with` block lasts. `/metrics` needs `redrive[metrics]`.
         """
-        from redrive.health import HealthEndpoint, Vitals  # noqa: PLC0415 - only who uses it pays
+        from redrive.worker.health import HealthEndpoint, Vitals  # noqa: PLC0415 - only who uses it pays
 
         silence = duration(longest_silence, name="longest_silence")
         vitals = Vitals(worker=worker.id, clock=self._ports.clock, longest_silence=silence)

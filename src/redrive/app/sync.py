@@ -15,7 +15,7 @@ from redrive.operations import Operations
 from redrive.store import open_transaction
 
 if TYPE_CHECKING:
-    from redrive.app import Redrive
+    from redrive.app.redrive import Redrive
     from redrive.stores.sqlite import SqliteTransaction
 
 __all__ = ["SyncDoor"]

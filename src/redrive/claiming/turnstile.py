@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
+from redrive.claiming.passage import Passage, charged
 from redrive.model.delivery import Kind
 from redrive.model.gate import Gate
 from redrive.model.limits import Limits
-from redrive.policies.gate import Passage, charged
 
 __all__ = ["Turnstile"]
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.claiming.allowance import admit, starves
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.outcome import Outcome
-from redrive.pipeline.admit import admit, starves
 from redrive.policies.terms import Terms
 from redrive.transport import Endpoint
 

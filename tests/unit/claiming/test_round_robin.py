@@ -6,9 +6,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.model.gate import Bucket, Rotation
-from redrive.model.limits import Rate
-from redrive.policies.fairness import (
+from redrive.claiming.round_robin import (
     PLENTY,
     Line,
     Share,
@@ -19,6 +17,8 @@ from redrive.policies.fairness import (
     spent,
     urgency,
 )
+from redrive.model.gate import Bucket, Rotation
+from redrive.model.limits import Rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WORK = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 30), min_size=1)

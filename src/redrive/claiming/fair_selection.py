@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from redrive.claiming.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantState
+from redrive.claiming.round_robin import PLENTY, Line, Share, begin, next_token, serve, spent
+from redrive.claiming.turnstile import Turnstile
 from redrive.model.delivery import Kind
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Rotation
+from redrive.model.instant import micros
 from redrive.policies.breaker import last_probed
-from redrive.policies.fairness import PLENTY, Line, Share, begin, next_token, serve, spent
-from redrive.policies.turnstile import Turnstile
-from redrive.stores.codec import micros
-from redrive.stores.ready import KINDS, NOBODY, Candidate, Ready, Sort, TenantState
 
 __all__ = ["Turns", "all_sorts", "open_sorts", "place_among"]
 

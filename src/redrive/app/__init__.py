@@ -1,0 +1,1 @@
+"""The app: what your code declares, publishes by and opens, put together from everything below."""
