@@ -16,18 +16,18 @@ from redrive.model.audit import Actor
 from redrive.model.letter import Letter
 from redrive.policies.attention import expiring, overflow
 from redrive.policies.payload import check_payload, check_size
-from redrive.store import Hoard, Keeping
+from redrive.store import Housekeeping, LetterQuota
 
 __all__ = [
     "REDACTED_HEADER",
     "WHOLE_HEADER",
     "Archive",
-    "Relief",
+    "Exported",
     "check_letter",
+    "export_overflow",
     "is_header",
     "open_archive",
     "read_line",
-    "relieve",
     "write_line",
     "write_redacted",
 ]
@@ -197,7 +197,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-class Relief(msgspec.Struct, frozen=True, kw_only=True):
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """How many dead letters went to which file, or why none could."""
 
     count: int = 0
@@ -205,38 +205,38 @@ class Relief(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-async def relieve(
-    store: Keeping,
-    hoard: Hoard,
+async def export_overflow(
+    store: Housekeeping,
+    quota: LetterQuota,
     *,
     archive: Archive | None,
     submit: Callable[[Callable[[], Path]], asyncio.Future[Path]],
-) -> Relief:
+) -> Exported:
     """Export some of the dead letters over their destination's limit, then remove them.
 
     Without an archive, or if the file cannot be written, nothing is removed.
     """
-    number, limit = overflow(hoard), expiring(hoard)
+    number, limit = overflow(quota), expiring(quota)
     if not number and limit is None:
-        return Relief()
+        return Exported()
     if archive is None:
-        return Relief(error="no export_folder is set, so its dead letters stay, too many or not")
-    oldest = await store.oldest_letters(hoard.destination, limit=_MOST_AT_ONCE)
+        return Exported(error="no export_folder is set, so its dead letters stay, too many or not")
+    oldest = await store.oldest_letters(quota.destination, limit=_MOST_AT_ONCE)
     letters = [
         one
         for place, one in enumerate(oldest)
         if place < number or (limit is not None and _failed_at(one) <= limit)
     ]
     if not letters:
-        return Relief()
+        return Exported()
     # What failed first need not have been published first; what is imported keeps the file's order.
     letters.sort(key=lambda one: one.delivery.id)
     try:
-        path = await submit(lambda: archive.add(hoard.destination, letters, now=hoard.now))
+        path = await submit(lambda: archive.add(quota.destination, letters, now=quota.now))
     except OSError as error:
-        return Relief(error=f"{archive.folder} cannot be written: {error.strerror or error}")
+        return Exported(error=f"{archive.folder} cannot be written: {error.strerror or error}")
     gone = await store.discard(letters, actor=_ACTOR, detail=str(path))
-    return Relief(count=len(gone), file=str(path))
+    return Exported(count=len(gone), file=str(path))
 
 
 def _failed_at(letter: Letter) -> datetime:

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import Event, Redrive
 from redrive.app.declaration import Ports
-from redrive.app.store_factory import StoreMaker
+from redrive.app.store_factory import StoreFactory
 from redrive.model.delivery import Delivery, Status
 from redrive.observer import WorkerStopped
 from redrive.store import Query
@@ -36,7 +36,7 @@ class Stage:
         self.app.observe(self.recorder)
         declare = self.app.handler("order.*", name="billing", order="park", timeout="1h")
         declare(self.in_thread if kind == "thread" else self.deaf)
-        self._stores = StoreMaker(clock=self.clock, observer=self.recorder)
+        self._stores = StoreFactory(clock=self.clock, observer=self.recorder)
 
     def in_thread(self, event: Event[int]) -> None:
         self.begun.append(event.payload)

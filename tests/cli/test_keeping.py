@@ -413,7 +413,7 @@ def test_a_large_import_shows_how_far_it_is(
         totals.append(total)
         return real(title, total)
 
-    monkeypatch.setattr("redrive.cli.keeping.progress", watched)
+    monkeypatch.setattr("redrive.cli.archiving.progress", watched)
 
     shell("dlq", "import", "letters.jsonl")
 

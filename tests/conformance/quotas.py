@@ -26,7 +26,7 @@ _SHORT = Retention(delivered=_DAY, events=2 * _DAY, idempotency=2 * _DAY)
 
 
 class LimitConformance:
-    """`Keeping.hoards`, `Keeping.oldest_letters` and `Keeping.discard`."""
+    """`Housekeeping.hoards`, `Housekeeping.oldest_letters` and `Housekeeping.discard`."""
 
     async def test_only_destinations_with_a_limit_have_a_hoard(self, world: World) -> None:
         await world.dead_letter()
@@ -41,7 +41,7 @@ class LimitConformance:
         resolved = await world.dead_letter(to="gateway")
         await world.store.resolve([resolved], actor=OPERATOR)
 
-        hoard = only(await world.store.hoards())
+        hoard = only(await world.store.letter_quotas())
 
         assert (hoard.destination, hoard.keep) == ("gateway", keep)
         assert (hoard.count, hoard.oldest, hoard.now) == (2, oldest, world.now)
@@ -127,7 +127,7 @@ class LimitConformance:
 
 
 class WatchConformance:
-    """`Keeping.take_watch`."""
+    """`Housekeeping.take_watch`."""
 
     async def test_a_watch_is_one_workers_until_it_ends(self, world: World) -> None:
         span = timedelta(seconds=30)

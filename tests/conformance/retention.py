@@ -39,7 +39,7 @@ async def _log(world: World) -> list[EventId]:
 
 
 class RetentionConformance:
-    """`Keeping.prune` and `Keeping.prunable`."""
+    """`Housekeeping.prune` and `Housekeeping.prunable`."""
 
     async def test_delivered_deliveries_go_when_their_time_is_over(self, world: World) -> None:
         await _deliver(world, an_event())

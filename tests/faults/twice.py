@@ -15,7 +15,7 @@ from tests.faults.deadlock import lock_up
 
 
 async def _block(ending: Ending, number: int, ready: int) -> None:
-    with ending.heard_first():
+    with ending.received_first():
         ending.expect(stop=lambda: None, end=lambda: None, grace=60)
         os.write(ready, b"!")
         if number % 2:

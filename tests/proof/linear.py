@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from redrive.app.config import Settings
-from redrive.app.store_factory import StoreMaker
+from redrive.app.store_factory import StoreFactory
 from redrive.clock import SystemClock
 from redrive.model.delivery import DeliveryId, Lease, Status
 from redrive.model.destination import Destination
@@ -255,7 +255,7 @@ def history_of_processes(site: Site, *, processes: int, steps: int, seed: str) -
 
 
 async def _work_as_child(url: str, ids: list[int], seed: str, steps: int, first: int) -> None:
-    maker = StoreMaker(clock=SystemClock(), observer=Observers())
+    maker = StoreFactory(clock=SystemClock(), observer=Observers())
     stores = [maker.make(Settings(store=url)) for _ in range(2)]
     await asyncio.gather(*(store.open() for store in stores))
     sys.stdout.write("ready\n")

@@ -745,9 +745,9 @@ class OffersSuspectsBehindAClosedGate(Mutant):
 
 class ServesTheOldestFirst(Mutant):
     def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
-        serving = super()._serve(rows, turnstile.anew(), now)
+        serving = super()._serve(rows, turnstile.rewound(), now)
         oldest = sorted(rows, key=lambda row: (-row.priority, row.id))
-        chosen = [row for row in oldest if turnstile.lets(row.kind, was_held=False)]
+        chosen = [row for row in oldest if turnstile.admit(row.kind, was_held=False)]
         return replace(serving, chosen=chosen)
 
 

@@ -87,7 +87,7 @@ class Beating:
             observer=observers,
             on_missed=lambda: None,
             on_wedged=lambda: None,
-            heard_at=lambda: self.heard_at,
+            noted_at=lambda: self.heard_at,
         )
         stopped = asyncio.Event()
         run = asyncio.ensure_future(heartbeat.run(stopped))

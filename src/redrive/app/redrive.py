@@ -29,7 +29,7 @@ from redrive.app.declaration import (
     declare_handler,
 )
 from redrive.app.session import Session, Sessions, SessionWorker
-from redrive.app.store_factory import StoreMaker, forget_parent
+from redrive.app.store_factory import StoreFactory, forget_parent
 from redrive.archive import open_archive
 from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
 from redrive.executor import Executor
@@ -46,7 +46,7 @@ from redrive.worker import Tally, Worker, WorkerSettings
 from redrive.worker.maintenance import Upkeep
 
 if TYPE_CHECKING:
-    from redrive.app.sync import SyncDoor
+    from redrive.app.sync import SyncApp
     from redrive.stores.sqlite import SqliteTransaction
     from redrive.worker.health import HealthEndpoint
 
@@ -78,7 +78,7 @@ class Redrive:
         self._hooks = Hooks()
         self._observers = Observers([self._hooks])
         self._sessions = self._make_sessions()
-        self._stores = StoreMaker(clock=self._ports.clock, observer=self._observers)
+        self._stores = StoreFactory(clock=self._ports.clock, observer=self._observers)
         # Settings may still be replaced, as `redrive worker` and Django do.
         self._make_store: Callable[[], Store] = lambda: self._stores.make(self.settings)
         _apps.add(self)
@@ -197,11 +197,11 @@ class Redrive:
                 open_transaction.set(None)
 
     @cached_property
-    def sync(self) -> SyncDoor:
+    def sync(self) -> SyncApp:
         """The door for code without an event loop: Django, Flask, scripts."""
-        from redrive.app.sync import SyncDoor  # noqa: PLC0415 - only who uses it pays
+        from redrive.app.sync import SyncApp  # noqa: PLC0415 - only who uses it pays
 
-        return SyncDoor(self)
+        return SyncApp(self)
 
     @property
     def operations(self) -> Operations:

@@ -7,10 +7,10 @@ from redrive.clock import Clock
 from redrive.observer import Observer
 from redrive.store import Store
 
-__all__ = ["StoreMaker", "forget_parent"]
+__all__ = ["StoreFactory", "forget_parent"]
 
 
-class StoreMaker:
+class StoreFactory:
     """Makes an app's stores, one for each event loop; one in memory is made once and shared."""
 
     def __init__(self, *, clock: Clock, observer: Observer) -> None:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
     from redrive.stores.sqlite import SqliteTransaction
 
-__all__ = ["SyncDoor"]
+__all__ = ["SyncApp"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 _CLOSE_SECONDS = 5.0
 
 
-class SyncDoor:
+class SyncApp:
     """Publishing and operating that block until done, from any thread.
 
     Everything runs on one background event loop, started with the first call; but what joins a

@@ -37,14 +37,14 @@ def admit(
     *,
     running: Mapping[str, int],
     concurrency: int,
-    turn: int,
+    offset: int,
     effects: int = 0,
 ) -> tuple[Allowance, ...]:
     """Return how many deliveries of each destination may start now.
 
     A slow destination cannot fill the worker: a few places stay free for each of the others.
     Transactional ones share the `effects` that the store has room for. Which destination is served
-    first goes round with `turn`.
+    first goes round with `offset`.
     """
     free = concurrency - sum(running.values())
     kept = max(1, concurrency // (_SHARE_KEPT_FREE * max(1, len(endpoints))))
@@ -65,7 +65,7 @@ def admit(
         if endpoint.is_transactional:
             total = min(total, room)
         allowances.append(Allowance(destination=name, total=max(0, total)))
-    first = turn % len(allowances) if allowances else 0
+    first = offset % len(allowances) if allowances else 0
     return tuple(allowances[first:] + allowances[:first])
 
 
@@ -84,5 +84,5 @@ def starves(
     effects: int = 0,
 ) -> bool:
     """Tell whether handlers that never end leave some destination no place at all."""
-    allowances = admit(endpoints, running=stuck, concurrency=concurrency, turn=0, effects=effects)
+    allowances = admit(endpoints, running=stuck, concurrency=concurrency, offset=0, effects=effects)
     return any(allowance.total == 0 for allowance in allowances)

@@ -218,21 +218,21 @@ class Turns:
 
     def _deal(self) -> Share[Candidate]:
         lines = [queue.line(self._avoided) for queue in self._queues.values()]
-        self.turnstile = turnstile = self.turnstile.anew()
+        self.turnstile = turnstile = self.turnstile.rewound()
         reopened_at = turnstile.gate.reopened_at
         held_until = 0 if reopened_at is None else micros(reopened_at)
         if self._is_plain(lines, held_until):
             serving = serve(
                 lines, self._rotation, room=self._room, is_everybody=self._roster.is_complete
             )
-            turnstile.lets_first(len(serving.chosen))
+            turnstile.admit_first(len(serving.chosen))
         else:
             serving = serve(
                 lines,
                 self._rotation,
                 room=self._room,
-                lets=lambda one: turnstile.lets(KINDS[one.kind], was_held=one.due <= held_until),
-                is_out=lambda one: turnstile.is_out(
+                admit=lambda one: turnstile.admit(KINDS[one.kind], was_held=one.due <= held_until),
+                is_exhausted=lambda one: turnstile.is_exhausted(
                     KINDS[one.kind], was_held=one.due <= held_until
                 ),
                 is_everybody=self._roster.is_complete,

@@ -105,24 +105,24 @@ def serve(
     rotation: Rotation,
     *,
     room: int,
-    lets: Callable[[T], bool] | None = None,
-    is_out: Callable[[T], bool] | None = None,
+    admit: Callable[[T], bool] | None = None,
+    is_exhausted: Callable[[T], bool] | None = None,
     is_everybody: bool = True,
 ) -> Share[T]:
     """Deal out the room among the tenants, who are given in the order of their turns.
 
-    `lets` asks the destination's gate for each piece of work and takes the token, and `is_out` says
-    whether the tokens for such work are used up; without them everything passes. Where some kind
-    of token was the limit and not the room, the next turn is behind whoever got the last of them:
-    otherwise the one who happens to come first would have them all. Unless these tenants are
-    everybody, none of them gets a second turn.
+    `admit` asks the destination's gate for each piece of work and takes the token; `is_exhausted`
+    says whether the tokens for such work are used up. Without them everything passes. Where some
+    kind of token was the limit and not the room, the next turn is behind whoever got the last of
+    them: otherwise the one who happens to come first would have them all. Unless these tenants
+    are everybody, none of them gets a second turn.
     """
     if not keeps_account(lines, rotation):
         work = lines[0].work if lines else ()
-        chosen = work[:room] if lets is None else [one for one in work if lets(one)]
+        chosen = work[:room] if admit is None else [one for one in work if admit(one)]
         longing = [line.tenant for line in lines if line.is_cut and len(chosen) < room]
         return Share(chosen=chosen, served=(), rotation=rotation, longing=longing)
-    turns = _Turns(lines, rotation, room=room, lets=lets, is_out=is_out)
+    turns = _Turns(lines, rotation, room=room, admit=admit, is_exhausted=is_exhausted)
     return turns.take(rounds=PLENTY if is_everybody else 1)
 
 
@@ -135,12 +135,12 @@ class _Turns(Generic[T]):
         rotation: Rotation,
         *,
         room: int,
-        lets: Callable[[T], bool] | None,
-        is_out: Callable[[T], bool] | None,
+        admit: Callable[[T], bool] | None,
+        is_exhausted: Callable[[T], bool] | None,
     ) -> None:
         self._places = [_Place(line) for line in lines]
-        self._lets = lets
-        self._is_out = is_out
+        self._admit = admit
+        self._is_exhausted = is_exhausted
         self._room = room
         self._tenant = rotation.tenant
         self._left = rotation.left
@@ -172,7 +172,7 @@ class _Turns(Generic[T]):
         goes_on = line.tenant == self._tenant and self._left > 0
         allowed = min(self._left, line.turn) if goes_on else line.turn
         most = min(allowed, self._room, line.tokens - place.count)
-        got = place.take(most, self._lets)
+        got = place.take(most, self._admit)
         is_short = len(got) < most
         place.is_done = is_short or place.count >= line.tokens
         place.longs_for_more = is_short and line.is_cut
@@ -204,10 +204,10 @@ class _Turns(Generic[T]):
 
     def _last_of_the_scarce(self) -> str | None:
         """Return who got the last token of a kind, if others got more of another kind since."""
-        if self._is_out is None or self._is_out(self._chosen[-1]):
+        if self._is_exhausted is None or self._is_exhausted(self._chosen[-1]):
             return None
         pairs = zip(reversed(self._chosen), reversed(self._owners), strict=True)
-        return next((owner for one, owner in pairs if self._is_out(one)), None)
+        return next((owner for one, owner in pairs if self._is_exhausted(one)), None)
 
 
 class _Place(Generic[T]):
@@ -228,16 +228,16 @@ class _Place(Generic[T]):
         has_more = self._position < len(self.line.work) or self.line.is_cut
         return self.count >= self.line.tokens and has_more
 
-    def take(self, most: int, lets: Callable[[T], bool] | None) -> Sequence[T]:
+    def take(self, most: int, admit: Callable[[T], bool] | None) -> Sequence[T]:
         """Return the next that pass, so many at most."""
         got: list[T] = []
-        if lets is None:
+        if admit is None:
             got += self.line.work[self._position : self._position + most]
             self._position += len(got)
-        while lets is not None and len(got) < most and self._position < len(self.line.work):
+        while admit is not None and len(got) < most and self._position < len(self.line.work):
             one = self.line.work[self._position]
             self._position += 1
-            if lets(one):
+            if admit(one):
                 got.append(one)
             else:
                 self.was_refused = True

@@ -30,12 +30,12 @@ class Turnstile:
         self._held_first = 0
         self._paced = 0
 
-    def anew(self) -> Turnstile:
+    def rewound(self) -> Turnstile:
         """Return the same turnstile before anybody passed it."""
         total = self.left + sum(self._passed.values())
         return Turnstile(self.gate, self._allowed, total=total, of_kind=self._of_kind)
 
-    def lets(self, kind: Kind, *, was_held: bool) -> bool:
+    def admit(self, kind: Kind, *, was_held: bool) -> bool:
         """Let one delivery pass, if there is room for it.
 
         `was_held` says that it came due before the gate reopened.
@@ -75,7 +75,7 @@ class Turnstile:
         }
         return min(self.left, self._of_kind(kind), tokens[kind])
 
-    def is_out(self, kind: Kind, *, was_held: bool) -> bool:
+    def is_exhausted(self, kind: Kind, *, was_held: bool) -> bool:
         """Tell whether, room or not, no more of these may pass."""
         is_held = was_held and kind is Kind.FIRST
         is_paced = was_held or kind is Kind.RETRY
@@ -86,9 +86,9 @@ class Turnstile:
 
     def is_shut_for(self, kind: Kind) -> bool:
         """Tell whether nothing of a kind may pass, whether it was held or not."""
-        return all(self.is_out(kind, was_held=held) for held in (False, True))
+        return all(self.is_exhausted(kind, was_held=held) for held in (False, True))
 
-    def lets_first(self, count: int) -> int:
+    def admit_first(self, count: int) -> int:
         """Let so many fresh first attempts pass, and return how many did."""
         passed = max(
             0,

@@ -46,7 +46,7 @@ class Ending:
         self._words: list[Callable[[], None]] = []
         self._announce: Callable[[], None] = lambda: None
         self._grace = 0.0
-        self._heard = 0
+        self._received = 0
         self._code: int | None = None
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -74,7 +74,7 @@ class Ending:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if error is None:
             with self._lock:
-                self._heard, self._grace = 0, 0.0
+                self._received, self._grace = 0, 0.0
             signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
             return
         self._is_over.set()
@@ -83,7 +83,7 @@ class Ending:
         self._mouth.close()
 
     @contextmanager
-    def heard_first(self) -> Iterator[None]:
+    def received_first(self) -> Iterator[None]:
         """Hear signals before the running event loop does while the block lasts; then it does."""
         mouth = self._mouth.fileno()
         self._passes_on_to = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
@@ -98,7 +98,7 @@ class Ending:
         """Name what a signal means at once, even while a handler blocks the event loop."""
         with self._lock:
             self._announce = announce
-            if self._heard:
+            if self._received:
                 announce()
 
     def expect(self, *, stop: Callable[[], None], end: Callable[[], None], grace: float) -> None:
@@ -110,7 +110,7 @@ class Ending:
             self._loop = asyncio.get_running_loop()
             self._words = [stop, end]
             self._grace = grace
-            for word in self._words[: self._heard]:
+            for word in self._words[: self._received]:
                 word()
 
     def come_with(self, lifeline: socket.socket) -> None:
@@ -123,9 +123,9 @@ class Ending:
                 self._loop.call_soon_threadsafe(self._words[0])
 
     @property
-    def is_heard(self) -> bool:
+    def is_signalled(self) -> bool:
         """Whether a signal has come."""
-        return self._heard > 0
+        return self._received > 0
 
     def conclude(self, code: int, *, within: float) -> None:
         """Name the code that the process ends with; by force unless all is closed within a time."""
@@ -153,24 +153,24 @@ class Ending:
     def _listen(self) -> None:
         """Count signals until it is over, and put off the alarm while the first one is heeded."""
         while not self._is_over.is_set():
-            self._ear.settimeout(_WATCH_SECONDS if self._heard == 1 else None)
-            heard = b""
+            self._ear.settimeout(_WATCH_SECONDS if self._received == 1 else None)
+            byte = b""
             try:
-                heard = self._ear.recv(1)
-                if not heard:
+                byte = self._ear.recv(1)
+                if not byte:
                     break
             except TimeoutError:
                 self._put_off_alarm()
-            if heard and self._passes_on_to != _NOBODY:
+            if byte and self._passes_on_to != _NOBODY:
                 with suppress(OSError):
-                    os.write(self._passes_on_to, heard)
-            if heard and heard[0] in SIGNALS:
+                    os.write(self._passes_on_to, byte)
+            if byte and byte[0] in SIGNALS:
                 self._hear()
         self._ear.close()
 
     def _hear(self) -> None:
         with self._lock:
-            self._heard += 1
+            self._received += 1
             self._put_off_alarm()
             self._announce()
             if self._is_closed.is_set():
@@ -178,16 +178,16 @@ class Ending:
                 return
             if not self._words:  # nothing was claimed yet
                 self._force_after(_QUIT_SECONDS, code=0, unless=self._is_closed)
-            elif self._heard > 1:
+            elif self._received > 1:
                 self._force_after(_QUIT_SECONDS, code=WEDGED, unless=self._is_closed)
-            if self._loop is not None and self._heard <= len(self._words):
+            if self._loop is not None and self._received <= len(self._words):
                 with suppress(RuntimeError):  # the loop is closed: it has ended by itself
-                    self._loop.call_soon_threadsafe(self._words[self._heard - 1])
+                    self._loop.call_soon_threadsafe(self._words[self._received - 1])
 
     def _put_off_alarm(self) -> None:
         """Let the kernel end a process whose interpreter stands still for longer than it may."""
-        if not self._is_over.is_set() and self._heard <= 2:  # noqa: PLR2004 - the last that counts
-            grace = self._grace if self._heard == 1 else 0.0
+        if not self._is_over.is_set() and self._received <= 2:  # noqa: PLR2004 - the last that counts
+            grace = self._grace if self._received == 1 else 0.0
             signal.setitimer(signal.ITIMER_REAL, grace + _KILL_SECONDS)
 
     def forget_parent(self) -> None:

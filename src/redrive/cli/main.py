@@ -11,10 +11,10 @@ import typer
 
 from redrive.cli import (
     admin,
+    archiving,
     destinations,
     editing,
     inspect,
-    keeping,
     replays,
     rerouting,
     tenants,
@@ -169,7 +169,7 @@ app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.add_typer(tenant, name="tenant")
 app.command()(inspect.audit)
-app.command()(keeping.prune)
+app.command()(archiving.prune)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)
@@ -179,8 +179,8 @@ dlq.command("replay")(admin.replay)
 dlq.command("edit")(editing.edit)
 dlq.command("resolve")(admin.resolve)
 dlq.command("delete")(admin.delete)
-dlq.command("export")(keeping.export)
-dlq.command("import")(keeping.import_letters)
+dlq.command("export")(archiving.export)
+dlq.command("import")(archiving.import_letters)
 
 replay.command("plan")(replays.plan)
 replay.command("start")(replays.start)

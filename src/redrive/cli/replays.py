@@ -174,7 +174,7 @@ def pause(
     replay_id: Number, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Let a replay send no more letters for now."""
-    _turn(
+    _change(
         replay_id,
         lambda operations: operations.pause_replay(replay_id, by=by or current_user(), why=why),
         ("Paused", "is not running"),
@@ -190,7 +190,7 @@ def resume(
 
     Letters that have failed again in it stay dead letters: it sends each letter once.
     """
-    _turn(
+    _change(
         replay_id,
         lambda operations: operations.resume_replay(replay_id, by=by or current_user(), why=why),
         ("Resumed", "is neither paused nor stopped"),
@@ -203,7 +203,7 @@ def cancel(
     replay_id: Number, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """End a replay; the letters that had no turn yet stay dead letters."""
-    _turn(
+    _change(
         replay_id,
         lambda operations: operations.cancel_replay(replay_id, by=by or current_user(), why=why),
         ("Cancelled", "is over already"),
@@ -241,7 +241,7 @@ def _ask(chosen: Query | Sequence[int], *, store: str | None) -> None:
         confirm(f"Replay {count:,} dead letter{'' if count == 1 else 's'}, one first?")
 
 
-def _turn(
+def _change(
     replay_id: int,
     act: Callable[[Operations], Awaitable[bool]],
     words: tuple[str, str],

@@ -148,7 +148,7 @@ def _work(
     app.observe(LoggingObserver())
     if lifeline is not None:
         app.observe(_Herald(lifeline))
-    if ending.is_heard:
+    if ending.is_signalled:
         return 0
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(app, ending, address, lifeline))
@@ -157,7 +157,7 @@ def _work(
 async def _serve(
     app: Redrive, ending: Ending, address: _Address, lifeline: socket.socket | None
 ) -> int:
-    with ending.heard_first():
+    with ending.received_first():
         return await _serve_to_the_end(app, ending, address, lifeline)
 
 

@@ -43,7 +43,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self._hooks: list[tuple[type[Fact], str, Callable[[Any], Any]]] = []
-        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
+        self._calls: dict[asyncio.AbstractEventLoop, _Calls] = {}
 
     def on_failed(self, hook: FailureHook) -> None:
         """Let one more hook hear of dead letters."""
@@ -79,68 +79,68 @@ class Hooks:
 
         Those that take too long are logged, and go on for as long as the event loop does.
         """
-        line = self._line()
+        calls = self._calls_of_loop()
         try:
             async with asyncio.timeout(_PATIENCE.total_seconds()):
-                while awaited := [task for task in line.running if task not in line.late]:
+                while awaited := [task for task in calls.running if task not in calls.late]:
                     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            for task in [one for one in line.running if one not in line.late]:
-                line.late.add(task)
+            for task in [one for one in calls.running if one not in calls.late]:
+                calls.late.add(task)
                 _log.warning(
                     "The %s has not ended within %s, so it is no longer waited for; "
                     "give what it does a time-out.",
-                    line.running[task],
+                    calls.running[task],
                     spell_duration(_PATIENCE),
                 )
-        if line.waiting:
+        if calls.waiting:
             _log.warning(
                 "%d calls of hooks wait for others to end, and may not be made any more; "
                 "give what they do a time-out.",
-                len(line.waiting),
+                len(calls.waiting),
             )
 
-    def _line(self) -> _Line:
+    def _calls_of_loop(self) -> _Calls:
         """Return the calls of this event loop."""
         loop = asyncio.get_running_loop()
-        for closed in [one for one in self._lines if one.is_closed()]:
-            del self._lines[closed]
-        return self._lines.setdefault(loop, _Line())
+        for closed in [one for one in self._calls if one.is_closed()]:
+            del self._calls[closed]
+        return self._calls.setdefault(loop, _Calls())
 
     def _enlist(self, call: _Call) -> None:
         """Begin a call, or let it wait its turn; what finds no room any more is told."""
-        line = self._line()
-        if len(line.waiting) < _MOST_WAITING:
-            line.waiting.append(call)
-            self._go_on(line)
+        calls = self._calls_of_loop()
+        if len(calls.waiting) < _MOST_WAITING:
+            calls.waiting.append(call)
+            self._go_on(calls)
             return
-        if line.left_out == 0:
+        if calls.left_out == 0:
             _log.error(
                 "The %s is called faster than it ends: %d run, %d wait, and those that come now "
                 "are left out. Collect in the hook, and do what takes long elsewhere.",
                 call.title,
-                len(line.running),
-                len(line.waiting),
+                len(calls.running),
+                len(calls.waiting),
             )
-        line.left_out += 1
+        calls.left_out += 1
         if inspect.iscoroutine(call.answer):
             call.answer.close()
 
-    def _go_on(self, line: _Line) -> None:
-        while line.waiting and len(line.running) < _MOST_AT_ONCE:
-            call = line.waiting.popleft()
+    def _go_on(self, calls: _Calls) -> None:
+        while calls.waiting and len(calls.running) < _MOST_AT_ONCE:
+            call = calls.waiting.popleft()
             task = asyncio.ensure_future(_follow(call.answer, call.title))
-            line.running[task] = call.title
-            task.add_done_callback(partial(self._ended, line))
-        if line.left_out and len(line.waiting) < _MOST_WAITING // 2:
-            _log.error("Calls of hooks that were left out: %d.", line.left_out)
-            line.left_out = 0
+            calls.running[task] = call.title
+            task.add_done_callback(partial(self._ended, calls))
+        if calls.left_out and len(calls.waiting) < _MOST_WAITING // 2:
+            _log.error("Calls of hooks that were left out: %d.", calls.left_out)
+            calls.left_out = 0
 
-    def _ended(self, line: _Line, task: asyncio.Task[None]) -> None:
-        line.running.pop(task, None)
-        line.late.discard(task)
+    def _ended(self, calls: _Calls, task: asyncio.Task[None]) -> None:
+        calls.running.pop(task, None)
+        calls.late.discard(task)
         if not task.get_loop().is_closed():
-            self._go_on(line)
+            self._go_on(calls)
 
 
 class _Call(NamedTuple):
@@ -150,7 +150,7 @@ class _Call(NamedTuple):
     title: str
 
 
-class _Line:
+class _Calls:
     """The calls of async hooks on one event loop: those that run, and those that wait."""
 
     def __init__(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from redrive.operations.acting import Acting
+from redrive.operations.archiving import Archiving, PrunePlan
 from redrive.operations.editing import Editing
 from redrive.operations.gatekeeping import Gatekeeping
-from redrive.operations.keeping import Keeper, PrunePlan
 from redrive.operations.looking import Story
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 from redrive.operations.rerouting import BackfillPlan, Rerouting
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class Operations(Editing, Acting, Replaying, Gatekeeping, Tenancy, Keeper, Rerouting):
+class Operations(Editing, Acting, Replaying, Gatekeeping, Tenancy, Archiving, Rerouting):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

@@ -9,14 +9,14 @@ from redrive.model.audit import Actor
 from redrive.model.checks import check_generation, check_instant, check_priority
 from redrive.model.delivery import DeliveryId
 from redrive.model.outcome import Fault
-from redrive.operations.context import Desk, known_ids, with_reason
+from redrive.operations.context import OperationContext, known_ids, with_reason
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 
 __all__ = ["Acting"]
 
 
-class Acting(Desk):
+class Acting(OperationContext):
     """Act on deliveries; each call returns the ids that changed."""
 
     async def replay(

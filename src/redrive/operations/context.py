@@ -1,4 +1,4 @@
-"""The desk that every operation is done at: the store, and who is told."""
+"""The context of every operation: the store, and who is told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redrive.observer import DeadLettered, Observer, Operated
 from redrive.policies.redact import Redaction
 from redrive.store import Store
 
-__all__ = ["MOST_PER_PAGE", "Desk", "check_limit", "known_ids", "with_reason"]
+__all__ = ["MOST_PER_PAGE", "OperationContext", "check_limit", "known_ids", "with_reason"]
 
 MOST_PER_PAGE = 1_000
 _LARGEST_ID = 2**63 - 1
@@ -22,7 +22,7 @@ _DEFAULT = Retention()
 _USUAL = Redaction()
 
 
-class Desk:
+class OperationContext:
     """What the operations of every kind stand on."""
 
     def __init__(

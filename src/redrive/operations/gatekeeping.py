@@ -8,12 +8,12 @@ from redrive.model.audit import Actor
 from redrive.model.checks import check_instant
 from redrive.model.gate import BreakerChange
 from redrive.observer import BreakerChanged
-from redrive.operations.context import Desk
+from redrive.operations.context import OperationContext
 
 __all__ = ["Gatekeeping"]
 
 
-class Gatekeeping(Desk):
+class Gatekeeping(OperationContext):
     """Act on the gates of destinations."""
 
     async def pause(self, destination: str, *, by: str, why: str = "") -> bool:

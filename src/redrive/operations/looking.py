@@ -12,7 +12,7 @@ from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import GateFigures
 from redrive.model.position import LOG_START, LogPosition
-from redrive.operations.context import MOST_PER_PAGE, Desk, check_limit, known_ids
+from redrive.operations.context import MOST_PER_PAGE, OperationContext, check_limit, known_ids
 from redrive.operations.explain.diagnosis import NEGLECTED_AFTER, diagnose
 from redrive.operations.explain.waiting import Waiting, why_waiting
 from redrive.policies.fingerprint import GROUPING
@@ -47,7 +47,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
             return bytes(self.carried).decode(errors="replace")
 
 
-class Looking(Desk):
+class Looking(OperationContext):
     """Look at the system, without changing anything; what is shown has its secrets blanked."""
 
     async def status(self) -> Figures:

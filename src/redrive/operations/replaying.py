@@ -15,7 +15,7 @@ from redrive.model.gate import Closed
 from redrive.model.limits import Rate, read_rate
 from redrive.model.replay import AutoReplay, Pace
 from redrive.observer import Operated, ReplayStarted
-from redrive.operations.context import Desk, check_limit, known_ids
+from redrive.operations.context import OperationContext, check_limit, known_ids
 from redrive.policies.replay import estimate
 from redrive.policies.schedule import next_due
 from redrive.store import NewReplay, Query, Replay, Selection, Survey
@@ -47,7 +47,7 @@ class AutomaticReplay(msgspec.Struct, frozen=True, kw_only=True):
     next_at: datetime
 
 
-class Replaying(Desk):
+class Replaying(OperationContext):
     """Replay many dead letters as one operation that outlives whoever started it."""
 
     async def plan_replay(

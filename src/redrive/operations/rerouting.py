@@ -15,7 +15,7 @@ from redrive.model.destination import Order
 from redrive.model.outcome import Fault
 from redrive.model.pattern import check_pattern
 from redrive.observer import Operated
-from redrive.operations.context import Desk, with_reason
+from redrive.operations.context import OperationContext, with_reason
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 from redrive.store import Backfilled, Moved, Store
@@ -39,7 +39,7 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     overtaken: int = 0
 
 
-class Rerouting(Desk):
+class Rerouting(OperationContext):
     """Act on what goes where. Long work is done in batches, each with an entry in the audit log."""
 
     async def remove_destination(self, destination: str, *, by: str, why: str = "") -> bool:

@@ -8,13 +8,13 @@ from redrive.errors import UsageError
 from redrive.model.audit import Actor
 from redrive.model.checks import check_text
 from redrive.observer import Operated
-from redrive.operations.context import Desk, check_limit
+from redrive.operations.context import OperationContext, check_limit
 from redrive.store import TenantFigures
 
 __all__ = ["Tenancy"]
 
 
-class Tenancy(Desk):
+class Tenancy(OperationContext):
     """Look at tenants, pause and resume them."""
 
     async def tenants(

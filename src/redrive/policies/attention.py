@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from redrive.model.duration import spell_duration
 from redrive.model.retention import Keep
-from redrive.store import DestinationFigures, DueWork, Figures, Hoard, WorkerFigures
+from redrive.store import DestinationFigures, DueWork, Figures, LetterQuota, WorkerFigures
 
 __all__ = ["SILENT_AFTER", "expiring", "near_limit", "orphans", "overflow", "stranded"]
 
@@ -56,14 +56,14 @@ def near_limit(keep: Keep, *, count: int, oldest: datetime | None, now: datetime
     return None
 
 
-def overflow(hoard: Hoard) -> int:
+def overflow(quota: LetterQuota) -> int:
     """Return how many dead letters are over the count their destination keeps."""
-    return 0 if hoard.keep.count is None else max(0, hoard.count - hoard.keep.count)
+    return 0 if quota.keep.count is None else max(0, quota.count - quota.keep.count)
 
 
-def expiring(hoard: Hoard) -> datetime | None:
+def expiring(quota: LetterQuota) -> datetime | None:
     """Return the instant up to which dead letters failed that are too old; `None` if none did."""
-    if hoard.keep.age is None or hoard.oldest is None:
+    if quota.keep.age is None or quota.oldest is None:
         return None
-    limit = hoard.now - hoard.keep.age
-    return limit if hoard.oldest <= limit else None
+    limit = quota.now - quota.keep.age
+    return limit if quota.oldest <= limit else None

@@ -19,7 +19,7 @@ from redrive.policies.buckets import whole
 from redrive.policies.gate import paused, reported, slowed, with_breaker
 from redrive.store import Report
 
-__all__ = ["Shedding", "begun_check", "heard", "is_check_due", "shedding"]
+__all__ = ["Shedding", "after_report", "is_check_due", "lease_check", "what_to_drop"]
 
 
 class Shedding(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,9 @@ class Shedding(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | None = None
 
 
-def heard(gate: Gate, limits: Limits, report: Report, *, now: datetime, chance: float) -> Gate:
+def after_report(
+    gate: Gate, limits: Limits, report: Report, *, now: datetime, chance: float
+) -> Gate:
     """Return the gate after a report."""
     if report.is_check:
         return _checked(gate, limits, report, now=now)
@@ -64,7 +66,7 @@ def is_check_due(gate: Gate, *, now: datetime) -> bool:
     )
 
 
-def begun_check(
+def lease_check(
     gate: Gate, *, every: timedelta, lease: timedelta, now: datetime
 ) -> tuple[Gate, bool]:
     """Return the gate after somebody asked to check, and whether they may.
@@ -81,7 +83,7 @@ def begun_check(
     return begun, True
 
 
-def shedding(
+def what_to_drop(
     gate: Gate, limits: Limits, *, now: datetime, is_blocked: bool = False
 ) -> Shedding | None:
     """Return what is not to wait at this gate now, if anything."""

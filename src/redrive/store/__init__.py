@@ -14,7 +14,30 @@ import msgspec
 from redrive.store.checkup import Checkup, Finding, Level
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.gates import Gates, Report, Reported
-from redrive.store.keeping import Grouping, Hoard, Keeping, LetterPage, Letters, Pruned, Restored
+from redrive.store.housekeeping import (
+    Grouping,
+    Housekeeping,
+    LetterPage,
+    LetterQuota,
+    Letters,
+    Pruned,
+    Restored,
+)
+from redrive.store.inspection import (
+    MOST_COUNTED,
+    DestinationFigures,
+    DueWork,
+    Figures,
+    Group,
+    Inspection,
+    LaneFigures,
+    LetterFigures,
+    Page,
+    Query,
+    WorkerFigures,
+    Workload,
+)
+from redrive.store.intervention import Audit, Intervention
 from redrive.store.log import (
     PUBLISHER,
     Append,
@@ -31,22 +54,6 @@ from redrive.store.log import (
     Registry,
     RoutesChanged,
     VersionConflict,
-)
-from redrive.store.people import (
-    MOST_COUNTED,
-    Audit,
-    DestinationFigures,
-    DueWork,
-    Figures,
-    Group,
-    Inspection,
-    Intervention,
-    LaneFigures,
-    LetterFigures,
-    Page,
-    Query,
-    WorkerFigures,
-    Workload,
 )
 from redrive.store.queue import (
     FORGOTTEN_AFTER,
@@ -119,14 +126,14 @@ __all__ = [
     "Gates",
     "Group",
     "Grouping",
-    "Hoard",
+    "Housekeeping",
     "Inspection",
     "Intervention",
-    "Keeping",
     "LaneFigures",
     "Left",
     "LetterFigures",
     "LetterPage",
+    "LetterQuota",
     "Letters",
     "Level",
     "LogSlice",
@@ -190,7 +197,7 @@ class Store(
     Replays,
     Editing,
     Audit,
-    Keeping,
+    Housekeeping,
     Letters,
     Rerouting,
     Checkup,

@@ -79,8 +79,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """What was leased, by the store's clock `now`, and what will want attention next.
 
     `next_due` is when the next delivery of the asked destinations comes due that is not due yet;
-    `suspects` counts due deliveries that must be claimed alone and have an allowance. `is_heard`
-    says that the store took note of the worker, as it does with a heartbeat. `routes_version` is
+    `suspects` counts due deliveries that must be claimed alone and have an allowance.
+    `is_heartbeat` says that the claim counts as a heartbeat of the worker. `routes_version` is
     the version of the routes, if it was looked at: always where a destination that was asked for
     may have changed.
     """
@@ -90,7 +90,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     next_due: datetime | None = None
     suspects: int = 0
     changes: tuple[BreakerChange, ...] = ()
-    is_heard: bool = False
+    is_heartbeat: bool = False
     routes_version: int | None = None
 
 

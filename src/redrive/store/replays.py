@@ -14,7 +14,7 @@ from redrive.model.edit import Change
 from redrive.model.gate import Bucket
 from redrive.model.replay import AutoReplay, Pace, ReplayState, Wave
 from redrive.model.settlement import FailureReason
-from redrive.store.people import Query
+from redrive.store.inspection import Query
 
 __all__ = [
     "SCHEDULER",

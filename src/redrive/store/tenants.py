@@ -57,8 +57,8 @@ class Tenants(Protocol):
     ) -> Sequence[TenantFigures]:
         """Return the tenants with work or a past, those with the most pending first.
 
-        The past of a tenant without work goes with `Keeping.prune`, once it was not served for as
-        long as events are kept.
+        `Housekeeping.prune` forgets a tenant without work once it was not served for as long as
+        events are kept.
         """
 
     async def pause_tenant(self, tenant: str, *, destination: str | None, actor: Actor) -> bool:

@@ -81,13 +81,13 @@ class GateBook:
     def hear(self, report: Report, *, chance: float) -> bool:
         """Take in a report, and tell whether it has paused the destination."""
         before, limits = self.gate(report.destination), self.limits(report.destination)
-        after = outage.heard(before, limits, report, now=self._now, chance=chance)
+        after = outage.after_report(before, limits, report, now=self._now, chance=chance)
         self.put(report.destination, after)
         return after.pause is not before.pause
 
     def begin_check(self, destination: str, *, every: timedelta, lease: timedelta) -> int | None:
         """Lease a health check, and return the breaker's generation if it may begin."""
-        gate, may_check = outage.begun_check(
+        gate, may_check = outage.lease_check(
             self.gate(destination), every=every, lease=lease, now=self._now
         )
         self.put(destination, gate)

@@ -15,7 +15,7 @@ import msgspec
 from redrive.app.config import Settings, parse_store
 from redrive.app.declaration import Ports
 from redrive.app.redrive import Redrive
-from redrive.app.store_factory import StoreMaker
+from redrive.app.store_factory import StoreFactory
 from redrive.errors import UsageError, refuse_unknown
 from redrive.model.delivery import Delivery, Status
 from redrive.model.duration import Duration, duration
@@ -204,7 +204,7 @@ class Kit:
     def _make_store(self, history: int) -> Store:
         if self._is_in_memory:
             return self._stores[0]
-        maker = StoreMaker(clock=self.clock, observer=Observers())
+        maker = StoreFactory(clock=self.clock, observer=Observers())
         store = maker.make(Settings(store=self._url, history=history))
         self._stores.append(store)
         return store

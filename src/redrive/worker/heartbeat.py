@@ -27,8 +27,8 @@ _TELLS_AGAIN_SECONDS = 3600.0
 class Heartbeat:
     """Extends the leases of what runs, and notices when the handlers' loop stands still.
 
-    `heard_at` tells when the store last took note of the worker for another reason. A worker that
-    holds no lease and was heard of has nothing to add.
+    `noted_at` tells when the store last took note of the worker for another reason. A worker that
+    holds no lease and was noted has nothing to add.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Heartbeat:
         observer: Observer,
         on_missed: Callable[[], None],
         on_wedged: Callable[[], None],
-        heard_at: Callable[[], float] = lambda: -math.inf,
+        noted_at: Callable[[], float] = lambda: -math.inf,
     ) -> None:
         self._worker = worker
         self._open_store = open_store
@@ -54,7 +54,7 @@ class Heartbeat:
         self._observer = observer
         self._on_missed = on_missed
         self._on_wedged = on_wedged
-        self._heard_at = heard_at
+        self._noted_at = noted_at
         self._told_at: tuple[datetime, float] | None = None
         self._last_tick = clock.monotonic()
         self._beat_every = lease.total_seconds() / _BEATS_PER_LEASE
@@ -116,9 +116,9 @@ class Heartbeat:
 
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
-        since_heard = self._clock.monotonic() - self._heard_at()
+        since_noted = self._clock.monotonic() - self._noted_at()
         tells = self._is_to_tell()
-        if not tells and not leases and since_heard < self._beat_every:
+        if not tells and not leases and since_noted < self._beat_every:
             return
         told_at = self._clock.now(), self._clock.monotonic()
         refused = await store.heartbeat(

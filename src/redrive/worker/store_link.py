@@ -9,7 +9,7 @@ from redrive.errors import StoreError, StoreFullError, StoreReadOnlyError
 from redrive.observer import Observer, StoreBack, StoreLost
 from redrive.store import Claim
 
-__all__ = ["FIRST_PAUSE_SECONDS", "Reach"]
+__all__ = ["FIRST_PAUSE_SECONDS", "StoreLink"]
 
 FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -17,7 +17,7 @@ _PAUSES_PER_LEASE = 4
 """Outcomes that wait for the store to be back must be settled while their leases last."""
 
 
-class Reach:
+class StoreLink:
     """Tells once that the store is lost, and once that it is back.
 
     A worker without work only reads, so its calls say nothing of whether the store can be written:
@@ -31,7 +31,7 @@ class Reach:
         self._is_doubted = False
         self.pause = 0.0
         """How many seconds to wait before the next try."""
-        self.heard_at = -math.inf
+        self.noted_at = -math.inf
         """When it asked for the last claim by which the store took note of the worker."""
 
     def lose(self, error: StoreError) -> None:
@@ -58,8 +58,8 @@ class Reach:
 
     def note(self, claim: Claim, *, asked: float) -> None:
         """Take note of a claim, and of the moment it was asked for."""
-        if claim.is_heard:
-            self.heard_at = asked
+        if claim.is_heartbeat:
+            self.noted_at = asked
 
 
 def _lost(worker: str, error: StoreError) -> StoreLost:

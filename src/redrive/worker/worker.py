@@ -31,8 +31,7 @@ from redrive.worker.declarant import Declarant
 from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.maintenance import Caretaker, Housekeeper
 from redrive.worker.settings import WorkerSettings
-from redrive.worker.store_link import FIRST_PAUSE_SECONDS, Reach
-from redrive.worker.turn import found_nothing, no_claim, together
+from redrive.worker.store_link import FIRST_PAUSE_SECONDS, StoreLink
 
 __all__ = ["Worker"]
 
@@ -78,13 +77,13 @@ class Worker:
         self._progress = asyncio.Event()
         self._stopping = asyncio.Event()
         self._quitting = asyncio.Event()
-        self._undecided: list[Decision] = []
+        self._unsettled: list[Decision] = []
         self._unsure: set[Lease] = set()
         self._last_claim: Claim | None = None
-        self._turns = 0
+        self._steps = 0
         self._suspects = 0
         self._is_alone = False
-        self._reach = Reach(self.id, observer, lease=settings.lease)
+        self._link = StoreLink(self.id, observer, lease=settings.lease)
         self._is_wedged = self._leaves_handlers = False
         self._lingering: RunningDuty | None = None
         self._carrier = Carrier(
@@ -141,7 +140,7 @@ class Worker:
             observer=observer,
             on_missed=self._doubt_store,
             on_wedged=on_wedged,
-            heard_at=lambda: self._reach.heard_at,
+            noted_at=lambda: self._link.noted_at,
         )
 
     def stop(self) -> None:
@@ -227,9 +226,9 @@ class Worker:
                 return
             self._progress.clear()
             sent, was_quiet, is_quiet = self._caretaker.sent, is_quiet, False
-            is_reached = await self._turn(claims=True)
+            is_reached = await self._step(claims=True)
             if not is_reached:
-                await wait_at_most(self._stopping, self._reach.pause, self._clock)
+                await wait_at_most(self._stopping, self._link.pause, self._clock)
             elif not until_idle or not self._is_idle():
                 await self._rest()
             elif was_quiet and self._caretaker.sent == sent:
@@ -237,7 +236,7 @@ class Worker:
             else:  # another worker may change what this one is about to find unchanged
                 is_quiet = not await self._caretaker.attend()
 
-    async def _turn(self, *, claims: bool) -> bool:
+    async def _step(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.
 
         Tells whether the store could be reached.
@@ -246,12 +245,12 @@ class Worker:
         is_told = any(one.if_down is not None for one in fresh)
         if is_told:
             fresh = await self._tell(fresh)
-        decisions, self._undecided = [*self._undecided, *fresh], []
+        decisions, self._unsettled = [*self._unsettled, *fresh], []
         # In this order: a claim must meet breakers that know of these attempts.
-        reported, settled, claimed = await together(
+        reported, settled, claimed = await _together(
             self._settler.report(() if is_told else fresh),
             self._settle(decisions),
-            self._claim(is_settled=not decisions) if claims else no_claim(),
+            self._claim(is_settled=not decisions) if claims else _no_claim(),
         )
         claim = self._last_claim = None if isinstance(claimed, BaseException) else claimed
         for result in (reported, settled, claimed):
@@ -261,13 +260,13 @@ class Worker:
             if isinstance(result, BaseException):
                 raise result
         if decisions or claim is not None:
-            has_written = decisions or (claim and (claim.deliveries or claim.is_heard))
-            if not has_written and not self._reach.is_sure and not await self._is_heard():
+            has_written = decisions or (claim and (claim.deliveries or claim.is_heartbeat))
+            if not has_written and not self._link.is_sure and not await self._can_write():
                 return False
-            self._reach.regain()
+            self._link.regain()
         return True
 
-    async def _is_heard(self) -> bool:
+    async def _can_write(self) -> bool:
         """Prove that the store can be written, by the one thing that is always to be said."""
         try:
             await self._store.heartbeat(self.id, (), lease=self._settings.lease)
@@ -278,10 +277,10 @@ class Worker:
 
     async def _tell(self, fresh: Sequence[Decision]) -> Sequence[Decision]:
         """Report first: whether a failure is its delivery's own depends on the breaker's answer."""
-        kept, self._undecided = self._undecided, [*self._undecided, *fresh]
+        kept, self._unsettled = self._unsettled, [*self._unsettled, *fresh]
         with suppress(StoreError):  # the settlements will meet the same, and say so
             fresh = await self._settler.report(fresh)
-        self._undecided = kept
+        self._unsettled = kept
         return fresh
 
     def _lacks_places(self) -> bool:
@@ -307,7 +306,7 @@ class Worker:
         try:
             accepted = await self._settler.settle(decisions, unsure=self._unsure)
         except StoreError:
-            self._undecided = [*decisions, *self._undecided]
+            self._unsettled = [*decisions, *self._unsettled]
             self._unsure.update(one.settled.lease for one in decisions)
             raise
         self._unsure.clear()
@@ -326,10 +325,10 @@ class Worker:
             tuple(endpoints.values()),
             running=running,
             concurrency=self._settings.concurrency,
-            turn=self._turns,
+            offset=self._steps,
             effects=self._store.capabilities.effects_at_once,
         )
-        self._turns += 1
+        self._steps += 1
         asked = self._clock.monotonic()
         if self._suspects or self._is_alone:
             # Whoever is beside a suspect, even if only unsettled, would be blamed with it.
@@ -346,7 +345,7 @@ class Worker:
             claim = await self._claimer.claim(allowances, limit=free)
         else:
             return None
-        self._reach.note(claim, asked=asked)
+        self._link.note(claim, asked=asked)
         self._suspects = claim.suspects
         self._declarant.hear(claim.routes_version)
         self._carrier.start(loads_of(claim.deliveries, endpoints, claimed=asked))
@@ -369,9 +368,9 @@ class Worker:
 
     def _is_idle(self) -> bool:
         return (
-            found_nothing(self._last_claim)
+            _found_nothing(self._last_claim)
             and self._carrier.is_empty
-            and not self._undecided
+            and not self._unsettled
             and not self._progress.is_set()
         )
 
@@ -406,7 +405,7 @@ class Worker:
         try:
             while not (self._carrier.is_empty or grace.done() or quitting.done()):
                 self._progress.clear()
-                await self._turn(claims=False)
+                await self._step(claims=False)
                 if self._carrier.is_empty:
                     break
                 progress = asyncio.ensure_future(self._progress.wait())
@@ -449,9 +448,9 @@ class Worker:
     async def _last_words(self, fresh: list[Decision], leaving: _Leaving) -> str:
         """Say what is left to say; returns what went wrong, for whoever may say it again."""
         try:
-            self._undecided += await self._settler.report(fresh)
+            self._unsettled += await self._settler.report(fresh)
             fresh.clear()
-            undecided, self._undecided = self._undecided, []
+            undecided, self._unsettled = self._unsettled, []
             await self._settle(undecided)
             if leaving.ended:
                 await self._store.release([leased.lease for leased in leaving.ended])
@@ -467,11 +466,11 @@ class Worker:
 
     def _doubt_store(self) -> None:
         """Look more closely: a heartbeat has failed, on a thread and a connection of its own."""
-        self._reach.doubt()
+        self._link.doubt()
         self._caretaker.hold_back()
 
     def _lose_store(self, error: StoreError) -> None:
-        self._reach.lose(error)
+        self._link.lose(error)
         self._caretaker.hold_back()
 
 
@@ -482,3 +481,30 @@ async def _close_transport(endpoint: Endpoint) -> None:
         return
     if is_closing:
         await cast("Closing", endpoint.transport).close()
+
+
+async def _no_claim() -> None:
+    """Stand in for the claim of a step that makes none."""
+
+
+async def _together(
+    report: Awaitable[object], settle: Awaitable[None], claim: Awaitable[Claim | None]
+) -> tuple[object, BaseException | None, Claim | BaseException | None]:
+    """Await all to the end, even when cancelled: an answer from the store is never dropped."""
+    begun = asyncio.gather(report, settle, claim, return_exceptions=True)
+    try:
+        reported, settled, claimed = await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        await begun
+        raise
+    return reported, settled, claimed
+
+
+def _found_nothing(claim: Claim | None) -> bool:
+    """Tell whether a claim was made, and nothing is due now that anybody could have."""
+    return (
+        claim is not None
+        and not claim.deliveries
+        and not claim.suspects
+        and (claim.next_due is None or claim.next_due > claim.now)
+    )

@@ -55,8 +55,8 @@ _unwatched: list[asyncio.Future[None]] = []
 
 async def _release_everything(self: Worker, ended: Sequence[Leased], left: Sequence[Load]) -> None:
     fresh = self._decide()
-    decided = [one.leased for one in [*self._undecided, *fresh]]
-    await self._settle([*self._undecided, *fresh])
+    decided = [one.leased for one in [*self._unsettled, *fresh]]
+    await self._settle([*self._unsettled, *fresh])
     await _sign_off(self, [*ended, *decided], left)
 
 

@@ -46,7 +46,7 @@ class LaneHeadByDueTime(MemoryStore):
 
 class FairnessByScanOrder(MemoryStore):
     def _serve(self, rows: Sequence[Row], turnstile: Turnstile, now: datetime) -> Share[Row]:
-        chosen = [row for row in rows if turnstile.lets(row.kind, was_held=False)]
+        chosen = [row for row in rows if turnstile.admit(row.kind, was_held=False)]
         return Share(chosen=chosen, served=(), rotation=turnstile.gate.rotation)
 
 

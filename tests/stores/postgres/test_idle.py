@@ -17,7 +17,7 @@ from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.store import Allowance, Claim, ClaimRequest, Serving
 from redrive.stores.postgres import PostgresStore, notifications
-from redrive.worker.maintenance import keeping as housekeeping
+from redrive.worker.maintenance import housekeeper as housekeeping
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame
 from tests.waiting import eventually
@@ -114,7 +114,7 @@ async def test_idle_polls_are_heartbeats(world: World) -> None:
 
     claim = await world.claim("billing")
 
-    assert claim.is_heard
+    assert claim.is_heartbeat
     (worker,) = (await world.store.workload()).workers
     assert worker.seen_at == world.now
     assert worker.serving == serving
@@ -128,13 +128,13 @@ async def test_idle_polls_are_no_heartbeats_of_a_worker_that_is_not_on_record(wo
     await world.store.heartbeat("worker-1", [], lease=timedelta(seconds=30), serving=serving)
     for _ in range(2):
         assert not (await world.claim("billing")).deliveries
-    assert (await world.claim("billing")).is_heard
+    assert (await world.claim("billing")).is_heartbeat
 
     await world.store.retire("worker-1")
 
-    assert not (await world.claim("billing")).is_heard
+    assert not (await world.claim("billing")).is_heartbeat
     for _ in range(2):
-        assert not (await world.claim("billing", "ledger")).is_heard
+        assert not (await world.claim("billing", "ledger")).is_heartbeat
 
 
 async def test_a_worker_that_polls_for_the_first_time_is_on_record(world: World) -> None:
@@ -164,7 +164,7 @@ async def test_housekeeping_without_anything_to_do_takes_few_trips(
     assert await store.take_watch("keeping", "worker-1", span=span)
     assert not await store.take_watch("keeping", "worker-2", span=span)
     await store.prune(Retention())
-    await store.hoards()
+    await store.letter_quotas()
     await store.workload()
 
     assert len(trips) == 5

@@ -131,7 +131,7 @@ async def test_a_group_that_the_audit_log_names_still_finds_its_letters(path: Pa
 async def test_much_is_regrouped_bit_by_bit_and_the_progress_is_told(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.worker.maintenance.keeping._BATCH", 4)
+    monkeypatch.setattr("redrive.worker.maintenance.housekeeper._BATCH", 4)
 
     left = [await house.outdated()]
     while left[-1]:

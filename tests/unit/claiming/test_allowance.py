@@ -32,7 +32,7 @@ def an_endpoint(
 
 
 def test_the_only_destination_may_use_the_whole_worker() -> None:
-    (allowance,) = admit([an_endpoint("only")], running={}, concurrency=100, turn=0)
+    (allowance,) = admit([an_endpoint("only")], running={}, concurrency=100, offset=0)
 
     assert allowance.total == 100
 
@@ -41,11 +41,12 @@ def test_a_full_destination_leaves_room_for_the_others() -> None:
     endpoints = [an_endpoint("slow"), an_endpoint("quick")]
 
     first = {
-        one.destination: one.total for one in admit(endpoints, running={}, concurrency=100, turn=0)
+        one.destination: one.total
+        for one in admit(endpoints, running={}, concurrency=100, offset=0)
     }
     later = {
         one.destination: one.total
-        for one in admit(endpoints, running={"slow": first["slow"]}, concurrency=100, turn=0)
+        for one in admit(endpoints, running={"slow": first["slow"]}, concurrency=100, offset=0)
     }
 
     assert first["slow"] < 100
@@ -54,7 +55,7 @@ def test_a_full_destination_leaves_room_for_the_others() -> None:
 
 def test_a_destinations_own_limit_holds() -> None:
     (allowance,) = admit(
-        [an_endpoint("only", concurrency=3)], running={"only": 2}, concurrency=100, turn=0
+        [an_endpoint("only", concurrency=3)], running={"only": 2}, concurrency=100, offset=0
     )
 
     assert allowance.total == 1
@@ -64,7 +65,7 @@ def test_who_is_served_first_goes_round() -> None:
     endpoints = [an_endpoint(name) for name in ("a", "b", "c")]
 
     firsts = [
-        admit(endpoints, running={}, concurrency=9, turn=turn)[0].destination for turn in range(4)
+        admit(endpoints, running={}, concurrency=9, offset=step)[0].destination for step in range(4)
     ]
 
     assert firsts == ["a", "b", "c", "a"]
@@ -73,7 +74,7 @@ def test_who_is_served_first_goes_round() -> None:
 def test_every_destination_gets_a_turn_in_a_worker_smaller_than_their_number() -> None:
     endpoints = [an_endpoint(name) for name in ("a", "b", "c")]
 
-    allowances = admit(endpoints, running={}, concurrency=1, turn=0)
+    allowances = admit(endpoints, running={}, concurrency=1, offset=0)
 
     assert [one.total for one in allowances] == [1, 1, 1]
 
@@ -81,16 +82,16 @@ def test_every_destination_gets_a_turn_in_a_worker_smaller_than_their_number() -
 @given(
     concurrency=st.integers(1, 500),
     running=st.lists(st.integers(0, 50), min_size=1, max_size=8),
-    turn=st.integers(0, 1000),
+    offset=st.integers(0, 1000),
 )
 def test_no_allowance_exceeds_the_free_places(
-    concurrency: int, running: list[int], turn: int
+    concurrency: int, running: list[int], offset: int
 ) -> None:
     names = {f"d{number}": count for number, count in enumerate(running)}
     free = max(0, concurrency - sum(running))
 
     allowances = admit(
-        [an_endpoint(name) for name in names], running=names, concurrency=concurrency, turn=turn
+        [an_endpoint(name) for name in names], running=names, concurrency=concurrency, offset=offset
     )
 
     assert sorted(one.destination for one in allowances) == sorted(names)
@@ -105,7 +106,7 @@ def test_transactional_destinations_share_what_the_store_has_room_for() -> None:
     ]
 
     def admitted(running: dict[str, int]) -> dict[str, int]:
-        found = admit(endpoints, running=running, concurrency=100, turn=0, effects=5)
+        found = admit(endpoints, running=running, concurrency=100, offset=0, effects=5)
         return {one.destination: min(one.total, 9) for one in found}
 
     assert admitted({}) == {"plain": 9, "one": 2, "two": 2}

@@ -23,7 +23,7 @@ def pass_through(
     """Let as many as possible pass, and return how many did."""
     gate, allowed = passage(gate, limits, in_flight=0, probing=0, now=now)
     turnstile = Turnstile(gate, allowed, total=count, of_kind=lambda _: count)
-    passed = sum(turnstile.lets(kind, was_held=was_held) for _ in range(count))
+    passed = sum(turnstile.admit(kind, was_held=was_held) for _ in range(count))
     return turnstile.charged(limits, now=now), passed
 
 

@@ -182,15 +182,15 @@ def test_scarce_tokens_go_round_even_if_the_room_does_not() -> None:
         ]
         tokens = {"retry": 1, "fresh": 9}
 
-        def lets(one: str, tokens: dict[str, int] = tokens) -> bool:
+        def admit(one: str, tokens: dict[str, int] = tokens) -> bool:
             kind = one.split()[1]
             tokens[kind] -= 1
             return tokens[kind] >= 0
 
-        def is_out(one: str, tokens: dict[str, int] = tokens) -> bool:
+        def is_exhausted(one: str, tokens: dict[str, int] = tokens) -> bool:
             return tokens[one.split()[1]] <= 0
 
-        serving = serve(lines, rotation, room=9, lets=lets, is_out=is_out)
+        serving = serve(lines, rotation, room=9, admit=admit, is_exhausted=is_exhausted)
         rotation = serving.rotation
         retried += [one for one in serving.chosen if "retry" in one]
 

@@ -19,7 +19,7 @@ from redrive.store import (
     DueWork,
     Figures,
     Finding,
-    Hoard,
+    LetterQuota,
     Level,
     Serving,
     WorkerFigures,
@@ -56,8 +56,8 @@ def warnings(found: Figures) -> list[Finding]:
     return [one for one in diagnose(found) if one.level is not Level.OK]
 
 
-def hoard(keep: Keep, *, count: int, age: timedelta = timedelta(0)) -> Hoard:
-    return Hoard(destination="billing", keep=keep, count=count, oldest=NOW - age, now=NOW)
+def hoard(keep: Keep, *, count: int, age: timedelta = timedelta(0)) -> LetterQuota:
+    return LetterQuota(destination="billing", keep=keep, count=count, oldest=NOW - age, now=NOW)
 
 
 @pytest.mark.parametrize(

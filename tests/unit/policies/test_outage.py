@@ -14,7 +14,13 @@ from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.settlement import FailureReason
 from redrive.policies.breaker import checked, ramp
 from redrive.policies.gate import paused, resumed, with_breaker
-from redrive.policies.outage import Shedding, begun_check, heard, is_check_due, shedding
+from redrive.policies.outage import (
+    Shedding,
+    after_report,
+    is_check_due,
+    lease_check,
+    what_to_drop,
+)
 from redrive.store import Report
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +46,7 @@ def test_what_has_waited_never_exceeds_the_pace_of_the_ramp(steps: list[tuple[in
             break
         gate, allowed = passage(gate, limits, in_flight=0, probing=0, now=now)
         turnstile = Turnstile(gate, allowed, total=wanted, of_kind=lambda _: 1_000)
-        count = sum(turnstile.lets(Kind.FIRST, was_held=True) for _ in range(wanted))
+        count = sum(turnstile.admit(Kind.FIRST, was_held=True) for _ in range(wanted))
         gate = turnstile.charged(limits, now=now)
         passed.append((now, count))
 
@@ -91,11 +97,11 @@ def test_replays_and_retries_share_the_ramp_with_what_was_held() -> None:
     turnstile = Turnstile(gate, allowed, total=100, of_kind=lambda _: 100)
 
     passed = {
-        "held": sum(turnstile.lets(Kind.FIRST, was_held=True) for _ in range(4)),
-        "replays": sum(turnstile.lets(Kind.REPLAY, was_held=True) for _ in range(4)),
-        "retries": sum(turnstile.lets(Kind.RETRY, was_held=False) for _ in range(4)),
-        "new replays": sum(turnstile.lets(Kind.REPLAY, was_held=False) for _ in range(4)),
-        "new": sum(turnstile.lets(Kind.FIRST, was_held=False) for _ in range(4)),
+        "held": sum(turnstile.admit(Kind.FIRST, was_held=True) for _ in range(4)),
+        "replays": sum(turnstile.admit(Kind.REPLAY, was_held=True) for _ in range(4)),
+        "retries": sum(turnstile.admit(Kind.RETRY, was_held=False) for _ in range(4)),
+        "new replays": sum(turnstile.admit(Kind.REPLAY, was_held=False) for _ in range(4)),
+        "new": sum(turnstile.admit(Kind.FIRST, was_held=False) for _ in range(4)),
     }
 
     assert passed == {"held": 4, "replays": 4, "retries": 2, "new replays": 4, "new": 4}
@@ -137,9 +143,9 @@ def test_a_check_is_due_only_at_a_breaker_that_is_open_for_a_while() -> None:
 
 
 def test_the_first_check_waits_until_the_breaker_was_open_for_a_while() -> None:
-    early, may_check = begun_check(Gate(breaker=OPEN), every=5 * SECOND, lease=SECOND, now=NOW)
+    early, may_check = lease_check(Gate(breaker=OPEN), every=5 * SECOND, lease=SECOND, now=NOW)
     later = NOW + 5 * SECOND
-    begun, may_now = begun_check(early, every=5 * SECOND, lease=SECOND, now=later)
+    begun, may_now = lease_check(early, every=5 * SECOND, lease=SECOND, now=later)
 
     assert (may_check, early.next_check) == (False, later)
     assert may_now
@@ -154,8 +160,8 @@ def test_a_change_of_state_forgets_when_to_check_next() -> None:
 
 def test_a_report_that_pauses_leaves_the_pause_there_is() -> None:
     gone = Report(destination="crm", generation=0, pause="410 Gone")
-    first = heard(Gate(), Limits(), gone, now=NOW, chance=0.5)
-    again = heard(first, Limits(), gone, now=NOW + SECOND, chance=0.5)
+    first = after_report(Gate(), Limits(), gone, now=NOW, chance=0.5)
+    again = after_report(first, Limits(), gone, now=NOW + SECOND, chance=0.5)
 
     assert first.pause == Pause(by="redrive", why="410 Gone", at=NOW)
     assert again.pause is first.pause
@@ -167,18 +173,18 @@ def test_what_is_not_to_wait_and_why() -> None:
     limited = Limits(retry_rate=rate, over_retry_rate="dead_letter")
     empty = Gate(retry=Bucket(0.0, NOW))
     shed = {
-        "open": shedding(Gate(breaker=OPEN), gives_up, now=NOW),
-        "used up": shedding(empty, limited, now=NOW),
-        "closed": shedding(Gate(), gives_up, now=NOW),
-        "over": shedding(Gate(breaker=OPEN), gives_up, now=NOW + 60 * SECOND),
-        "holding": shedding(Gate(breaker=OPEN), Limits(breaker=BREAKER), now=NOW),
-        "paused": shedding(Gate(breaker=OPEN, pause=PAUSE), gives_up, now=NOW),
-        "blocked": shedding(Gate(breaker=OPEN), gives_up, now=NOW, is_blocked=True),
-        "refilled": shedding(empty, limited, now=NOW + SECOND),
-        "slowed": shedding(
+        "open": what_to_drop(Gate(breaker=OPEN), gives_up, now=NOW),
+        "used up": what_to_drop(empty, limited, now=NOW),
+        "closed": what_to_drop(Gate(), gives_up, now=NOW),
+        "over": what_to_drop(Gate(breaker=OPEN), gives_up, now=NOW + 60 * SECOND),
+        "holding": what_to_drop(Gate(breaker=OPEN), Limits(breaker=BREAKER), now=NOW),
+        "paused": what_to_drop(Gate(breaker=OPEN, pause=PAUSE), gives_up, now=NOW),
+        "blocked": what_to_drop(Gate(breaker=OPEN), gives_up, now=NOW, is_blocked=True),
+        "refilled": what_to_drop(empty, limited, now=NOW + SECOND),
+        "slowed": what_to_drop(
             msgspec.structs.replace(empty, slow_until=NOW + SECOND), limited, now=NOW
         ),
-        "waiting": shedding(empty, Limits(retry_rate=rate), now=NOW),
+        "waiting": what_to_drop(empty, Limits(retry_rate=rate), now=NOW),
     }
 
     assert {name: why for name, why in shed.items() if why is not None} == {

@@ -34,7 +34,7 @@ class MemoryGates(Tables):
             for one in batch:
                 before = self._gate(one.destination)
                 limits = self._destinations[one.destination].limits
-                after = outage.heard(before, limits, one, now=now, chance=chance)
+                after = outage.after_report(before, limits, one, now=now, chance=chance)
                 self._gates[one.destination] = after
                 changes += _changes(one.destination, before.breaker, after.breaker)
                 if after.pause is not before.pause:
@@ -51,7 +51,7 @@ class MemoryGates(Tables):
     ) -> int | None:
         with self._lock:
             before = self._gate(destination)
-            after, may_check = outage.begun_check(
+            after, may_check = outage.lease_check(
                 before, every=every, lease=lease, now=self._clock.now()
             )
             self._gates[destination] = after
@@ -143,7 +143,7 @@ class MemoryGates(Tables):
         )
 
     def _shedding(self, destination: str, now: datetime) -> outage.Shedding | None:
-        return outage.shedding(
+        return outage.what_to_drop(
             self._gate(destination),
             self._destinations[destination].limits,
             now=now,

@@ -14,7 +14,7 @@ from redrive.model.destination import Destination
 from redrive.model.letter import Letter
 from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
-from redrive.store import Grouping, Hoard, LetterPage, Pruned, Query, Restored
+from redrive.store import Grouping, LetterPage, LetterQuota, Pruned, Query, Restored
 from redrive.stores.codec import read_cursor, write_cursor
 from redrive.stores.memory.inspection import MemoryInspection, fits
 from redrive.stores.memory.log import MemoryEventLog
@@ -26,7 +26,7 @@ __all__ = ["MemoryKeeping", "MemoryLetters"]
 
 
 class MemoryKeeping(MemoryEventLog):
-    """`Keeping` over the tables."""
+    """`Housekeeping` over the tables."""
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
         with self._lock:
@@ -131,10 +131,10 @@ class MemoryKeeping(MemoryEventLog):
                 + sum(since <= expires for since in self._outlived.values()),
             )
 
-    async def hoards(self) -> Sequence[Hoard]:
+    async def letter_quotas(self) -> Sequence[LetterQuota]:
         with self._lock:
             return [
-                Hoard(
+                LetterQuota(
                     destination=name,
                     keep=one.dead_letters,
                     count=len(letters := self._dead_letters_of(name)),

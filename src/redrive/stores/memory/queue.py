@@ -300,7 +300,7 @@ class MemoryQueue(MemoryTenants):
         if not self._tokens(row.destination, _tenant(row), now):
             return False
         turnstile = Turnstile(gate, passage, total=1, of_kind=allowance.of)
-        return turnstile.lets(row.kind, was_held=_was_held(row, gate))
+        return turnstile.admit(row.kind, was_held=_was_held(row, gate))
 
     def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
         if allowance.destination not in self._destinations:
@@ -344,8 +344,10 @@ class MemoryQueue(MemoryTenants):
             lines,
             rotation,
             room=turnstile.left,
-            lets=lambda row: self._lets(row, turnstile),
-            is_out=lambda row: turnstile.is_out(row.kind, was_held=_was_held(row, turnstile.gate)),
+            admit=lambda row: self._lets(row, turnstile),
+            is_exhausted=lambda row: turnstile.is_exhausted(
+                row.kind, was_held=_was_held(row, turnstile.gate)
+            ),
         )
 
     def _lets(self, row: Row, turnstile: Turnstile) -> bool:
@@ -354,7 +356,7 @@ class MemoryQueue(MemoryTenants):
         if self._has_taken and size > self._bytes_left:
             self._is_full = True
             return False
-        is_let = turnstile.lets(row.kind, was_held=_was_held(row, turnstile.gate))
+        is_let = turnstile.admit(row.kind, was_held=_was_held(row, turnstile.gate))
         if is_let:
             self._bytes_left -= size
             self._has_taken = True

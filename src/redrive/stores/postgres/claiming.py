@@ -25,7 +25,7 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
 from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.gating import Gatekeeper
+from redrive.stores.postgres.gating import GateRepository
 from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
 from redrive.stores.postgres.scan_bounds import Reading, ScanBounds
@@ -124,7 +124,7 @@ async def claim(
     is_known = plain.has_heard_of(request.worker)
     limit, is_limited = request.limit, False
     while True:
-        keeper = await Gatekeeper.read(link, now=now, only=asked)
+        keeper = await GateRepository.read(link, now=now, only=asked)
         limited = msgspec.structs.replace(request, limit=limit)
         turn = _Turn(link, keeper, limited, bounds=bounds.reading(), is_known=is_known, now=now)
         outlook = await turn.look()
@@ -155,7 +155,7 @@ class _Turn:
     def __init__(
         self,
         link: Link,
-        keeper: Gatekeeper,
+        keeper: GateRepository,
         request: ClaimRequest,
         *,
         bounds: Reading,
@@ -254,7 +254,7 @@ class _Turn:
             [line],
             turnstile.gate.rotation,
             room=1,
-            lets=lambda one: turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile)),
+            admit=lambda one: turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile)),
         )
         state = self._states[one.destination, one.tenant]
         self._charge(name, turnstile, serving, {one.tenant: state})
@@ -332,7 +332,7 @@ class _Turn:
 
     async def _may_start_alone(self, one: Candidate) -> bool:
         turnstile = await self._turnstile(self._names[one.destination], total=1)
-        is_let = turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile))
+        is_let = turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile))
         return is_let and self._tokens(one) > 0
 
     def _last_probed(self, one: Candidate) -> int:

@@ -20,7 +20,7 @@ from redrive.stores.postgres.single_statement.claim import Plain
 from redrive.stores.postgres.single_statement.report import Breaker
 
 __all__ = [
-    "Gatekeeper",
+    "GateRepository",
     "begin_check",
     "figures",
     "open_breaker",
@@ -78,7 +78,7 @@ WHERE g.destination = given.destination
 """
 
 
-class Gatekeeper(GateBook):
+class GateRepository(GateBook):
     """Reads gates once per transaction, and writes back those that have changed.
 
     Whoever means to change them locks them, always in the same order.
@@ -91,7 +91,7 @@ class Gatekeeper(GateBook):
     @classmethod
     async def read(
         cls, link: Link, *, now: datetime, only: Collection[str] | None = None, locks: bool = True
-    ) -> Gatekeeper:
+    ) -> GateRepository:
         """Read the gates of these destinations, or of all."""
         names = None if only is None else sorted(only)
         statement = f"{_READ} FOR UPDATE OF g" if locks else _READ
@@ -141,7 +141,7 @@ class Gatekeeper(GateBook):
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""
         gate, limits = self.gate(destination), self.limits(destination)
-        why = outage.shedding(gate, limits, now=self._now)
+        why = outage.what_to_drop(gate, limits, now=self._now)
         return None if why is None or await self._is_blocked(destination) else why
 
     async def _is_blocked(self, destination: str) -> bool:
@@ -166,7 +166,7 @@ async def report(
 ) -> Reported:
     """Carry out `Gates.report`; `also` are gates that this transaction will lock later."""
     names = {one.destination for one in batch}
-    keeper = await Gatekeeper.read(link, now=now, only=names.union(also))
+    keeper = await GateRepository.read(link, now=now, only=names.union(also))
     paused = []
     for one in batch:
         if keeper.hear(one, chance=chance):
@@ -181,7 +181,7 @@ async def begin_check(
     link: Link, destination: str, *, every: timedelta, lease: timedelta, now: datetime
 ) -> int | None:
     """Carry out `Gates.begin_check`."""
-    keeper = await Gatekeeper.read(link, now=now, only=[destination])
+    keeper = await GateRepository.read(link, now=now, only=[destination])
     generation = keeper.begin_check(destination, every=every, lease=lease)
     await keeper.write()
     return generation
@@ -189,7 +189,7 @@ async def begin_check(
 
 async def figures(link: Link, *, now: datetime) -> Sequence[GateFigures]:
     """Carry out `Gates.gates`."""
-    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    keeper = await GateRepository.read(link, now=now, locks=False)
     return [
         keeper.figures(name, await keeper.passage(name)) for (name,) in await link.fetch(_LISTED)
     ]
@@ -197,7 +197,7 @@ async def figures(link: Link, *, now: datetime) -> Sequence[GateFigures]:
 
 async def pause(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Gates.pause`."""
-    keeper = await Gatekeeper.read(link, now=now)
+    keeper = await GateRepository.read(link, now=now)
     is_new = keeper.pause(destination, actor)
     if is_new:
         await keeper.write()
@@ -207,7 +207,7 @@ async def pause(link: Link, destination: str, *, actor: Actor, now: datetime) ->
 
 async def resume(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Gates.resume`."""
-    keeper = await Gatekeeper.read(link, now=now)
+    keeper = await GateRepository.read(link, now=now)
     was_paused = keeper.resume(destination)
     if was_paused:
         await keeper.write()
@@ -219,7 +219,7 @@ async def open_breaker(
     link: Link, destination: str, *, until: datetime | None, actor: Actor, now: datetime
 ) -> BreakerChange:
     """Carry out `Gates.open_breaker`."""
-    keeper = await Gatekeeper.read(link, now=now)
+    keeper = await GateRepository.read(link, now=now)
     state = forced_open(keeper.gate(destination).breaker, until=until, now=now)
     change = keeper.force(destination, state)
     await keeper.write()
@@ -231,7 +231,7 @@ async def reset_breaker(
     link: Link, destination: str, *, actor: Actor, now: datetime
 ) -> BreakerChange:
     """Carry out `Gates.reset_breaker`."""
-    keeper = await Gatekeeper.read(link, now=now)
+    keeper = await GateRepository.read(link, now=now)
     change = keeper.force(destination, reset(keeper.gate(destination).breaker, now=now))
     await keeper.write()
     await record(link, "reset_breaker", (), actor, now=now, count=1, detail=destination)

@@ -14,7 +14,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.event import EventId
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
-from redrive.store import Hoard, Pruned
+from redrive.store import LetterQuota, Pruned
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.auditing import count_acts, forget_acts, has_past_acts, record
 from redrive.stores.postgres.codec import columns, jsonb
@@ -34,8 +34,8 @@ __all__ = [
     "TAKE_WATCH",
     "discard",
     "has_watch",
-    "hoards",
     "is_prunable",
+    "letter_quotas",
     "oldest_letters",
     "prunable",
     "prune",
@@ -218,7 +218,7 @@ ORDER BY d.id FOR UPDATE OF d
 
 
 async def prune(link: Link, retention: Retention, *, limit: int, now: datetime) -> Pruned:
-    """Carry out `Keeping.prune`; what somebody else has in hand is left for the next time."""
+    """Carry out `Housekeeping.prune`; what somebody else has in hand is left for the next time."""
     delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(retention, now)
     delivered = await link.fetch(_DELIVERED, delivered_by, limit)
     resolved = await link.fetch(_RESOLVED, events_by, limit)
@@ -273,7 +273,7 @@ async def _prune_events(
 
 
 async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned:
-    """Carry out `Keeping.prunable`."""
+    """Carry out `Housekeeping.prunable`."""
     *cuts, audit_by = _cuts(retention, now)
     audit, replays = await count_acts(link, by=audit_by)
     [(events, keys, inbox)] = await link.fetch(_PRUNABLE_EVENTS, *cuts)
@@ -289,18 +289,18 @@ async def prunable(link: Link, retention: Retention, *, now: datetime) -> Pruned
     )
 
 
-def hoards(rows: Sequence[Sequence[Any]]) -> Sequence[Hoard]:
+def letter_quotas(rows: Sequence[Sequence[Any]]) -> Sequence[LetterQuota]:
     """Read what `HOARDS` has found."""
     ((now, hoarded),) = rows
     return [
-        Hoard(destination=name, keep=keep, count=count, oldest=oldest, now=now)
+        LetterQuota(destination=name, keep=keep, count=count, oldest=oldest, now=now)
         for name, document, count, oldest in _hoarded.decode(hoarded or "[]")
         if (keep := destination_from(document).dead_letters) is not None
     ]
 
 
 async def oldest_letters(link: Link, destination: str, *, limit: int) -> Sequence[Letter]:
-    """Carry out `Keeping.oldest_letters`."""
+    """Carry out `Housekeeping.oldest_letters`."""
     return await letters_of(
         link,
         "WHERE d.destination = (SELECT id FROM redrive.destinations WHERE name = $1) "
@@ -312,7 +312,7 @@ async def oldest_letters(link: Link, destination: str, *, limit: int) -> Sequenc
 async def discard(
     link: Link, letters: Sequence[Letter], *, actor: Actor, detail: str, now: datetime
 ) -> Sequence[DeliveryId]:
-    """Carry out `Keeping.discard`."""
+    """Carry out `Housekeeping.discard`."""
     read = [
         (one.id, one.settled_at, jsonb(one.edits) if one.edits else None)
         for one in (letter.delivery for letter in letters)

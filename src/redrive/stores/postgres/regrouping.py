@@ -49,7 +49,7 @@ ON CONFLICT DO NOTHING
 
 
 async def regroup(link: Link, grouped: Grouping, *, before: str, limit: int, now: datetime) -> int:
-    """Carry out `Keeping.regroup`; what somebody else has in hand is left for the next time."""
+    """Regroup; what somebody else has in hand is left for the next time."""
     found = [
         (number, old, grouped(fault, name))
         for number, name, old, document in await link.fetch(_OUTDATED, before, limit)

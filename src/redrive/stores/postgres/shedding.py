@@ -11,7 +11,7 @@ from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.gating import Gatekeeper
+from redrive.stores.postgres.gating import GateRepository
 from redrive.stores.postgres.inspection import find_deliveries
 from redrive.stores.postgres.intervention import fail_pending
 
@@ -41,11 +41,11 @@ FOR NO KEY UPDATE SKIP LOCKED
 
 async def shed(link: Link, *, blame: ShedBlame, now: datetime, limit: int) -> Sequence[Delivery]:
     """Carry out `DeliveryQueue.shed`; gates where nothing is given up are not locked."""
-    glance = await Gatekeeper.read(link, now=now, locks=False)
+    glance = await GateRepository.read(link, now=now, locks=False)
     suspected = [name for name in glance.numbers if await glance.shedding(name)]
     if not suspected:
         return ()
-    keeper = await Gatekeeper.read(link, now=now, only=suspected)
+    keeper = await GateRepository.read(link, now=now, only=suspected)
     everything: list[DeliveryId] = []
     for name in sorted(keeper.numbers):
         why, rest = await keeper.shedding(name), limit - len(everything)

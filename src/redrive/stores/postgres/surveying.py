@@ -18,7 +18,7 @@ from redrive.stores.codec import carried, destination_from, edits_from
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import jsonb
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.gating import Gatekeeper
+from redrive.stores.postgres.gating import GateRepository
 from redrive.stores.postgres.intervention import replay as send_again
 from redrive.stores.postgres.replaying import SELECTED, not_over, selected, sendable, start
 
@@ -179,7 +179,7 @@ async def _schedules(link: Link) -> list[tuple[int, str, AutoReplay, datetime | 
 
 async def _is_free(link: Link, destination: str, *, now: datetime) -> bool:
     """Tell whether an automatic replay of the destination may begin."""
-    keeper = await Gatekeeper.read(link, now=now, only=[destination], locks=False)
+    keeper = await GateRepository.read(link, now=now, only=[destination], locks=False)
     gate = keeper.gate(destination)
     if gate.pause is not None or not isinstance(gate.breaker, Closed):
         return False

@@ -9,7 +9,7 @@ from redrive.model.audit import Actor
 from redrive.store import TenantFigures
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.gating import Gatekeeper
+from redrive.stores.postgres.gating import GateRepository
 from redrive.stores.tenancy import extent_of, figures_of, named_extent
 
 __all__ = ["pause_tenant", "resume_tenant", "tenants"]
@@ -75,7 +75,7 @@ async def tenants(
     now: datetime,
 ) -> Sequence[TenantFigures]:
     """Carry out `Tenants.tenants`."""
-    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    keeper = await GateRepository.read(link, now=now, locks=False)
     names = {number: name for name, number in keeper.numbers.items()}
     number = None if destination is None else extent_of(keeper, destination)
     found = await link.fetch(_TENANTS, number, tenant, limit, only_paused)
@@ -91,7 +91,7 @@ async def pause_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.pause_tenant`."""
-    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    keeper = await GateRepository.read(link, now=now, locks=False)
     number = extent_of(keeper, destination)
     if not await link.fetch(_PAUSE, tenant, number, actor.by, actor.why, now):
         return False
@@ -109,7 +109,7 @@ async def resume_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.resume_tenant`."""
-    keeper = await Gatekeeper.read(link, now=now, locks=False)
+    keeper = await GateRepository.read(link, now=now, locks=False)
     number = extent_of(keeper, destination)
     if not await link.fetch(_RESUME, tenant, number):
         return False

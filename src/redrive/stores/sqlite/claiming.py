@@ -34,7 +34,7 @@ from redrive.stores.codec import (
 )
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.ready import SqliteReady
 
@@ -132,7 +132,7 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
         is_flooded = connection.changes() == _MOST_PROMOTED
     limit = request.limit
     while True:
-        keeper = Gatekeeper(connection, now=now)
+        keeper = GateRepository(connection, now=now)
         limited = msgspec.structs.replace(request, limit=limit)
         turn = _Turn(connection, keeper, limited, is_flooded=is_flooded, now=now)
         suspects = turn.suspects()
@@ -162,7 +162,7 @@ class _Turn:
     def __init__(
         self,
         connection: apsw.Connection,
-        keeper: Gatekeeper,
+        keeper: GateRepository,
         request: ClaimRequest,
         *,
         is_flooded: bool,
@@ -212,7 +212,7 @@ class _Turn:
             [line],
             turnstile.gate.rotation,
             room=1,
-            lets=lambda one: turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile)),
+            admit=lambda one: turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile)),
         )
         return {name: self._charge(name, turnstile, serving, self._states(one))}
 
@@ -302,7 +302,7 @@ class _Turn:
 
     def _may_start_alone(self, one: Candidate) -> bool:
         turnstile = self._turnstile(self._names[one.destination], total=1)
-        is_let = turnstile.lets(KINDS[one.kind], was_held=_was_held(one, turnstile))
+        is_let = turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile))
         return is_let and self._tokens(one) > 0
 
     def _last_probed(self, one: Candidate) -> int:
@@ -346,7 +346,7 @@ def _was_held(one: Candidate, turnstile: Turnstile) -> bool:
 def _lease(
     connection: apsw.Connection,
     chosen: dict[str, list[int]],
-    keeper: Gatekeeper,
+    keeper: GateRepository,
     request: ClaimRequest,
     *,
     now: datetime,

@@ -19,7 +19,7 @@ from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 
 __all__ = [
-    "Gatekeeper",
+    "GateRepository",
     "begin_check",
     "figures",
     "open_breaker",
@@ -61,7 +61,7 @@ WHERE destination = ? AND lane IS NOT NULL AND status = 3 AND resolution IS NULL
 """
 
 
-class Gatekeeper(GateBook):
+class GateRepository(GateBook):
     """Reads the gates once per transaction, and writes back those that have changed."""
 
     def __init__(self, connection: apsw.Connection, *, now: datetime) -> None:
@@ -91,7 +91,7 @@ class Gatekeeper(GateBook):
     def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""
         gate, limits = self.gate(destination), self.limits(destination)
-        why = outage.shedding(gate, limits, now=self._now)
+        why = outage.what_to_drop(gate, limits, now=self._now)
         return None if why is None or self._is_blocked(destination) else why
 
     def _is_blocked(self, destination: str) -> bool:
@@ -115,7 +115,7 @@ def report(
     connection: apsw.Connection, batch: Sequence[Report], *, chance: float, now: datetime
 ) -> Reported:
     """Carry out `Gates.report`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     paused = []
     for one in batch:
         if keeper.hear(one, chance=chance):
@@ -135,7 +135,7 @@ def begin_check(
     now: datetime,
 ) -> int | None:
     """Carry out `Gates.begin_check`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     generation = keeper.begin_check(destination, every=every, lease=lease)
     keeper.write()
     return generation
@@ -143,13 +143,13 @@ def begin_check(
 
 def figures(connection: apsw.Connection, *, now: datetime) -> Sequence[GateFigures]:
     """Carry out `Gates.gates`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     return [keeper.figures(name, keeper.passage(name)) for (name,) in rows(connection, _LISTED)]
 
 
 def pause(connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Gates.pause`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     is_new = keeper.pause(destination, actor)
     if is_new:
         keeper.write()
@@ -159,7 +159,7 @@ def pause(connection: apsw.Connection, destination: str, *, actor: Actor, now: d
 
 def resume(connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime) -> bool:
     """Carry out `Gates.resume`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     was_paused = keeper.resume(destination)
     if was_paused:
         keeper.write()
@@ -176,7 +176,7 @@ def open_breaker(
     now: datetime,
 ) -> BreakerChange:
     """Carry out `Gates.open_breaker`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     state = forced_open(keeper.gate(destination).breaker, until=until, now=now)
     change = keeper.force(destination, state)
     keeper.write()
@@ -188,7 +188,7 @@ def reset_breaker(
     connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime
 ) -> BreakerChange:
     """Carry out `Gates.reset_breaker`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     change = keeper.force(destination, reset(keeper.gate(destination).breaker, now=now))
     keeper.write()
     record(connection, "reset_breaker", (), actor, now=now, count=1, detail=destination)

@@ -13,7 +13,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
-from redrive.store import Hoard, Pruned
+from redrive.store import LetterQuota, Pruned
 from redrive.stores.codec import (
     destination_from,
     event_from,
@@ -36,7 +36,7 @@ __all__ = [
     "discard",
     "has_prunable",
     "has_watch",
-    "hoards",
+    "letter_quotas",
     "oldest_letters",
     "prunable",
     "prune",
@@ -159,7 +159,7 @@ def has_prunable(connection: apsw.Connection, retention: Retention, *, now: date
 def prune(
     connection: apsw.Connection, retention: Retention, *, limit: int, now: datetime
 ) -> Pruned:
-    """Carry out `Keeping.prune`."""
+    """Carry out `Housekeeping.prune`."""
     delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(retention, now)
     delivered = connection.execute(_DELIVERED, (delivered_by, limit)).get
     connection.execute(_COUNT_PRUNED, (delivered,))
@@ -228,7 +228,7 @@ def _remains(connection: apsw.Connection, position: int) -> str:
 
 
 def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime) -> Pruned:
-    """Carry out `Keeping.prunable`."""
+    """Carry out `Housekeeping.prunable`."""
     cuts = _cuts(retention, now)
     delivered_by, events_by, keys_by, inbox_by, audit_by = cuts
     events, keys, inbox = connection.execute(_PRUNABLE_EVENTS, cuts[:4]).get
@@ -255,10 +255,12 @@ def prunable(connection: apsw.Connection, retention: Retention, *, now: datetime
     )
 
 
-def hoards(connection: apsw.Connection, *, now: datetime) -> Sequence[Hoard]:
-    """Carry out `Keeping.hoards`."""
+def letter_quotas(connection: apsw.Connection, *, now: datetime) -> Sequence[LetterQuota]:
+    """Carry out `Housekeeping.letter_quotas`."""
     return [
-        Hoard(destination=name, keep=keep, count=count, oldest=maybe_from_micros(oldest), now=now)
+        LetterQuota(
+            destination=name, keep=keep, count=count, oldest=maybe_from_micros(oldest), now=now
+        )
         for name, document, count, oldest in rows(connection, _HOARDS)
         if (keep := destination_from(document).dead_letters) is not None
     ]
@@ -267,7 +269,7 @@ def hoards(connection: apsw.Connection, *, now: datetime) -> Sequence[Hoard]:
 def oldest_letters(
     connection: apsw.Connection, destination: str, *, limit: int
 ) -> Sequence[Letter]:
-    """Carry out `Keeping.oldest_letters`."""
+    """Carry out `Housekeeping.oldest_letters`."""
     return letters_of(
         connection,
         "WHERE d.destination = (SELECT id FROM redrive_destinations WHERE name = ?) "
@@ -284,7 +286,7 @@ def discard(
     detail: str,
     now: datetime,
 ) -> Sequence[DeliveryId]:
-    """Carry out `Keeping.discard`."""
+    """Carry out `Housekeeping.discard`."""
     read = [
         (one.id, maybe_micros(one.settled_at), json_text(one.edits) if one.edits else None)
         for one in (letter.delivery for letter in letters)
@@ -319,7 +321,7 @@ def has_watch(
 def take_watch(
     connection: apsw.Connection, duty: str, worker: str, *, span: timedelta, now: datetime
 ) -> bool:
-    """Carry out `Keeping.take_watch`."""
+    """Carry out `Housekeeping.take_watch`."""
     taken = connection.execute(_TAKE_TURN, (duty, worker, micros(now + span), micros(now))).get
     return taken is not None
 

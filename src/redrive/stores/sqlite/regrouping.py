@@ -33,7 +33,7 @@ def has_outdated(connection: apsw.Connection, *, before: str) -> bool:
 
 
 def outdated(connection: apsw.Connection, *, before: str) -> int:
-    """Carry out `Keeping.outdated`."""
+    """Carry out `Housekeeping.outdated`."""
     return int(
         connection.execute(
             "SELECT count(*) FROM redrive_deliveries WHERE status = 3 AND group_id < ?", (before,)
@@ -44,7 +44,7 @@ def outdated(connection: apsw.Connection, *, before: str) -> int:
 def regroup(
     connection: apsw.Connection, grouped: Grouping, *, before: str, limit: int, now: datetime
 ) -> int:
-    """Carry out `Keeping.regroup`."""
+    """Carry out `Housekeeping.regroup`."""
     found = [
         (number, old, grouped(fault, name))
         for number, name, old, document in rows(connection, _OUTDATED, (before, limit))

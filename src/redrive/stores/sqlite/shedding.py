@@ -14,7 +14,7 @@ from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.intervention import fail_pending
 
@@ -40,7 +40,7 @@ SELECT id FROM (
 
 def has_to_shed(connection: apsw.Connection, *, now: datetime) -> bool:
     """Tell whether anything is not to wait; takes no write lock, unlike `shed`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     return any(
         _due(connection, keeper.numbers[name], why, now=now, limit=1)
         for name in keeper.numbers
@@ -52,7 +52,7 @@ def shed(
     connection: apsw.Connection, *, blame: ShedBlame, now: datetime, limit: int
 ) -> Sequence[Delivery]:
     """Carry out `DeliveryQueue.shed`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     everything: list[DeliveryId] = []
     for name in sorted(keeper.numbers):
         why, rest = keeper.shedding(name), limit - len(everything)

@@ -25,7 +25,7 @@ from redrive.stores.codec import (
 )
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.sqlite.intervention import begin_cycles
 from redrive.stores.sqlite.replaying import SELECTED, selected, sendable, start
 
@@ -175,7 +175,7 @@ def _count_from(connection: apsw.Connection, destination: int, *, now: datetime)
 
 def _is_free(connection: apsw.Connection, destination: str, *, now: datetime) -> bool:
     """Tell whether an automatic replay of the destination may begin."""
-    gate = Gatekeeper(connection, now=now).gate(destination)
+    gate = GateRepository(connection, now=now).gate(destination)
     if gate.pause is not None or not isinstance(gate.breaker, Closed):
         return False
     return connection.execute(_UNDER_WAY, (destination,)).get is None

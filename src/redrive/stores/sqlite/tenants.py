@@ -13,7 +13,7 @@ from redrive.store import TenantFigures
 from redrive.stores.codec import maybe_from_micros, micros
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.gating import Gatekeeper
+from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.tenancy import extent_of, figures_of, named_extent
 
 __all__ = ["pause_tenant", "resume_tenant", "tenants"]
@@ -70,7 +70,7 @@ def tenants(
     now: datetime,
 ) -> Sequence[TenantFigures]:
     """Carry out `Tenants.tenants`."""
-    keeper = Gatekeeper(connection, now=now)
+    keeper = GateRepository(connection, now=now)
     names = {number: name for name, number in keeper.numbers.items()}
     number = None if destination is None else extent_of(keeper, destination)
     given = {
@@ -92,7 +92,7 @@ def pause_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.pause_tenant`."""
-    number = extent_of(Gatekeeper(connection, now=now), destination)
+    number = extent_of(GateRepository(connection, now=now), destination)
     connection.execute(
         "INSERT INTO redrive_tenant_pauses VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (tenant, number, actor.by, actor.why, micros(now)),
@@ -113,7 +113,7 @@ def resume_tenant(
     now: datetime,
 ) -> bool:
     """Carry out `Tenants.resume_tenant`."""
-    number = extent_of(Gatekeeper(connection, now=now), destination)
+    number = extent_of(GateRepository(connection, now=now), destination)
     connection.execute(
         "DELETE FROM redrive_tenant_pauses WHERE tenant = ? AND destination = ?", (tenant, number)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redrive.worker.maintenance.caretaker import Caretaker
 from redrive.worker.maintenance.duties import catch_up, expire, rescue, shed
 from redrive.worker.maintenance.examiner import Examiner
-from redrive.worker.maintenance.keeping import Housekeeper, Upkeep
+from redrive.worker.maintenance.housekeeper import Housekeeper, Upkeep
 from redrive.worker.maintenance.replays import advance_replays, start_scheduled
 
 __all__ = [

@@ -23,7 +23,7 @@ from redrive.worker.maintenance.duties import (
     shed,
 )
 from redrive.worker.maintenance.examiner import Examiner
-from redrive.worker.maintenance.keeping import Housekeeper
+from redrive.worker.maintenance.housekeeper import Housekeeper
 from redrive.worker.maintenance.replays import advance_replays, start_scheduled
 
 __all__ = ["Caretaker"]

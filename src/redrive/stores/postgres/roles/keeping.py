@@ -12,8 +12,8 @@ from redrive.model.retention import Retention
 from redrive.store import (
     Backfilled,
     Grouping,
-    Hoard,
     LetterPage,
+    LetterQuota,
     LogSlice,
     Moved,
     Pruned,
@@ -29,7 +29,7 @@ __all__ = ["KeepingRole"]
 
 
 class KeepingRole(Core):
-    """`Keeping`, `Letters` and `Rerouting`."""
+    """`Housekeeping`, `Letters` and `Rerouting`."""
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
         [(has_prunable,)] = await self._query(keeping.HAS_PRUNABLE, *keeping.spans(retention))
@@ -42,8 +42,8 @@ class KeepingRole(Core):
     async def prunable(self, retention: Retention) -> Pruned:
         return await self._read(lambda link, now: keeping.prunable(link, retention, now=now))
 
-    async def hoards(self) -> Sequence[Hoard]:
-        return keeping.hoards(await self._query(keeping.HOARDS))
+    async def letter_quotas(self) -> Sequence[LetterQuota]:
+        return keeping.letter_quotas(await self._query(keeping.HOARDS))
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
         return await self._read(

@@ -290,7 +290,7 @@ class PlainGates:
             now=now,
             deliveries=tuple(deliveries),
             next_due=next_due,
-            is_heard=around is not None and rows[0][_WIDTH],
+            is_heartbeat=around is not None and rows[0][_WIDTH],
             routes_version=None if around is None else around.routes_version,
         )
 

@@ -90,9 +90,9 @@ def values(request: ClaimRequest, places: Sequence[int]) -> list[object]:
 
 def read(rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Duties]:
     """Return the claim, unless there is something to decide about, and what was seen besides."""
-    now, is_nothing, next_due, is_heard, *seen = rows[0]
+    now, is_nothing, next_due, is_heartbeat, *seen = rows[0]
     duties = Duties(now, *seen)
     claim = Claim(
-        now=now, next_due=next_due, is_heard=is_heard, routes_version=duties.routes_version
+        now=now, next_due=next_due, is_heartbeat=is_heartbeat, routes_version=duties.routes_version
     )
     return claim if is_nothing else None, duties

@@ -73,7 +73,10 @@ class Breakers:
             if known is None or one.is_check:
                 return None
             gate = Gate(breaker=known.state)
-            if outage.heard(gate, known.destination.limits, one, now=now, chance=0.0) != gate:
+            if (
+                outage.after_report(gate, known.destination.limits, one, now=now, chance=0.0)
+                != gate
+            ):
                 return None
             found[one.destination] = known
         return found

@@ -12,8 +12,8 @@ from redrive.model.retention import Retention
 from redrive.store import (
     Backfilled,
     Grouping,
-    Hoard,
     LetterPage,
+    LetterQuota,
     LogSlice,
     Moved,
     Pruned,
@@ -29,7 +29,7 @@ __all__ = ["KeepingRole"]
 
 
 class KeepingRole(Core):
-    """`Keeping`, `Letters` and `Rerouting`."""
+    """`Housekeeping`, `Letters` and `Rerouting`."""
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
         now = self._clock.now()
@@ -41,9 +41,9 @@ class KeepingRole(Core):
         now = self._clock.now()
         return await self._reader.call(lambda c: keeping.prunable(c, retention, now=now))
 
-    async def hoards(self) -> Sequence[Hoard]:
+    async def letter_quotas(self) -> Sequence[LetterQuota]:
         now = self._clock.now()
-        return await self._reader.call(lambda c: keeping.hoards(c, now=now))
+        return await self._reader.call(lambda c: keeping.letter_quotas(c, now=now))
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
         return await self._reader.call(

@@ -47,7 +47,7 @@ def prune(
     json: Json = False,
 ) -> None:
     """Remove what was kept long enough, as workers do by themselves."""
-    from redrive.cli.show.keeping import pruned, would_prune
+    from redrive.cli.show.archiving import pruned, would_prune
 
     app = _app_of(target)
     settings, plan = in_session(_plan_prune, store=store, app=app)

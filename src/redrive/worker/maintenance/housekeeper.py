@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from redrive.archive import Archive, relieve
+from redrive.archive import Archive, export_overflow
 from redrive.clock import Clock
 from redrive.executor import Executor
 from redrive.model.retention import Retention
@@ -24,7 +24,7 @@ from redrive.observer import (
 )
 from redrive.policies.attention import SILENT_AFTER, near_limit, stranded
 from redrive.policies.fingerprint import GROUPING, grouped
-from redrive.store import Inspection, Keeping, Workload
+from redrive.store import Housekeeping, Inspection, Workload
 
 __all__ = ["HouseStore", "Housekeeper", "Upkeep"]
 
@@ -50,7 +50,7 @@ _NEGLECT = (WorkStranded, DestinationOrphaned)
 _Matter = tuple[str, ...]
 
 
-class HouseStore(Keeping, Inspection, Protocol):
+class HouseStore(Housekeeping, Inspection, Protocol):
     """What housekeeping needs of a store."""
 
 
@@ -135,21 +135,21 @@ class Housekeeper:
         """Keep to limits, and tell of what needs a person; tells whether all limits are kept."""
         matters: dict[_Matter, Fact] = {}
         has_room = True
-        for hoard in await self._store.hoards():
-            name = hoard.destination
-            near = near_limit(hoard.keep, count=hoard.count, oldest=hoard.oldest, now=hoard.now)
+        for quota in await self._store.letter_quotas():
+            name = quota.destination
+            near = near_limit(quota.keep, count=quota.count, oldest=quota.oldest, now=quota.now)
             if near is not None:
                 matters["limit", name] = LettersNearLimit(destination=name, limit=near)
-            relief = await relieve(
-                self._store, hoard, archive=self._upkeep.archive, submit=self._executor.submit
+            exported = await export_overflow(
+                self._store, quota, archive=self._upkeep.archive, submit=self._executor.submit
             )
-            if relief.count:
+            if exported.count:
                 has_room = False
                 self._observer.notice(
-                    LettersExported(destination=name, count=relief.count, file=relief.file)
+                    LettersExported(destination=name, count=exported.count, file=exported.file)
                 )
-            if relief.error:
-                matters["export", name] = ExportFailed(destination=name, error=relief.error)
+            if exported.error:
+                matters["export", name] = ExportFailed(destination=name, error=exported.error)
         workload = await self._store.workload()
         matters |= _neglected(workload)
         self._tell(matters)

@@ -1,4 +1,4 @@
-"""Keeping: pruning by hand, and dead letters to files and back."""
+"""Archiving: pruning by hand, and dead letters to files and back."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
-from redrive.archive import check_letter, relieve
+from redrive.archive import check_letter, export_overflow
 from redrive.errors import UsageError
 from redrive.model.audit import Actor
 from redrive.model.delivery import Status
 from redrive.model.letter import Letter
 from redrive.observer import HistoryPruned, LettersExported
-from redrive.operations.context import Desk
+from redrive.operations.context import OperationContext
 from redrive.policies.attention import expiring, overflow
 from redrive.store import LetterPage, Pruned, Query, Restored
 
-__all__ = ["Keeper", "PrunePlan"]
+__all__ = ["Archiving", "PrunePlan"]
 
 _BATCH = 500
 
@@ -37,17 +37,17 @@ class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.pruned.most or self.exported or self.expiring)
 
 
-class Keeper(Desk):
+class Archiving(OperationContext):
     """Prune by hand; take dead letters out, and put them back."""
 
     async def prunable(self) -> PrunePlan:
         """Count what a prune would remove now, by this app's settings."""
         store = await self._store()
-        hoards = await store.hoards()
+        quotas = await store.letter_quotas()
         return PrunePlan(
             pruned=await store.prunable(self._retention),
-            exported=sum(overflow(one) for one in hoards),
-            expiring=tuple(one.destination for one in hoards if expiring(one)),
+            exported=sum(overflow(one) for one in quotas),
+            expiring=tuple(one.destination for one in quotas if expiring(one)),
         )
 
     async def prune(
@@ -76,29 +76,29 @@ class Keeper(Desk):
         if gone:
             detail = ", ".join(f"{name} {count}" for name, count in gone.items())
             await store.note("prune", (), actor=actor, count=sum(gone.values()), detail=detail)
-        return PrunePlan(pruned=total, exported=await self._relieve())
+        return PrunePlan(pruned=total, exported=await self._export_overflow())
 
-    async def _relieve(self) -> int:
+    async def _export_overflow(self) -> int:
         store = await self._to_change()
         exported = 0
         while True:
             gone = 0
-            for hoard in await store.hoards():
-                relief = await relieve(
-                    store, hoard, archive=self._archive, submit=self._executor.submit
+            for quota in await store.letter_quotas():
+                batch = await export_overflow(
+                    store, quota, archive=self._archive, submit=self._executor.submit
                 )
-                if relief.error:
+                if batch.error:
                     raise UsageError(
-                        f"The dead letters of {hoard.destination} cannot be exported: "
-                        f"{relief.error}."
+                        f"The dead letters of {quota.destination} cannot be exported: "
+                        f"{batch.error}."
                     )
-                if relief.count:
+                if batch.count:
                     self._observer.notice(
                         LettersExported(
-                            destination=hoard.destination, count=relief.count, file=relief.file
+                            destination=quota.destination, count=batch.count, file=batch.file
                         )
                     )
-                gone += relief.count
+                gone += batch.count
             if not gone:
                 return exported
             exported += gone

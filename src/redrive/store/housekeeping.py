@@ -13,9 +13,9 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
 from redrive.model.outcome import Fault
 from redrive.model.retention import Keep, Retention
-from redrive.store.people import Query
+from redrive.store.inspection import Query
 
-__all__ = ["Grouping", "Hoard", "Keeping", "LetterPage", "Letters", "Pruned", "Restored"]
+__all__ = ["Grouping", "Housekeeping", "LetterPage", "LetterQuota", "Letters", "Pruned", "Restored"]
 
 Grouping = Callable[[Fault, str], Fault]
 """Puts the fault of a dead letter at a destination in its group; pure, and called on any thread."""
@@ -47,7 +47,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Hoard(msgspec.Struct, frozen=True, kw_only=True):
+class LetterQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The unresolved dead letters of a destination that limits them."""
 
     destination: str
@@ -71,7 +71,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0
 
 
-class Keeping(Protocol):
+class Housekeeping(Protocol):
     """Removing what has been kept long enough, and nothing else.
 
     An event is never removed while it has a delivery, nor is what its idempotency key was used
@@ -92,7 +92,7 @@ class Keeping(Protocol):
     async def prunable(self, retention: Retention) -> Pruned:
         """Count what could be removed now; may read a lot, and changes nothing."""
 
-    async def hoards(self) -> Sequence[Hoard]:
+    async def letter_quotas(self) -> Sequence[LetterQuota]:
         """Return the dead letters there are of each destination that limits them."""
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
