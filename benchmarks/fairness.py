@@ -27,10 +27,11 @@ from redrive.clock import SystemClock
 from redrive.model.destination import Order
 from redrive.model.settlement import Delivered
 from redrive.store import Allowance, Claim, ClaimRequest, Settled
+from redrive.stores.sql.leases import settle
 from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.claiming import claim
 from redrive.stores.sqlite.connection import connect
-from redrive.stores.sqlite.settling import settle
+from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["main"]
 
@@ -107,7 +108,8 @@ def _claims(plan: Plan, *, tenants: int) -> Measure:
             began = time.perf_counter()
             claimed = claim(connection, _request(100), now=clock.now())
             taken.append(time.perf_counter() - began)
-            settle(connection, _delivered(claimed), now=clock.now(), history=1)
+            session = SqliteSession(connection, clock.now())
+            finish(settle(session, _delivered(claimed), history=1))
             connection.execute("COMMIT")
             assert len(claimed.deliveries) == 100
         connection.close()
@@ -176,7 +178,8 @@ async def _lane_itself(folder: Path, *, hot: int) -> Figures:
     for _ in range(200):
         head = claim(connection, _request(1), now=clock.now())
         began = time.perf_counter()
-        settle(connection, _delivered(head), now=clock.now(), history=1)
+        session = SqliteSession(connection, clock.now())
+        finish(settle(session, _delivered(head), history=1))
         taken.append(time.perf_counter() - began)
     connection.execute("COMMIT")
     connection.close()

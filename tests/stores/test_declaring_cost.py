@@ -12,8 +12,10 @@ from redrive.model.destination import Destination
 from redrive.store import Declarer, Store
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.connection import Link
-from redrive.stores.sqlite import SqliteStore, settling
+from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.connection import connect
+from redrive.stores.sqlite.queue import heartbeat
+from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.testing.clock import FakeClock
 from tests.scale import IS_LONG
 
@@ -55,7 +57,8 @@ def steps_of_heartbeat(path: Path, clock: FakeClock) -> int:
 
     connection.execute("BEGIN IMMEDIATE")
     connection.set_progress_handler(step, 1)
-    settling.heartbeat(connection, "worker", [], lease=LEASE, serving=None, now=clock.now())
+    session = SqliteSession(connection, clock.now())
+    finish(heartbeat(session, "worker", [], lease=LEASE, serving=None))
     connection.set_progress_handler(None)
     connection.execute("COMMIT")
     connection.close()

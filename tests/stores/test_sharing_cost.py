@@ -15,8 +15,10 @@ import pytest
 from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.store import Allowance, Claim, ClaimRequest, Settled
-from redrive.stores.sqlite import SqliteStore, claiming, settling
+from redrive.stores.sql.leases import settle
+from redrive.stores.sqlite import SqliteStore, claiming
 from redrive.stores.sqlite.connection import connect
+from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.testing.clock import FakeClock
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR
@@ -71,7 +73,7 @@ class Meter:
     def settle(self, claim: Claim) -> int:
         batch = [Settled(lease=one.lease, settlement=Delivered()) for one in claim.deliveries]
         _, steps = self._count(
-            lambda c: settling.settle(c, batch, now=self._clock.now(), history=20)
+            lambda c: finish(settle(SqliteSession(c, self._clock.now()), batch, history=20))
         )
         return steps
 

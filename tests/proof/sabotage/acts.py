@@ -39,7 +39,7 @@ SABOTAGES = (
     Sabotage(
         "no fencing",
         "sqlite",
-        "settling.py",
+        "session.py",
         "WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?",
         "WHERE d.token <> value ->> 1 OR d.status = 1 AND d.lease_until > ?",
         "refused or late or stale",
@@ -71,7 +71,7 @@ SABOTAGES = (
     Sabotage(
         "settles after the lease has run out",
         "sqlite",
-        "settling.py",
+        "session.py",
         "WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?",
         "WHERE d.token = value ->> 1 AND d.status = 1 AND ? > 0",
         "lease",
@@ -98,9 +98,9 @@ SABOTAGES = (
         "acknowledges what was rolled back",
         "postgres",
         "core.py",
-        "yield Link(connection, self.address.schema)\n"
+        "yield PostgresSession(connection, self.address.schema)\n"
         '                await connection.execute("COMMIT")',
-        "yield Link(connection, self.address.schema)\n"
+        "yield PostgresSession(connection, self.address.schema)\n"
         '                await connection.execute("ROLLBACK")',
         "delivered",
     ),
@@ -123,9 +123,9 @@ SABOTAGES = (
     Sabotage(
         "replays what has not failed",
         "sqlite",
-        "intervention.py",
-        'f"WHERE d.{_OF} AND d.status = 3 AND d.resolution IS NULL ORDER BY d.id"',
-        'f"WHERE d.{_OF} AND d.resolution IS NULL ORDER BY d.id"',
+        "session.py",
+        "WHERE d.id = ANY ($1::bigint[]) AND d.status = 3 AND d.resolution IS NULL ORDER BY d.id",
+        "WHERE d.id = ANY ($1::bigint[]) AND d.resolution IS NULL ORDER BY d.id",
         "replay",
     ),
     Sabotage(
@@ -262,10 +262,11 @@ SABOTAGES = (
     ),
     Sabotage(
         "leaves the next of a lane behind nobody",
-        "sqlite",
+        "sql",
         "intervention.py",
-        "        free_lanes(connection, lanes_of(connection, changed))",
-        "        lanes_of(connection, changed)",
+        "await session.free_lanes(await lanes_of(session, changed))",
+        "await lanes_of(session, changed)",
         "nobody_waits",
+        tests="tests/stores/sqlite/test_store.py",
     ),
 )

@@ -26,6 +26,10 @@ from redrive.stores.sqlite.dialect import bound, rewritten
         ("convert_to(d.payload, 'UTF8')", "CAST(d.payload AS BLOB)"),
         ("e.type LIKE $1", "e.type GLOB ?1"),
         (
+            "UPDATE a AS d SET b = d.c RETURNING d.id, d.b > 1",
+            "UPDATE a AS d SET b = d.c RETURNING id, b > 1",
+        ),
+        (
             "FROM json_to_recordset($2::json) AS given (id bigint, at timestamptz)",
             "FROM (SELECT value ->> 'id' AS id, value ->> 'at' AS at FROM json_each(?2)) AS given",
         ),

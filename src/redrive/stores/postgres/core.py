@@ -141,10 +141,15 @@ class Core(SqlStore):
         return await self._run(job, begin=_BEGIN_READING, within=within)
 
     async def _write(
-        self, job: Job[T], *, rings: bool = False, within: float = _ANSWER_SECONDS
+        self,
+        job: Job[T],
+        *,
+        rings: bool = False,
+        is_prompt: bool = False,
+        within: float = _ANSWER_SECONDS,
     ) -> T:
         """Run a job in a transaction of its own; it is committed when this returns."""
-        result = await self._run(job, within=within)
+        result = await self._run(job, within=self._patience if is_prompt else within)
         if rings:
             self._notifications.notify()
         return result

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import DeliveryId
+from redrive.model.delivery import DeliveryId, Lease
 from redrive.stores.postgres import lanes as lanes_here
-from redrive.stores.postgres.codec import jsonb
+from redrive.stores.postgres.codec import jsonb, numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.searching import contains
 from redrive.stores.sql.session import Either, Lane, Session
@@ -21,10 +21,45 @@ _TEXTS = (
     "redrive.payload_of(e.document)::text",
     "d.payload",
 )
+# It takes hold of the lanes, too, and returns one row: what was refused, the lanes that may be
+# freed now, and those that somebody is publishing to, as texts that are handed on as they are.
+# Not `status = 1`: the planner would go through all leases for each of them, by their own index.
+_DELIVER = """
+WITH given AS MATERIALIZED (
+    SELECT id, token FROM unnest((SELECT $2::text::bigint[]), (SELECT $3::text::bigint[]))
+        AS given (id, token)
+), done AS (
+    UPDATE redrive.deliveries d
+    SET status = 2, settled_at = $1, worker = NULL, lease_until = NULL, is_alone = false
+    FROM given
+    WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1 AND d.lease_until > $1
+    RETURNING d.id, d.token, d.attempts + d.snoozes > 1
+              OR coalesce(d.first_failed_at < $1, false) AS was_tried, d.destination, d.lane
+), forgotten AS (
+    DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
+), held AS MATERIALIZED (
+    SELECT key FROM redrive.keys WHERE key IN (SELECT lane FROM done)
+    FOR NO KEY UPDATE SKIP LOCKED
+), lanes AS MATERIALIZED (
+    SELECT DISTINCT destination, lane, lane IN (SELECT key FROM held) AS is_held
+    FROM done WHERE lane IS NOT NULL
+)
+SELECT (SELECT array_agg(id) FROM given WHERE id NOT IN (SELECT id FROM done)),
+       array_agg(destination) FILTER (WHERE is_held)::text,
+       array_agg(lane) FILTER (WHERE is_held)::text,
+       array_agg(destination) FILTER (WHERE NOT is_held)::text,
+       array_agg(lane) FILTER (WHERE NOT is_held)::text
+FROM lanes
+"""
 
 
 class PostgresSession(Session, Link):
     """A transaction on a connection; what the statements call `redrive` is any schema."""
+
+    log_with_attempt = """CASE WHEN given.attempt IS NULL THEN d.log
+    WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
+    THEN coalesce(d.log, '[]') || given.attempt::jsonb
+    ELSE (d.log - 0) || given.attempt::jsonb END"""
 
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         text = statement.postgres if isinstance(statement, Either) else statement
@@ -49,8 +84,15 @@ class PostgresSession(Session, Link):
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
         await lanes_here.free_lanes(self, lanes)
 
-    async def line_up(self, ids: Sequence[int]) -> None:
-        await lanes_here.line_up(self, ids)
+    async def line_up(self, ids: Sequence[int]) -> bool:
+        return await lanes_here.line_up(self, ids)
+
+    async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
+        values = numbers(one.delivery_id for one in leases), numbers(one.token for one in leases)
+        ((refused, *lanes),) = await self.fetch(_DELIVER, self.now, *values)
+        frees = await lanes_here.free_held(self, *lanes)
+        gone = set(refused or ())
+        return {one for one in leases if one.delivery_id not in gone}, frees
 
     async def replay(
         self,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import DeliveryId
+from redrive.model.delivery import DeliveryId, Lease
 
 __all__ = ["Either", "Lane", "Session"]
 
@@ -33,6 +33,9 @@ class Session(ABC):
 
     now: datetime
     """The present of this transaction, read when it began."""
+
+    log_with_attempt: str
+    """The story `d.log` with `given.attempt` at its end, and at most `$2` tries long."""
 
     @abstractmethod
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
@@ -71,8 +74,12 @@ class Session(ABC):
         """Let the next delivery go in each of the lanes, if nothing stands in front of it."""
 
     @abstractmethod
-    async def line_up(self, ids: Sequence[int]) -> None:
-        """Find out who goes next in the lanes of deliveries that are pending again."""
+    async def line_up(self, ids: Sequence[int]) -> bool:
+        """Find out who goes next in the lanes of deliveries that are pending again; tell if any."""
+
+    @abstractmethod
+    async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
+        """Settle as delivered what has a current lease; tell what, and whether a lane was freed."""
 
     @abstractmethod
     async def replay(

@@ -29,11 +29,11 @@ class SqlStore(ABC):
         """Run a job that only looks, on one consistent view."""
 
     @abstractmethod
-    async def _write(self, job: Job[T], *, rings: bool = False) -> T:
+    async def _write(self, job: Job[T], *, rings: bool = False, is_prompt: bool = False) -> T:
         """Run a job in a transaction; it is committed when this returns.
 
         With `rings`, workers that wait are told that there may be work. A job may be run again if
-        another transaction stood in its way.
+        another transaction stood in its way. One that is prompt gives up before leases run out.
         """
 
 
@@ -50,7 +50,7 @@ def reading(
 
 
 def writing(
-    *, rings: bool = False
+    *, rings: bool = False, is_prompt: bool = False
 ) -> Callable[
     [Callable[Concatenate[S, Session, P], Awaitable[T]]],
     Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
@@ -63,7 +63,9 @@ def writing(
         @wraps(method)
         async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return await self._write(
-                lambda session, _: method(self, session, *args, **kwargs), rings=rings
+                lambda session, _: method(self, session, *args, **kwargs),
+                rings=rings,
+                is_prompt=is_prompt,
             )
 
         return run

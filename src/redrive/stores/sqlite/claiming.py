@@ -34,14 +34,21 @@ from redrive.stores.codec import (
 )
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.dialect import rewritten
 from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.ready import SqliteReady
 
-__all__ = ["claim", "see_worker"]
+__all__ = ["SEE_WORKER", "claim", "see_worker"]
 
 T = TypeVar("T")
 _MOST_PROMOTED = 2_000
+
+SEE_WORKER = """
+INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+"""
+"""Notes that a worker was heard of."""
 
 _EARLIEST_WAITING = """
 SELECT due FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 ORDER BY due LIMIT 1
@@ -413,11 +420,7 @@ def _read_apart(
 
 def see_worker(connection: apsw.Connection, worker: str, moment: int) -> None:
     """Note that a worker was heard of."""
-    connection.execute(
-        "INSERT INTO redrive_workers (id, seen_at) VALUES (?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at",
-        (worker, moment),
-    )
+    connection.execute(rewritten(SEE_WORKER), (worker, moment))
 
 
 assert SUSPECT_AFTER == 2, "the partial indexes and queries above say 2"  # noqa: S101, PLR2004

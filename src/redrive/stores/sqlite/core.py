@@ -99,7 +99,13 @@ class Core(SqlStore):
         now = self._clock.now()
         return await self._reader.call(lambda c: finish(job(SqliteSession(c, now), now)))
 
-    async def _write(self, job: Job[T], *, rings: bool = False) -> T:
+    async def _write(
+        self,
+        job: Job[T],
+        *,
+        rings: bool = False,
+        is_prompt: bool = False,  # noqa: ARG002 - who waits for the write lock waits a bounded time
+    ) -> T:
         return await self._commit(
             lambda c, now: finish(job(SqliteSession(c, now), now)), rings=rings
         )

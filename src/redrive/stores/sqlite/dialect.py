@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,13 @@ from redrive.stores.sql.session import Either
 
 __all__ = ["bound", "rewritten"]
 
-_RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+
+def _unqualified(found: re.Match[str]) -> str:
+    """Return a list of columns without the name of their table."""
+    return re.sub(r"\b\w+\.(?=\w)", "", found[0])
+
+
+_RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         # There are no arrays: many values come as the text of a JSON list.
@@ -25,6 +32,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"::\w+(?:\[\])?", ""),
         (r"\bconvert_to\(([\w.]+), 'UTF8'\)", r"CAST(\1 AS BLOB)"),
         (r"\bLIKE\b", "GLOB"),
+        (r"\bRETURNING [^;]*", _unqualified),
         (r"\bSELECT FROM\b", "SELECT 1 FROM"),
         (r"\bgreatest\(", "max("),
         (r"\bleast\(", "min("),

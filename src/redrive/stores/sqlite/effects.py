@@ -13,7 +13,8 @@ from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Settled
 from redrive.stores.codec import json_text, micros
 from redrive.stores.inbox import inbox_key
-from redrive.stores.sqlite.settling import note, settle
+from redrive.stores.sql.leases import note, settle
+from redrive.stores.sqlite.session import SqliteSession
 
 __all__ = [
     "enter",
@@ -74,27 +75,24 @@ def enter(connection: apsw.Connection, leased: Leased, *, now: datetime) -> bool
     return False
 
 
-def settle_effect(
-    connection: apsw.Connection, leased: Leased, *, now: datetime, history: int
-) -> bool:
+async def settle_effect(session: SqliteSession, leased: Leased, *, history: int) -> bool:
     """Settle as delivered, and tell whether that was accepted."""
     settled = Settled(lease=leased.lease, settlement=Delivered())
-    return not settle(connection, [settled], now=now, history=history)
+    refused, _ = await settle(session, [settled], history=history)
+    return not refused
 
 
-def settle_repeat(
-    connection: apsw.Connection, leased: Leased, *, now: datetime, history: int
-) -> bool:
+async def settle_repeat(session: SqliteSession, leased: Leased, *, history: int) -> bool:
     """Settle what was applied before, and say so in its story."""
     attempt = Attempt(
         number=leased.attempt,
         started_at=leased.claimed_at,
-        ended_at=now,
-        worker=_worker(connection, leased, now=now) or "",
+        ended_at=session.now,
+        worker=_worker(session.connection, leased, now=session.now) or "",
         result=ALREADY_APPLIED,
     )
-    note(connection, leased.lease.delivery_id, attempt, history=history)
-    return settle_effect(connection, leased, now=now, history=history)
+    await note(session, [(leased.lease, attempt)], history=history)
+    return await settle_effect(session, leased, history=history)
 
 
 def _worker(connection: apsw.Connection, leased: Leased, *, now: datetime) -> str | None:

@@ -117,12 +117,13 @@ def rejoin(connection: apsw.Connection, ids: Sequence[int]) -> None:
     line_up(connection, ids)
 
 
-def line_up(connection: apsw.Connection, ids: Sequence[int]) -> None:
-    """Find out who goes next in the lanes of deliveries that are pending again."""
+def line_up(connection: apsw.Connection, ids: Sequence[int]) -> bool:
+    """Find out who goes next in the lanes of deliveries that are pending again; tell if any."""
     lanes = lanes_of(connection, ids)
     if lanes:
         connection.execute(_FALL_IN, (json_text(ids), json_text(lanes)))
         free_lanes(connection, lanes)
+    return bool(lanes)
 
 
 def stuck(connection: apsw.Connection, *, limit: int) -> tuple[DeliveryId, ...]:

@@ -23,13 +23,14 @@ from redrive.stores.codec import (
     read_cursor,
     write_cursor,
 )
+from redrive.stores.sql.leases import keep_exchanges
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.effects import restore_inbox
 from redrive.stores.sqlite.inspection import conditions_of, find_deliveries, with_exchanges
 from redrive.stores.sqlite.lanes import pass_by
 from redrive.stores.sqlite.log import add_events, destination_ids, fall_in_behind, give
-from redrive.stores.sqlite.settling import keep_exchanges
+from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["letters", "letters_of", "restore"]
 
@@ -124,9 +125,8 @@ def restore(
             connection, "SELECT id FROM redrive_deliveries WHERE id > ? ORDER BY id", (last,)
         )
     ]
-    keep_exchanges(
-        connection, [(n, one.delivery.exchange) for n, one in zip(ids, fresh, strict=True)]
-    )
+    told = [(n, one.delivery.exchange) for n, one in zip(ids, fresh, strict=True)]
+    finish(keep_exchanges(SqliteSession(connection, now), told))
     fall_in_behind(connection, last)
     pass_by(connection, ids)
     record(connection, "import", ids, actor, now=now)

@@ -7,14 +7,16 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import Cycle, Delivery, DeliveryId
+from redrive.model.delivery import Cycle, Delivery, DeliveryId, Lease
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
 from redrive.stores.codec import from_micros, json_text, micros
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
+from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.session import Either, Lane, Session
 from redrive.stores.sqlite.dialect import bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
@@ -41,7 +43,20 @@ SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, cra
     deadline = CASE WHEN deadline > ?1 THEN deadline END
 WHERE id = ?4
 """
-_FORGET_EXCHANGES = "DELETE FROM redrive.exchanges WHERE delivery = ANY ($1::bigint[])"
+_CURRENT = """
+SELECT json_group_array(json_array(d.id, d.token)),
+       json_group_array(json_array(d.destination, d.lane)) FILTER (WHERE d.lane IS NOT NULL)
+FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value ->> 0
+WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?
+"""
+_DELIVER = """
+UPDATE redrive_deliveries
+SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0, lane = NULL
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+
+_leases = msgspec.json.Decoder(set[Lease])
+_lanes = msgspec.json.Decoder(list[Lane])
 
 
 class SqliteSession(Session):
@@ -50,6 +65,11 @@ class SqliteSession(Session):
     def __init__(self, connection: apsw.Connection, now: datetime) -> None:
         self.connection = connection
         self.now = now
+
+    log_with_attempt = """CASE WHEN given.attempt IS NULL THEN d.log
+    WHEN d.log IS NULL THEN json_array(json(given.attempt))
+    WHEN json_array_length(d.log) < $2 THEN json_insert(d.log, '$[#]', json(given.attempt))
+    ELSE json_insert(json_remove(d.log, '$[0]'), '$[#]', json(given.attempt)) END"""
 
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         bindings = [bound(one) for one in values]
@@ -75,8 +95,22 @@ class SqliteSession(Session):
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
         free_lanes(self.connection, lanes)
 
-    async def line_up(self, ids: Sequence[int]) -> None:
-        line_up(self.connection, ids)
+    async def line_up(self, ids: Sequence[int]) -> bool:
+        return line_up(self.connection, ids)
+
+    async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
+        found, in_lanes = self.connection.execute(
+            _CURRENT, (json_text(leases), micros(self.now))
+        ).get
+        current = _leases.decode(found)
+        lanes = list(dict.fromkeys(_lanes.decode(in_lanes)))
+        ids = [lease.delivery_id for lease in current]
+        if self.connection.execute("SELECT 1 FROM redrive_exchanges LIMIT 1").get is not None:
+            await forget_exchanges(self, ids)
+        self.connection.execute(_DELIVER, (micros(self.now), json_text(ids)))
+        if lanes:
+            free_lanes(self.connection, lanes)
+        return current, bool(lanes)
 
     async def replay(
         self,
@@ -104,7 +138,7 @@ class SqliteSession(Session):
             ),
         )
         changed = [one.id for one in dead]
-        await self.fetch(_FORGET_EXCHANGES, changed)
+        await forget_exchanges(self, changed)
         rejoin(self.connection, changed)
         if changed and of_replay is None:
             await record(self, "replay", changed, actor, detail=generation or "")

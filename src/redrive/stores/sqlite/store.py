@@ -13,12 +13,12 @@ from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.lanes import stuck
+from redrive.stores.sqlite.queue import Queue
 from redrive.stores.sqlite.roles.effects import EffectsRole
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.roles.log import LogRole
 from redrive.stores.sqlite.roles.people import FiguresRole
-from redrive.stores.sqlite.roles.queue import QueueRole
 from redrive.stores.sqlite.roles.replays import ReplaysRole
 from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import Threads
@@ -28,7 +28,7 @@ __all__ = ["SqliteStore"]
 
 class SqliteStore(
     LogRole,
-    QueueRole,
+    Queue,
     EffectsRole,
     GatesRole,
     TenantsRole,

@@ -16,6 +16,7 @@ from redrive.stores.sqlite import effects
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.forking import in_transaction
+from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["EffectsRole"]
@@ -62,8 +63,8 @@ class EffectsRole(Core):
         """Settle and commit, or find that the lease is no longer current."""
         settle = effects.settle_effect if is_new else effects.settle_repeat
         try:
-            with_lease = settle(connection, leased, now=self._clock.now(), history=self._history)
-            if not with_lease:
+            session = SqliteSession(connection, self._clock.now())
+            if not finish(settle(session, leased, history=self._history)):
                 return Ending.REFUSED
             connection.execute("COMMIT")
         except apsw.ConstraintError:  # deferred by the handler's own tables
