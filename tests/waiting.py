@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 __all__ = ["PATIENCE_SECONDS", "eventually", "spend", "spend_at_once", "until"]
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 """How long anything may take that must come about: it matters only when it does not."""
 
 _LOOK_EVERY_SECONDS = 0.02

@@ -100,13 +100,17 @@ class Machine:
 
     def freeze(self, child: Child) -> None:
         """Stop a process; on SQLite between two of its writes: in one, it would lock others out."""
-        for _ in range(100):
+
+        def is_frozen() -> bool:
             child.send(signal.SIGSTOP)
             os.waitid(os.P_PID, child.process.pid, os.WSTOPPED)
             if self._can_write():
-                return
+                return True
             child.send(signal.SIGCONT)
-        raise AssertionError("the process was always writing")
+            until(self._can_write, what="the process has ended its write")
+            return False
+
+        until(is_frozen, what="the process was stopped between two of its writes")
 
     def _can_write(self) -> bool:
         if not self.store.startswith("sqlite:"):
