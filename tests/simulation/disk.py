@@ -21,6 +21,7 @@ from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
+from redrive.stores.sql.replays import find_replays
 from redrive.stores.sqlite import (
     SqliteStore,
     SqliteTransaction,
@@ -29,11 +30,11 @@ from redrive.stores.sqlite import (
     counting,
     inspection,
     log,
-    replaying,
 )
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.registering import register
 from redrive.stores.sqlite.schema import migrate
+from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
 from tests.proof.checkers.records import Call, ClockSet, Looked, Made
 from tests.simulation.follower import Follower
@@ -49,6 +50,7 @@ __all__ = ["HostGround"]
 T = TypeVar("T")
 P = ParamSpec("P")
 _ALL = 100_000
+_ALL_REPLAYS = "ORDER BY r.id DESC"
 _TICKS = (0.5, 0.5)
 """How often a waiting worker looks for what others have written; 0.05 s would be most of a run."""
 _numbers = count(1)
@@ -320,7 +322,7 @@ class HostGround:
                 ),
                 figures=counting.figures(eye, now=now),
                 audit=tuple(auditing.read_audit(eye, before=None, limit=_ALL)),
-                replays=tuple(replaying.read(eye, before=None, limit=_ALL)),
+                replays=tuple(finish(find_replays(SqliteSession(eye, now), _ALL_REPLAYS))),
                 is_final=is_final,
             )
 

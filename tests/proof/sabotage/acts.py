@@ -172,8 +172,8 @@ SABOTAGES = (
     ),
     Sabotage(
         "a replay sends what has failed anew since it was selected",
-        "postgres",
-        "replaying.py",
+        "sql",
+        "replays.py",
         "WHERE d.status = 3 AND d.resolution IS NULL AND d.token = given.token\nORDER BY d.id FOR",
         "WHERE d.status = 3 AND d.resolution IS NULL\nORDER BY d.id FOR",
         "whoever_is_at_a_letter",

@@ -16,6 +16,7 @@ from redrive.stores.sqlite.dialect import bound, rewritten
         ("SELECT $1, $12", "SELECT ?1, ?12"),
         ("FROM redrive.events e", "FROM redrive_events e"),
         ("id = ANY ($1::bigint[])", "id IN (SELECT value FROM json_each(?1))"),
+        ("NOT IN (SELECT unnest($1::bigint[]))", "NOT IN (SELECT value FROM json_each(?1))"),
         ("WHERE a = 1 FOR NO KEY UPDATE OF d, e SKIP LOCKED", "WHERE a = 1"),
         ("SELECT 1 FOR UPDATE", "SELECT 1"),
         ("document::json ->> 'order'", "document ->> 'order'"),

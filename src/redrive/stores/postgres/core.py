@@ -136,8 +136,9 @@ class Core(SqlStore):
     async def wait(self, *, at_most: timedelta) -> None:
         await self._notifications.wait(at_most)
 
-    async def _read(self, job: Job[T], *, within: float = _ANSWER_SECONDS) -> T:
+    async def _read(self, job: Job[T], *, is_prompt: bool = False) -> T:
         """Run a job that only looks, on one consistent view."""
+        within = self._patience if is_prompt else _ANSWER_SECONDS
         return await self._run(job, begin=_BEGIN_READING, within=within)
 
     async def _write(
@@ -153,6 +154,13 @@ class Core(SqlStore):
         if rings:
             self._notifications.notify()
         return result
+
+    def _ring(self) -> None:
+        self._notifications.notify()
+
+    async def _idle(self, duty: str) -> datetime | None:
+        duties = await self._due_duties()
+        return None if getattr(duties, duty) else duties.now
 
     async def _share(self, job: Job[T]) -> T:
         """Run a job in one transaction with those that are shared at the same moment."""

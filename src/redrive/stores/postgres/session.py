@@ -51,6 +51,16 @@ SELECT (SELECT array_agg(id) FROM given WHERE id NOT IN (SELECT id FROM done)),
        array_agg(lane) FILTER (WHERE NOT is_held)::text
 FROM lanes
 """
+# Whoever settles only adds an outcome, and waits neither for a replay nor for others who settle.
+_COUNT_OUTCOMES = """
+WITH counted AS (
+    DELETE FROM redrive.replay_outcomes WHERE replay = $1 RETURNING is_delivered
+)
+UPDATE redrive.replays SET
+    delivered = delivered + (SELECT count(*) FROM counted WHERE is_delivered),
+    failed = failed + (SELECT count(*) FROM counted WHERE NOT is_delivered)
+WHERE id = $1 AND EXISTS (SELECT FROM counted)
+"""
 
 
 class PostgresSession(Session, Link):
@@ -60,6 +70,9 @@ class PostgresSession(Session, Link):
     WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
     THEN coalesce(d.log, '[]') || given.attempt::jsonb
     ELSE (d.log - 0) || given.attempt::jsonb END"""
+    uncounted = """(
+    SELECT count(*) FROM redrive.replay_outcomes o WHERE o.replay = r.id AND o.is_delivered = {}
+)"""
 
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         text = statement.postgres if isinstance(statement, Either) else statement
@@ -116,3 +129,6 @@ class PostgresSession(Session, Link):
             is_automatic,
         )
         return [DeliveryId(number) for (number,) in found]
+
+    async def count_outcomes(self, replay: int) -> None:
+        await self.fetch(_COUNT_OUTCOMES, replay)

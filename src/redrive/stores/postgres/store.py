@@ -19,12 +19,12 @@ from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.roles.log import LogRole
 from redrive.stores.postgres.roles.people import FiguresRole
 from redrive.stores.postgres.roles.queue import QueueRole
-from redrive.stores.postgres.roles.replays import ReplaysRole
 from redrive.stores.postgres.roles.tenants import TenantsRole
 from redrive.stores.postgres.schema import has_schema
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.replays import ReplaysRole
 
 __all__ = ["PostgresStore", "is_there"]
 

@@ -37,6 +37,9 @@ class Session(ABC):
     log_with_attempt: str
     """The story `d.log` with `given.attempt` at its end, and at most `$2` tries long."""
 
+    uncounted: str
+    """How many outcomes of a replay `r` are not in its row yet, those delivered or the others."""
+
     @abstractmethod
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         """Run a statement; returns its rows, to be unpacked by place."""
@@ -96,3 +99,7 @@ class Session(ABC):
 
         It leaves an audit entry, unless it is part of the replay of many that gives its number.
         """
+
+    @abstractmethod
+    async def count_outcomes(self, replay: int) -> None:
+        """Add the outcomes that are not in a replay's row yet; it is locked."""

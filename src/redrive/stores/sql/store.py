@@ -25,7 +25,7 @@ class SqlStore(ABC):
     _history: int
 
     @abstractmethod
-    async def _read(self, job: Job[T]) -> T:
+    async def _read(self, job: Job[T], *, is_prompt: bool = False) -> T:
         """Run a job that only looks, on one consistent view."""
 
     @abstractmethod
@@ -35,6 +35,14 @@ class SqlStore(ABC):
         With `rings`, workers that wait are told that there may be work. A job may be run again if
         another transaction stood in its way. One that is prompt gives up before leases run out.
         """
+
+    @abstractmethod
+    def _ring(self) -> None:
+        """Tell workers that wait that there may be work."""
+
+    @abstractmethod
+    async def _idle(self, duty: str) -> datetime | None:
+        """Return the present if it is known, without looking, that a duty has nothing to do."""
 
 
 def reading(

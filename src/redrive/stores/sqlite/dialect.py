@@ -24,6 +24,7 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     for pattern, replacement in (
         # There are no arrays: many values come as the text of a JSON list.
         (r"= ANY \((\$\d+)(?:::\w+\[\])?\)", r"IN (SELECT value FROM json_each(\1))"),
+        (r"\(SELECT unnest\((\$\d+)(?:::\w+\[\])?\)\)", r"(SELECT value FROM json_each(\1))"),
         # A statement has the one write lock: there are no rows to lock.
         (r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+(?:, \w+)*)?(?: SKIP LOCKED)?", ""),
         # No table is in a schema; texts are compared as they are, and any column takes any value.

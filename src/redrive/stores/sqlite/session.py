@@ -62,6 +62,8 @@ _lanes = msgspec.json.Decoder(list[Lane])
 class SqliteSession(Session):
     """A transaction on the thread that owns the connection: nothing in it ever waits."""
 
+    uncounted = "0"  # a trigger counts them
+
     def __init__(self, connection: apsw.Connection, now: datetime) -> None:
         self.connection = connection
         self.now = now
@@ -143,6 +145,9 @@ class SqliteSession(Session):
         if changed and of_replay is None:
             await record(self, "replay", changed, actor, detail=generation or "")
         return changed
+
+    async def count_outcomes(self, replay: int) -> None:
+        """Nothing: a trigger has counted them."""
 
 
 def finish(job: Awaitable[T]) -> T:

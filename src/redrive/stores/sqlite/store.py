@@ -11,6 +11,7 @@ from redrive.store import Capabilities, Finding
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.queue import Queue
@@ -19,7 +20,6 @@ from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.roles.log import LogRole
 from redrive.stores.sqlite.roles.people import FiguresRole
-from redrive.stores.sqlite.roles.replays import ReplaysRole
 from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import Threads
 

@@ -230,7 +230,7 @@ class QueueRole(Core):
         if not (await self._due_duties()).has_overdue:
             return ()
         return await self._read(
-            lambda link, now: settling.overdue(link, now=now, limit=limit), within=self._patience
+            lambda link, now: settling.overdue(link, now=now, limit=limit), is_prompt=True
         )
 
     async def rescue(self, batch: Sequence[Rescue]) -> Sequence[Lease]:

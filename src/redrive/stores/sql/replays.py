@@ -1,0 +1,567 @@
+"""Replays of many dead letters, the schedules that start some by themselves, and edits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import DeliveryId
+from redrive.model.edit import Change, Edit
+from redrive.model.gate import Closed, Gate
+from redrive.model.replay import AutoReplay, ReplayState
+from redrive.model.settlement import FailureReason
+from redrive.policies import replay as policy
+from redrive.store import (
+    SCHEDULER,
+    Advance,
+    Due,
+    NewReplay,
+    Replay,
+    ReplayStep,
+    Schedule,
+    Selection,
+    Survey,
+)
+from redrive.stores.codec import carried, destination_from, edits_from, json_text
+from redrive.stores.sql.audit import record
+from redrive.stores.sql.inspection import conditions_of
+from redrive.stores.sql.session import Either, Session
+from redrive.stores.sql.store import SqlStore, reading, writing
+
+__all__ = ["ReplaysRole", "find_replays"]
+
+_MOST_NAMED = 10
+_NO_LAST = 2**63 - 1
+_ACTIONS = {
+    ReplayState.PAUSED: "pause_replay",
+    ReplayState.RUNNING: "resume_replay",
+    ReplayState.CANCELLED: "cancel_replay",
+}
+"""What the audit log calls it when a person brings a replay into a state."""
+
+_SELECTED = """
+FROM redrive.deliveries d
+JOIN redrive.events e ON e.position = d.position
+JOIN redrive.destinations t ON t.id = d.destination
+WHERE {where}
+"""
+_COUNTED = {
+    "destinations": """
+        SELECT t.name, count(*) {found}
+        GROUP BY t.name ORDER BY count(*) DESC, t.name COLLATE "C"
+    """,
+    "reasons": """
+        SELECT d.reason, count(*) {found}
+        GROUP BY d.reason ORDER BY count(*) DESC, d.reason COLLATE "C"
+    """,
+    "groups": f"""
+        SELECT d.group_id, max(d.fault ->> 'title'), count(*) {{found}} AND d.group_id IS NOT NULL
+        GROUP BY d.group_id ORDER BY count(*) DESC, d.group_id COLLATE "C" LIMIT {_MOST_NAMED}
+    """,
+    "tenants": f"""
+        SELECT d.tenant, count(*) {{found}} AND d.tenant IS NOT NULL
+        GROUP BY d.tenant ORDER BY count(*) DESC, d.tenant COLLATE "C" LIMIT {_MOST_NAMED}
+    """,
+}
+_LETTERS = "SELECT d.id, d.lane IS NOT NULL {found} ORDER BY d.id"
+
+_READ = """
+SELECT r.id, r.state, r.selected, r.sent, r.delivered + {delivered}, r.failed + {failed},
+       r.skipped, r.document
+FROM redrive.replays r {where}
+"""
+_LOCK = "SELECT id FROM redrive.replays WHERE id = $1 FOR NO KEY UPDATE"
+_BEGIN = "INSERT INTO redrive.replays (state, selected, document) VALUES ($1, 0, $2) RETURNING id"
+_SELECT_ITEMS = """
+INSERT INTO redrive.replay_items (replay, delivery, token)
+SELECT {number}::bigint, d.id, d.token {found}
+"""
+_COUNT_ITEMS = """
+SELECT t.name, count(*) FROM redrive.replay_items i
+LEFT JOIN redrive.deliveries d ON d.id = i.delivery
+LEFT JOIN redrive.destinations t ON t.id = d.destination
+WHERE i.replay = $1 GROUP BY t.name ORDER BY t.name COLLATE "C"
+"""
+_KEEP = """
+UPDATE redrive.replays SET state = $2, selected = $3, sent = $4, skipped = $5, document = $6
+WHERE id = $1
+"""
+# OFFSET 0 keeps the plan to a walk along the items that ends with the last letter wanted.
+_NEXT = Either(
+    sqlite="""
+SELECT i.delivery, i.token, d.destination
+FROM redrive_replay_items i CROSS JOIN redrive_deliveries d ON d.id = i.delivery
+WHERE i.replay = ?1 AND d.status = 3 AND d.resolution IS NULL AND d.token = i.token
+ORDER BY i.delivery LIMIT ?2
+""",
+    postgres="""
+SELECT i.delivery, i.token, d.destination FROM (
+    SELECT delivery, token FROM redrive.replay_items WHERE replay = $1 ORDER BY delivery
+) AS i CROSS JOIN LATERAL (
+    SELECT destination FROM redrive.deliveries
+    WHERE id = i.delivery AND status = 3 AND resolution IS NULL AND token = i.token
+    OFFSET 0
+) AS d
+ORDER BY i.delivery LIMIT $2
+""",
+)
+_REST_OF = """
+SELECT i.delivery, i.token
+FROM redrive.replay_items i JOIN redrive.deliveries d ON d.id = i.delivery
+WHERE i.replay = $1 AND d.status = 3 AND d.resolution IS NULL AND d.token = i.token
+  AND d.destination = ANY ($2::integer[]) AND i.delivery > $3
+"""
+_LOCK_LETTERS = """
+SELECT d.id FROM json_to_recordset($1::json) AS given (id bigint, token bigint)
+JOIN redrive.deliveries d ON d.id = given.id
+WHERE d.status = 3 AND d.resolution IS NULL AND d.token = given.token
+ORDER BY d.id FOR NO KEY UPDATE OF d
+"""
+_TAKE_OFF = """
+DELETE FROM redrive.replay_items
+WHERE (replay = $1 AND delivery <= $2) OR (replay = $1 AND delivery = ANY ($3::bigint[]))
+RETURNING delivery
+"""
+_BLOCKING = "SELECT id FROM redrive.destinations WHERE document::json ->> 'order' = 'block'"
+# A partial index is used only by a query that repeats its condition, hence `status <> 2`.
+_STOPPED_BLOCKS = f"""
+SELECT DISTINCT d.destination FROM redrive.deliveries d
+WHERE d.destination IN ({_BLOCKING})
+  AND d.lane IS NOT NULL AND d.status = 3 AND d.status <> 2 AND d.resolution IS NULL
+  AND d.id NOT IN (SELECT unnest($1::bigint[]))
+"""
+_HEAD = """
+    FROM redrive.deliveries AS head
+    WHERE head.destination = d.destination AND head.lane = d.lane
+      AND head.status <> 2 AND head.resolution IS NULL
+    ORDER BY head.id LIMIT 1
+"""
+_SENDABLE = f"""
+SELECT d.id FROM redrive.deliveries d
+WHERE d.id = ANY ($1::bigint[]) AND d.destination NOT IN (SELECT unnest($2::integer[])) AND (
+    d.lane IS NULL OR NOT (
+        SELECT head.status = 3 AND head.id NOT IN (SELECT unnest($1::bigint[])) {_HEAD}
+    )
+)
+ORDER BY d.id
+"""
+_HELD = f"""
+SELECT count(*) FROM redrive.deliveries d
+WHERE d.replay = $1 AND d.status = 0 AND (
+    d.destination = ANY ($2::integer[]) OR (d.is_behind AND (SELECT head.status = 3 {_HEAD}))
+)
+"""
+_SCHEDULES = """
+SELECT t.id, t.name, t.document, s.since
+FROM redrive.destinations t LEFT JOIN redrive.schedules s ON s.destination = t.id
+WHERE t.document::json ->> 'auto_replay' IS NOT NULL AND t.removed_at IS NULL
+ORDER BY t.name COLLATE "C"
+"""
+_FIRST_SEEN = "INSERT INTO redrive.schedules VALUES ($1, $2) ON CONFLICT DO NOTHING"
+# Of those who find the same due time, one still finds the instant it counted from.
+_TAKE = """
+UPDATE redrive.schedules SET since = $3 WHERE destination = $1 AND since = $2
+RETURNING destination
+"""
+_NEGLECTED = """
+SELECT id FROM redrive.deliveries
+WHERE status = 3 AND resolution IS NULL AND destination = $1 AND enqueued_at >= $2
+  AND auto_replays < $3
+ORDER BY auto_replays, id LIMIT $4
+"""
+_CARRIED = """
+SELECT convert_to(e.document, 'UTF8'), convert_to(d.payload, 'UTF8'), d.edits
+FROM redrive.deliveries d JOIN redrive.events e ON e.position = d.position
+WHERE d.id = $1 AND d.status = 3 AND d.resolution IS NULL
+FOR NO KEY UPDATE OF d
+"""
+_EDIT = "UPDATE redrive.deliveries SET payload = $2, edits = $3::jsonb WHERE id = $1"
+
+_replays = msgspec.json.Decoder(Replay)
+_gates = msgspec.json.Decoder(Gate)
+
+
+class ReplaysRole(SqlStore):
+    """`Replays` and `Editing`; each step of a replay is a transaction of its own."""
+
+    @reading
+    async def survey(self, session: Session, selection: Selection) -> Survey:
+        condition, values = _selected(session, selection)
+        found = _SELECTED.format(where=condition)
+        counted = {
+            name: [tuple(row) for row in await session.fetch(one.format(found=found), *values)]
+            for name, one in _COUNTED.items()
+        }
+        letters = await session.fetch(_LETTERS.format(found=found), *values)
+        return Survey(
+            selected=len(letters),
+            destinations=tuple(counted["destinations"]),
+            reasons=tuple((FailureReason(name), number) for name, number in counted["reasons"]),
+            groups=tuple((group, title or "", count) for group, title, count in counted["groups"]),
+            tenants=tuple(counted["tenants"]),
+            in_lanes=sum(in_lane for _, in_lane in letters),
+            behind=len(letters) - len(await _sendable(session, [one for one, _ in letters])),
+        )
+
+    @writing(rings=True)
+    async def start_replay(
+        self, session: Session, new: NewReplay, *, actor: Actor
+    ) -> Replay | None:
+        return await _start(session, new, actor=actor)
+
+    async def advance_replays(self) -> Advance:
+        idle_at = await self._idle("has_replays")
+        if idle_at is not None:
+            return Advance(now=idle_at)
+        now, running = await self._read(_running, is_prompt=True)
+        taken = [await self._advance(number) for number in running]
+        advance = Advance(
+            now=now,
+            steps=tuple(step for one in taken for step in one.steps),
+            running=sum(one.running for one in taken),
+            next_at=min((one.next_at for one in taken if one.next_at), default=None),
+        )
+        if any(step.sent for step in advance.steps):
+            self._ring()
+        return advance
+
+    async def _advance(self, replay_id: int) -> Advance:
+        return await self._write(
+            lambda session, _: _take_step(session, replay_id, history=self._history),
+            is_prompt=True,
+        )
+
+    @reading
+    async def replays(
+        self, session: Session, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[Replay]:
+        where = "WHERE $1::bigint IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2"
+        return await find_replays(session, where, before, limit)
+
+    @reading
+    async def find_replay(self, session: Session, replay_id: int) -> Replay | None:
+        for replay in await find_replays(session, "WHERE r.id = $1", replay_id):
+            return msgspec.structs.replace(replay, newcomers=await _newcomers(session, replay))
+        return None
+
+    async def pause_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        return await self._turn(replay_id, ReplayState.PAUSED, (ReplayState.RUNNING,), actor)
+
+    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        idle = (ReplayState.PAUSED, ReplayState.STOPPED)
+        return await self._turn(replay_id, ReplayState.RUNNING, idle, actor)
+
+    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
+        before = (ReplayState.RUNNING, ReplayState.PAUSED, ReplayState.STOPPED)
+        return await self._turn(replay_id, ReplayState.CANCELLED, before, actor)
+
+    @writing(rings=True)
+    async def _turn(
+        self,
+        session: Session,
+        replay_id: int,
+        state: ReplayState,
+        before: Sequence[ReplayState],
+        actor: Actor,
+    ) -> bool:
+        """Bring a replay into another state, as a person says."""
+        replay = await _locked(session, replay_id)
+        if replay is None or replay.state not in before:
+            return False
+        if state is ReplayState.RUNNING:
+            replay = policy.resumed(replay)
+        await _keep(session, _in_state(session, replay, state, actor.why, by=actor.by))
+        await record(session, _ACTIONS[state], (), actor, count=1, detail=str(replay_id))
+        return True
+
+    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+        if await self._idle("has_schedules") is not None:
+            return ()
+        if not await self._read(lambda one, _: _has_due(one, due), is_prompt=True):
+            return ()
+        return await self._write(lambda one, _: _start_due(one, due), is_prompt=True)
+
+    @reading
+    async def schedules(self, session: Session) -> Sequence[Schedule]:
+        return [
+            Schedule(destination=name, auto_replay=schedule, since=since)
+            for _, name, schedule, since in await _schedules(session)
+            if since is not None
+        ]
+
+    @writing(rings=True)
+    async def edit(
+        self,
+        session: Session,
+        delivery_id: DeliveryId,
+        *,
+        before: msgspec.Raw,
+        payload: msgspec.Raw,
+        changes: tuple[Change, ...],
+        more: int,
+        actor: Actor,
+        is_replayed: bool,
+    ) -> bool:
+        for document, edited, earlier in await session.fetch(_CARRIED, delivery_id):
+            if carried(document, edited) != bytes(before):
+                return False
+            made = Edit(by=actor.by, at=session.now, why=actor.why, changes=changes, more=more)
+            edits = session.json((*edits_from(earlier), made)[-self._history :])
+            await session.fetch(_EDIT, delivery_id, bytes(payload).decode(), edits)
+            await record(session, "edit", [delivery_id], actor)
+            if is_replayed:
+                ids = [delivery_id]
+                await session.replay(ids, actor=actor, generation=None, history=self._history)
+            return True
+        return False
+
+
+def _selected(session: Session, selection: Selection) -> tuple[str, list[object]]:
+    """Return the condition of a selection, and its values."""
+    letters = "d.status = 3 AND d.resolution IS NULL"
+    if selection.ids is not None:
+        return f"{letters} AND d.id = ANY ($1::bigint[])", [list(selection.ids)]
+    if selection.query is None:
+        return letters, []
+    conditions, values = conditions_of(session, selection.query, "d.settled_at")
+    return " AND ".join([*conditions, letters]), values
+
+
+async def _start(session: Session, new: NewReplay, *, actor: Actor) -> Replay | None:
+    """Begin a replay of what is selected now; `None` if that is nothing."""
+    condition, values = _selected(session, new.selection)
+    found = _SELECTED.format(where=condition)
+    if await session.value(f"SELECT 1 {found} LIMIT 1", *values) is None:
+        return None
+    replay = Replay(
+        id=0,
+        state=ReplayState.RUNNING,
+        by=actor.by,
+        why=actor.why,
+        started_at=session.now,
+        changed_at=session.now,
+        selected=0,
+        pace=new.pace,
+        generation=new.generation,
+        query=new.selection.query,
+    )
+    number = await session.value(_BEGIN, str(replay.state), json_text(replay))
+    statement = _SELECT_ITEMS.format(number=f"${len(values) + 1}", found=found)
+    await session.fetch(statement, *values, number)
+    counted = await session.fetch(_COUNT_ITEMS, number)
+    if not counted:
+        await session.fetch("DELETE FROM redrive.replays WHERE id = $1", number)
+        return None
+    count = sum(letters for _, letters in counted)
+    names = tuple(name for name, _ in counted if name is not None)
+    replay = msgspec.structs.replace(replay, id=number, selected=count, destinations=names)
+    await _keep(session, replay)
+    await record(session, "start_replay", (), actor, count=count, detail=str(number))
+    return replay
+
+
+async def _running(session: Session, now: datetime) -> tuple[datetime, list[int]]:
+    """Return the present, and which replays are to be driven."""
+    return now, [one.id for one in await _not_over(session) if one.state is ReplayState.RUNNING]
+
+
+async def _not_over(session: Session) -> list[Replay]:
+    return await find_replays(session, "WHERE r.state IN ('running', 'paused') ORDER BY r.id")
+
+
+async def _take_step(session: Session, replay_id: int, *, history: int) -> Advance:
+    """Take the next step of one replay, decided and carried out as one.
+
+    There is none if nothing has changed, or it is not running any more.
+    """
+    replay = await _locked(session, replay_id)
+    if replay is None or replay.state is not ReplayState.RUNNING:
+        return Advance(now=session.now)
+    sent: Sequence[DeliveryId] = ()
+    match policy.decide(replay, held=await _held(session, replay), now=session.now):
+        case policy.Send(count=count, wave=wave):
+            sent, skipped, behind = await _send(session, replay, count, history=history)
+            after = policy.moved(
+                replay, wave, sent=len(sent), skipped=skipped, behind=behind, now=session.now
+            )
+        case policy.Wait(until=until):
+            after = msgspec.structs.replace(replay, next_at=until)
+            if after != replay:
+                await _keep(session, after)
+            return Advance(now=session.now, running=1, next_at=until)
+        case policy.Stop(why=why):
+            after = _in_state(session, replay, ReplayState.STOPPED, why)
+        case policy.Done(why=why):
+            after = _in_state(session, replay, ReplayState.DONE, why)
+        case never:
+            assert_never(never)
+    await _keep(session, after)
+    return Advance(
+        now=session.now,
+        steps=(ReplayStep(replay=after, sent=tuple(sent)),),
+        running=int(after.state is ReplayState.RUNNING),
+        next_at=after.next_at,
+    )
+
+
+async def _send(
+    session: Session, replay: Replay, count: int, *, history: int
+) -> tuple[Sequence[DeliveryId], int, int]:
+    """Send the next letters; return them, how many were not, and how many of those wait behind."""
+    found = await session.fetch(_NEXT, replay.id, count)
+    letters = [(number, token) for number, token, _ in found]
+    last = letters[-1][0] if len(letters) == count else _NO_LAST
+    touched = {destination for _, _, destination in found}
+    whole = [number for (number,) in await session.fetch(_BLOCKING) if number in touched]
+    if whole and last != _NO_LAST:
+        letters += [tuple(row) for row in await session.fetch(_REST_OF, replay.id, whole, last)]
+    # Locked: what is a letter now stays one until it is sent.
+    rows = session.records([{"id": number, "token": token} for number, token in letters])
+    chosen = [DeliveryId(number) for (number,) in await session.fetch(_LOCK_LETTERS, rows)]
+    numbers = [number for number, _ in letters]
+    passed = len(await session.fetch(_TAKE_OFF, replay.id, last, numbers))
+    sent = await session.replay(
+        await _sendable(session, chosen),
+        actor=Actor(replay.by, replay.why),
+        generation=replay.generation,
+        history=history,
+        of_replay=replay.id,
+        is_automatic=replay.is_automatic,
+    )
+    return sent, passed - len(sent), len(chosen) - len(sent)
+
+
+async def _sendable(session: Session, ids: Sequence[DeliveryId]) -> list[DeliveryId]:
+    """Leave out what would only wait behind a dead letter that is not sent with it."""
+    numbers = list(ids)
+    blocked = [number for (number,) in await session.fetch(_STOPPED_BLOCKS, numbers)]
+    return [DeliveryId(one) for (one,) in await session.fetch(_SENDABLE, numbers, blocked)]
+
+
+async def _held(session: Session, replay: Replay) -> int:
+    """Count the letters under way that wait behind a dead letter."""
+    if not replay.under_way:
+        return 0
+    blocked = [number for (number,) in await session.fetch(_STOPPED_BLOCKS, [])]
+    return int(await session.value(_HELD, replay.id, blocked))
+
+
+async def _newcomers(session: Session, replay: Replay) -> int:
+    if replay.query is None:
+        return 0
+    condition, values = _selected(session, Selection(query=replay.query))
+    since, sender = f"${len(values) + 1}", f"${len(values) + 2}"
+    where = f"{condition} AND d.settled_at > {since} AND coalesce(d.replay, 0) <> {sender}"
+    statement = f"SELECT count(*) {_SELECTED.format(where=where)}"
+    return int(await session.value(statement, *values, replay.started_at, replay.id))
+
+
+async def _locked(session: Session, replay_id: int) -> Replay | None:
+    """Return a replay that nobody else changes until the transaction ends.
+
+    It is read after it was locked: whoever held it before may have counted its outcomes.
+    """
+    if await session.value(_LOCK, replay_id) is None:
+        return None
+    await session.count_outcomes(replay_id)
+    [replay] = await find_replays(session, "WHERE r.id = $1", replay_id)
+    return replay
+
+
+async def find_replays(session: Session, where: str, *values: object) -> list[Replay]:
+    """Return replays; what is counted beside their documents is right, not what is in them."""
+    statement = _READ.format(
+        delivered=session.uncounted.format("true"),
+        failed=session.uncounted.format("false"),
+        where=where,
+    )
+    return [
+        msgspec.structs.replace(
+            _replays.decode(document),
+            id=number,
+            state=ReplayState(state),
+            selected=selected,
+            sent=sent,
+            delivered=delivered,
+            failed=failed,
+            skipped=skipped,
+        )
+        for (
+            number,
+            state,
+            selected,
+            sent,
+            delivered,
+            failed,
+            skipped,
+            document,
+        ) in await session.fetch(statement, *values)
+    ]
+
+
+def _in_state(
+    session: Session, replay: Replay, state: ReplayState, why: str, *, by: str = ""
+) -> Replay:
+    return msgspec.structs.replace(
+        replay, state=state, reason=why, changed_at=session.now, changed_by=by, next_at=None
+    )
+
+
+async def _keep(session: Session, replay: Replay) -> None:
+    """Write down how a replay stands; what has become of its letters is counted elsewhere."""
+    counts = (replay.selected, replay.sent, replay.skipped)
+    await session.fetch(_KEEP, replay.id, str(replay.state), *counts, json_text(replay))
+    if replay.state in (ReplayState.CANCELLED, ReplayState.DONE):
+        await session.fetch("DELETE FROM redrive.replay_items WHERE replay = $1", replay.id)
+
+
+async def _has_due(session: Session, due: Due) -> bool:
+    """Tell whether a schedule wants attention; takes no lock, unlike `_start_due`."""
+    for number, name, schedule, since in await _schedules(session):
+        if since is None:
+            return True
+        if due(schedule, since, session.now) and await _is_free(session, number, name):
+            return True
+    return False
+
+
+async def _start_due(session: Session, due: Due) -> Sequence[Replay]:
+    started = []
+    for number, name, schedule, since in await _schedules(session):
+        if since is None:
+            await session.fetch(_FIRST_SEEN, number, session.now)
+            continue
+        if not due(schedule, since, session.now) or not await _is_free(session, number, name):
+            continue
+        if await session.value(_TAKE, number, since, session.now) is None:
+            continue
+        oldest = session.now - schedule.max_age
+        found = await session.fetch(_NEGLECTED, number, oldest, schedule.cycles, schedule.batch)
+        new = NewReplay(selection=Selection(ids=tuple(one for (one,) in found)))
+        actor = Actor(SCHEDULER, schedule.schedule)
+        replay = await _start(session, new, actor=actor) if found else None
+        started += [] if replay is None else [replay]
+    return started
+
+
+async def _schedules(session: Session) -> list[tuple[int, str, AutoReplay, datetime | None]]:
+    return [
+        (number, name, schedule, session.instant(since))
+        for number, name, document, since in await session.fetch(_SCHEDULES)
+        if (schedule := destination_from(document).auto_replay) is not None
+    ]
+
+
+async def _is_free(session: Session, number: int, destination: str) -> bool:
+    """Tell whether an automatic replay of the destination may begin."""
+    kept = await session.value("SELECT document FROM redrive.gates WHERE destination = $1", number)
+    gate = Gate() if kept is None else _gates.decode(kept)
+    if gate.pause is not None or not isinstance(gate.breaker, Closed):
+        return False
+    return not any(
+        one.is_automatic and one.destinations == (destination,) for one in await _not_over(session)
+    )
