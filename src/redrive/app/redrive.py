@@ -75,8 +75,8 @@ class Redrive:
         self.settings: Settings = load_settings({"store": store, **options})
         self._ports = Ports()
         self._declared: dict[str, Declaration] = {}
-        self._hooks = Hooks()
-        self._observers = Observers([self._hooks])
+        self._observers = Observers()
+        self._hooks = Hooks(self._observers)
         self._sessions = self._make_sessions()
         self._stores = StoreFactory(clock=self._ports.clock, observer=self._observers)
         # Settings may still be replaced, as `redrive worker` and Django do.

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 
 from redrive.errors import ConfigurationError
 
-__all__ = ["check_generation", "check_instant", "check_priority", "check_text"]
+__all__ = ["check_generation", "check_instant", "check_text"]
 
 _LONGEST_TEXT = 200
-_PRIORITIES = range(-100, 101)
 _YEARS = range(1970, 9999)
 
 
@@ -56,13 +55,3 @@ def check_instant(name: str, value: object) -> datetime:
             f"{name} is {value}; it lies outside the years {_YEARS[0]} to {_YEARS[-1]}."
         )
     return instant
-
-
-def check_priority(value: object) -> int:
-    """Return a priority."""
-    if type(value) is not int or value not in _PRIORITIES:
-        raise ConfigurationError(
-            f"priority is {value!r}; it is a whole number from -100 to 100, "
-            "and the higher one goes first."
-        )
-    return value

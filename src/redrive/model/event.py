@@ -10,7 +10,7 @@ from typing import Any, Generic, NewType, TypedDict, TypeVar
 import msgspec
 
 from redrive.errors import ConfigurationError, refuse_unknown
-from redrive.model.checks import check_instant, check_priority, check_text
+from redrive.model.checks import check_instant, check_text
 from redrive.model.duration import Duration, duration
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "NewEvent",
     "Receipt",
     "Severity",
+    "check_priority",
     "new_event",
 ]
 
@@ -35,6 +36,7 @@ UNREADABLE = "redrive-unreadable"
 _LONGEST_NAME = 200
 _LONGEST_HEADER = 8_000
 _LONGEST_SPAN = timedelta(days=365 * 1000)
+_PRIORITIES = range(-100, 101)
 _MOST_HEADERS = 64_000
 _TYPE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -124,11 +126,15 @@ class EventAttributes(TypedDict, total=False):
     expected_version: int | None
 
 
+_ATTRIBUTES = EventAttributes.__annotations__.keys()
+
+
 def new_event(
     event_type: str, payload: object, attributes: EventAttributes, *, now: datetime
 ) -> NewEvent:
     """Make an event of what `publish` was given; durations count from `now`."""
-    refuse_unknown(attributes, EventAttributes.__annotations__, what="event attribute")
+    if not attributes.keys() <= _ATTRIBUTES:
+        refuse_unknown(attributes, _ATTRIBUTES, what="event attribute")
     given: dict[str, Any] = dict(attributes)
     for name in ("due", "deadline"):
         value = given.get(name)
@@ -237,3 +243,13 @@ def _check_headers(headers: object) -> None:
             f"The headers are longer than {_MOST_HEADERS:,} characters together; "
             "put what is large into the payload."
         )
+
+
+def check_priority(value: object) -> int:
+    """Return a priority."""
+    if type(value) is not int or value not in _PRIORITIES:
+        raise ConfigurationError(
+            f"priority is {value!r}; it is a whole number from -100 to 100, "
+            "and the higher one goes first."
+        )
+    return value

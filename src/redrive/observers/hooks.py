@@ -12,7 +12,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from redrive.model.duration import spell_duration
-from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, Fact, ReplayStopped
+from redrive.observer import (
+    BreakerChanged,
+    DeadLettered,
+    DestinationPaused,
+    Fact,
+    Observers,
+    ReplayStopped,
+)
 
 __all__ = ["BreakerHook", "FailureHook", "Hooks", "PauseHook", "ReplayHook"]
 
@@ -41,25 +48,32 @@ class Hooks:
     that is left out, and the log says how much.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observers: Observers) -> None:
+        """Watch among these observers from the first hook on."""
+        self._observers = observers
         self._hooks: list[tuple[type[Fact], str, Callable[[Any], Any]]] = []
         self._calls: dict[asyncio.AbstractEventLoop, _Calls] = {}
 
     def on_failed(self, hook: FailureHook) -> None:
         """Let one more hook hear of dead letters."""
-        self._hooks.append((DeadLettered, "on_failed", hook))
+        self._add(DeadLettered, "on_failed", hook)
 
     def on_breaker(self, hook: BreakerHook) -> None:
         """Let one more hook hear of breakers."""
-        self._hooks.append((BreakerChanged, "on_breaker", hook))
+        self._add(BreakerChanged, "on_breaker", hook)
 
     def on_pause(self, hook: PauseHook) -> None:
         """Let one more hook hear of destinations that the engine has paused."""
-        self._hooks.append((DestinationPaused, "on_pause", hook))
+        self._add(DestinationPaused, "on_pause", hook)
 
     def on_replay_stopped(self, hook: ReplayHook) -> None:
         """Let one more hook hear of replays that stop themselves."""
-        self._hooks.append((ReplayStopped, "on_replay_stopped", hook))
+        self._add(ReplayStopped, "on_replay_stopped", hook)
+
+    def _add(self, kind: type[Fact], name: str, hook: Callable[[Any], Any]) -> None:
+        if not self._hooks:
+            self._observers.add(self)
+        self._hooks.append((kind, name, hook))
 
     def notice(self, fact: Fact) -> None:
         """Call the hooks that want facts of this kind."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from redrive.model.audit import Actor
-from redrive.model.checks import check_generation, check_instant, check_priority
+from redrive.model.checks import check_generation, check_instant
 from redrive.model.delivery import DeliveryId
+from redrive.model.event import check_priority
 from redrive.model.outcome import Fault
 from redrive.operations.context import OperationContext, known_ids, with_reason
 from redrive.policies.capture import bounded_message
