@@ -21,11 +21,11 @@ from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
+from redrive.stores.sql.audit import read_audit
 from redrive.stores.sql.replays import find_replays
 from redrive.stores.sqlite import (
     SqliteStore,
     SqliteTransaction,
-    auditing,
     core,
     counting,
     inspection,
@@ -313,6 +313,7 @@ class HostGround:
     def look(self, *, is_final: bool = False) -> Looked:
         def read() -> Looked:
             eye, now = self._eye, self._clock.now()
+            session = SqliteSession(eye, now)
             return Looked(
                 at=self._loop.time(),
                 now=now,
@@ -321,8 +322,8 @@ class HostGround:
                     one.event for one in log.read_events(eye, after=LOG_START, limit=_ALL)
                 ),
                 figures=counting.figures(eye, now=now),
-                audit=tuple(auditing.read_audit(eye, before=None, limit=_ALL)),
-                replays=tuple(finish(find_replays(SqliteSession(eye, now), _ALL_REPLAYS))),
+                audit=tuple(finish(read_audit(session, before=None, limit=_ALL))),
+                replays=tuple(finish(find_replays(session, _ALL_REPLAYS))),
                 is_final=is_final,
             )
 

@@ -201,7 +201,7 @@ async def test_an_idle_worker_sends_at_most_two_statements_for_each_of_its_polls
         asked.clear()
         await eventually(lambda: polls() >= 40, what="more polls")
 
-        assert any("hoarded" in statement for statement in asked)
+        assert any("letters_kept" in statement for statement in asked)
         assert "SELECT 1" in asked
         assert len(asked) <= 2 * polls()
 

@@ -17,8 +17,11 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import counting, idempotency, keeping, log, regrouping, rerouting
+from redrive.stores.postgres import counting, idempotency, log, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql import regrouping, retention
+from redrive.stores.sql.session import Either
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, only
 from tests.waiting import PATIENCE_SECONDS
@@ -37,12 +40,12 @@ def address(postgres_url: str) -> Address:
 
 
 @asynccontextmanager
-async def a_link(address: Address) -> AsyncIterator[Link]:
+async def a_link(address: Address) -> AsyncIterator[PostgresSession]:
     """Open a transaction of somebody else's; it is committed at the end."""
     connection = await asyncpg.connect(address.dsn)
     try:
         async with connection.transaction():
-            yield Link(connection, address.schema)
+            yield PostgresSession(connection, address.schema)
     finally:
         await connection.close()
 
@@ -253,7 +256,8 @@ async def test_an_import_waits_for_the_prune_of_its_event(world: World, address:
     world.clock.advance("31d")
 
     async with a_link(address) as link:
-        await keeping.prune(link, Retention(), limit=10, now=world.now)
+        link.now = world.now
+        await retention.prune(link, Retention(), limit=10)
         restoring = asyncio.ensure_future(world.store.restore(letters, actor=OPERATOR))
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await link.value(_WAITS):
@@ -281,7 +285,7 @@ async def test_an_id_that_is_no_uuid_is_refused(world: World) -> None:
 async def test_old_changes_of_routes_are_forgotten_once_they_are_done(
     world: World, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.stores.postgres.auditing._CHANGES_KEPT", 2)
+    monkeypatch.setattr("redrive.stores.sql.retention._CHANGES_KEPT", 2)
     await world.publish(an_event())
     for number in range(5):
         await world.store.register([Destination(name=f"new-{number}", patterns=("never.*",))])
@@ -320,31 +324,39 @@ async def is_done(address: Address) -> bool:
 
 async def test_looking_for_what_may_go_reads_indexes(world: World, address: Address) -> None:
     now, day = world.now, timedelta(days=1)
-    statements: dict[str, tuple[object, ...]] = {
-        keeping.HAS_PRUNABLE: (now, day, day, day, day, day),
-        regrouping.HAS_OUTDATED: (now, "g"),
+    statements: dict[str | Either, tuple[object, ...]] = {
+        retention._HAS_PRUNABLE: (now, day, day, day, day, day),
+        regrouping._HAS_OUTDATED: ("g",),
         regrouping._OUTDATED: ("g", 1),
-        keeping._DELIVERED: (now, 1),
-        keeping._RESOLVED: (now, 1),
-        keeping._IDLE: (now, 1),
-        keeping._LOCK_EVENTS: ([1],),
-        keeping._DELETE_EVENTS: ([1], [now], now),
-        keeping._UNCHANGED: ([1], [now], [None]),
-        idempotency._FORGET: ([an_event().id],),
-        idempotency._FORGET_REMAINS: (now, 1),
+        regrouping._REGROUP: ("[]",),
+        retention._DELIVERED: (now, 1),
+        retention._RESOLVED: (now, 1),
+        retention._IDLE: (now, 1),
+        retention._LOCK_EVENTS: ([1],),
+        retention._FINISHED: ("[]", now),
+        retention._UNCHANGED: ("[]",),
+        retention._LETTER_QUOTAS: (now,),
+        retention._OUTLIVE: ("[]",),
+        retention._FORGET_KEYS: ("[]",),
+        retention._FORGET_REMAINS: (now, 1),
+        retention._LEAVE_INBOX: ("[]",),
+        retention._PAST_INBOX: (now, 1),
+        retention._KEEP_INBOX: ("[]",),
+        retention._FORGET_INBOX: ("[]", now),
         rerouting._HEADS: (["k"], 1),
         rerouting._LATEST: (["k"], 1),
         counting._DUE: (now,),
         counting.WORKLOAD: (now,),
     }
-    tables = ("deliveries", "events", "idle", "idempotency", "keys")
+    tables = ("deliveries", "events", "idle", "idempotency", "inbox", "keys")
 
     async with a_link(address) as link:
         await link.fetch("SET LOCAL enable_seqscan = off")
         for statement, values in statements.items():
+            words = statement.postgres if isinstance(statement, Either) else statement
             plan = [
                 row[0]
-                for row in await link.fetch(named(f"EXPLAIN {statement}", address.schema), *values)
+                for row in await link.fetch(named(f"EXPLAIN {words}", address.schema), *values)
             ]
             scans = [line for line in plan for table in tables if f"Seq Scan on {table}" in line]
             assert scans == [], statement

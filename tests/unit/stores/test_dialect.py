@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -26,6 +26,8 @@ from redrive.stores.sqlite.dialect import bound, rewritten
         ("json_agg(json_build_array(a, b))", "json_group_array(json_array(a, b))"),
         ("convert_to(d.payload, 'UTF8')", "CAST(d.payload AS BLOB)"),
         ("e.type LIKE $1", "e.type GLOB ?1"),
+        ("is_ready = true AND is_behind = false", "is_ready = 1 AND is_behind = 0"),
+        ("coalesce($1::timestamptz, clock_timestamp())", "coalesce(?1, NULL)"),
         (
             "UPDATE a AS d SET b = d.c RETURNING d.id, d.b > 1",
             "UPDATE a AS d SET b = d.c RETURNING id, b > 1",
@@ -40,13 +42,21 @@ def test_a_shared_statement_is_rewritten(shared: str, here: str) -> None:
     assert rewritten(shared) == here
 
 
-def test_a_statement_of_two_forms_is_taken_as_it_is() -> None:
+def test_of_a_statement_in_two_forms_its_own_is_taken() -> None:
     assert rewritten(Either(sqlite="SELECT +a", postgres="SELECT a + 0")) == "SELECT +a"
 
 
-def test_times_are_kept_as_microseconds_and_lists_as_json() -> None:
+def test_a_part_in_two_forms_makes_a_statement_of_two() -> None:
+    whole = Either(sqlite="+a", postgres="a + 0").within("SELECT {}, {} FROM redrive.keys")
+
+    assert whole.postgres == "SELECT a + 0, a + 0 FROM redrive.keys"
+    assert rewritten(whole) == "SELECT +a, +a FROM redrive_keys"
+
+
+def test_times_and_spans_are_kept_as_microseconds_and_lists_as_json() -> None:
     at = datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC)
 
     assert bound(at) == 1_000_005
+    assert bound(timedelta(days=-1, microseconds=3)) == -86_399_999_997
     assert bound([1, at, "a"]) == '[1,1000005,"a"]'
     assert bound(None) is None

@@ -23,6 +23,7 @@ from redrive.stores.postgres.schema import check_server, keep_log_growing, migra
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.claim import PlainGates
 from redrive.stores.postgres.single_statement.duties import DUTIES, Duties
+from redrive.stores.sql.session import Either
 from redrive.stores.sql.store import SqlStore
 
 __all__ = ["BEGIN", "Core", "Job"]
@@ -273,9 +274,10 @@ class Core(SqlStore):
         with translated(self.address):
             return await self._at_once(statement, *values, within=within, changes=changes)
 
-    async def _query(self, statement: str, *values: object) -> list[Any]:
-        """Run one statement that takes the present first, and changes nothing that others watch."""
+    async def _query(self, statement: str | Either, *values: object) -> list[Any]:
+        """Run one statement in one trip to the server, whose clock it asks unless told the time."""
         given = (self._given_now, *values)
+        statement = statement.postgres if isinstance(statement, Either) else statement
         return await self._insist_at_once(statement, *given, within=_ANSWER_SECONDS, changes=False)
 
     async def _at_once(

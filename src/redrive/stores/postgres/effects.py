@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import msgspec
@@ -13,15 +13,13 @@ from redrive.model.event import EventId
 from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Settled
 from redrive.stores.inbox import inbox_key
-from redrive.stores.postgres.codec import columns, jsonb
+from redrive.stores.postgres.codec import jsonb
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.settling import settle
 
 __all__ = [
     "Entered",
     "enter",
-    "forget_inbox",
-    "leave_inbox",
     "restore_inbox",
     "settle_effect",
     "settle_repeat",
@@ -52,31 +50,7 @@ UPDATE redrive.deliveries SET log = CASE
     ELSE (log - 0) || $3::text::jsonb END
 WHERE id = $1
 """
-_LEAVE = """
-UPDATE redrive.inbox n SET since = given.since
-FROM unnest($1::uuid[], $2::timestamptz[]) AS given (event, since) WHERE n.event = given.event
-"""
 _RESTORE = "UPDATE redrive.inbox SET since = NULL WHERE event = ANY ($1::uuid[])"
-# A record goes on with another event that was published under the same key since.
-_FORGET = """
-WITH chosen AS MATERIALIZED (
-    SELECT handler, source, key FROM redrive.inbox WHERE since <= $1 ORDER BY since LIMIT $2
-    FOR UPDATE SKIP LOCKED
-), needed AS (
-    UPDATE redrive.inbox n SET event = i.event, since = i.since
-    FROM chosen JOIN redrive.idempotency i ON i.source = chosen.source AND i.key = chosen.key
-    WHERE n.handler = chosen.handler AND n.source = chosen.source AND n.key = chosen.key
-), gone AS (
-    DELETE FROM redrive.inbox n USING chosen
-    WHERE n.handler = chosen.handler AND n.source = chosen.source AND n.key = chosen.key
-      AND NOT EXISTS (
-          SELECT FROM redrive.idempotency i
-          WHERE i.source = chosen.source AND i.key = chosen.key
-      )
-    RETURNING 1
-)
-SELECT count(*) FROM gone
-"""
 
 
 class Entered(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,21 +110,10 @@ async def settle_repeat(
     return refused, frees
 
 
-async def leave_inbox(link: Link, gone: Sequence[tuple[EventId, datetime]]) -> None:
-    """Note of which events that go the records stay, and since when those were idle."""
-    if gone:
-        await link.fetch(_LEAVE, *columns(gone, 2))
-
-
 async def restore_inbox(link: Link, events: Collection[EventId]) -> None:
     """Keep the records of events that come back for as long as those are there."""
     if events:
         await link.fetch(_RESTORE, list(events))
-
-
-async def forget_inbox(link: Link, *, inbox_by: datetime, limit: int) -> int:
-    """Forget the records that have outlived their events long enough, and count them."""
-    return int(await link.value(_FORGET, inbox_by, limit))
 
 
 def _milliseconds(span: timedelta) -> str:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 
 import msgspec
 
 from redrive.model.event import Event, EventId
 from redrive.store import Entry
-from redrive.stores.codec import event_from, json_text
+from redrive.stores.codec import event_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.sifting import Kept, Remains, remains_from
 
-__all__ = [
-    "forget_keys",
-    "forget_remains",
-    "give_back_keys",
-    "outlive",
-    "restore_keys",
-    "take_keys",
-]
+__all__ = ["give_back_keys", "restore_keys", "take_keys"]
 
 _TAKE = """
 WITH taken AS (
@@ -49,27 +41,6 @@ UPDATE redrive.idempotency i SET since = NULL, remains = NULL
 FROM unnest($1::text[], $2::text[], $3::uuid[]) AS given (source, key, event)
 WHERE i.source = given.source AND i.key = given.key AND i.event = given.event
   AND i.remains IS NOT NULL
-"""
-_OUTLIVE = """
-UPDATE redrive.idempotency i SET since = given.since, remains = given.remains
-FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) AS given (event, since, remains)
-WHERE i.event = given.event
-"""
-_FORGET = """
-WITH gone AS (
-    DELETE FROM redrive.idempotency WHERE event = ANY ($1::uuid[]) RETURNING 1
-)
-SELECT count(*) FROM gone
-"""
-_FORGET_REMAINS = """
-WITH chosen AS MATERIALIZED (
-    SELECT source, key FROM redrive.idempotency WHERE since <= $1 ORDER BY since LIMIT $2
-    FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM redrive.idempotency i USING chosen
-    WHERE i.source = chosen.source AND i.key = chosen.key RETURNING 1
-)
-SELECT count(*) FROM gone
 """
 
 
@@ -122,20 +93,3 @@ async def restore_keys(link: Link, events: Collection[Event[msgspec.Raw]]) -> No
     if rows:
         await link.fetch(_REVIVE, *columns(rows, 3))
         await link.fetch(_TAKE, *columns(rows, 3))
-
-
-async def outlive(link: Link, gone: Sequence[tuple[Kept, datetime]]) -> None:
-    """Keep the keys of events that go, each with the instant since which it was idle."""
-    rows = [(kept.event.id, since, json_text(Remains.of(kept))) for kept, since in gone]
-    if rows:
-        await link.fetch(_OUTLIVE, *columns(rows, 3))
-
-
-async def forget_keys(link: Link, gone: Sequence[EventId]) -> int:
-    """Let the keys of events go with them, and count them."""
-    return int(await link.value(_FORGET, list(gone))) if gone else 0
-
-
-async def forget_remains(link: Link, *, keys_by: datetime, limit: int) -> int:
-    """Forget the keys that have outlived their events long enough, and count them."""
-    return int(await link.value(_FORGET_REMAINS, keys_by, limit))

@@ -25,8 +25,8 @@ from redrive.stores.codec import (
 )
 from redrive.stores.postgres.codec import STATUSES, is_uuid
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.regrouping import OF_GROUP
 from redrive.stores.postgres.searching import contains
+from redrive.stores.sql.inspection import OF_GROUP
 
 __all__ = [
     "conditions_of",

@@ -78,9 +78,6 @@ class PostgresSession(Session, Link):
         text = statement.postgres if isinstance(statement, Either) else statement
         return await Link.fetch(self, text, *values)
 
-    def instant(self, column: Any) -> Any:  # noqa: ANN401 - None for no instant
-        return column
-
     def json(self, value: object) -> str:
         return jsonb(value)
 

@@ -24,7 +24,9 @@ from redrive.stores.postgres.schema import has_schema
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
+from redrive.stores.sql.retention import RetentionRole
 
 __all__ = ["PostgresStore", "is_there"]
 
@@ -43,6 +45,8 @@ class PostgresStore(
     AuditRole,
     ReplaysRole,
     KeepingRole,
+    RetentionRole,
+    RegroupingRole,
 ):
     """A store in the database at `url`; `history` bounds what is kept of past tries.
 

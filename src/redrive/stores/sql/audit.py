@@ -11,7 +11,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
-__all__ = ["AuditRole", "record"]
+__all__ = ["AuditRole", "read_audit", "record"]
 
 _RECORD = """
 INSERT INTO redrive.audit (at, by, why, action, count, deliveries, detail)
@@ -31,21 +31,7 @@ class AuditRole(SqlStore):
     async def audit(
         self, session: Session, *, before: int | None = None, limit: int = 50
     ) -> Sequence[AuditEntry]:
-        return tuple(
-            AuditEntry(
-                id=number,
-                at=session.instant(at),
-                by=by,
-                why=why,
-                action=action,
-                count=count,
-                deliveries=_ids.decode(ids) if isinstance(ids, str) else tuple(ids),
-                detail=detail,
-            )
-            for number, at, by, why, action, count, ids, detail in await session.fetch(
-                _READ, before, limit
-            )
-        )
+        return await read_audit(session, before=before, limit=limit)
 
     @writing()
     async def note(
@@ -59,6 +45,25 @@ class AuditRole(SqlStore):
         detail: str = "",
     ) -> None:
         await record(session, action, ids, actor, count=count, detail=detail)
+
+
+async def read_audit(session: Session, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+    """Return entries, the latest first."""
+    return tuple(
+        AuditEntry(
+            id=number,
+            at=session.instant(at),
+            by=by,
+            why=why,
+            action=action,
+            count=count,
+            deliveries=_ids.decode(ids) if isinstance(ids, str) else tuple(ids),
+            detail=detail,
+        )
+        for number, at, by, why, action, count, ids, detail in await session.fetch(
+            _READ, before, limit
+        )
+    )
 
 
 async def record(

@@ -9,18 +9,31 @@ from typing import Any, NamedTuple
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
+from redrive.stores.codec import from_micros
 
-__all__ = ["Either", "Lane", "Session"]
+__all__ = ["Either", "Lane", "Session", "instant"]
 
 Lane = tuple[int, str]
 """A destination's number, and the key."""
 
 
 class Either(NamedTuple):
-    """A statement that each database needs in words of its own, most often to use an index."""
+    """A statement that each database needs in words of its own, most often to use an index.
+
+    Or only a part of one, and `within` returns the whole.
+    """
 
     sqlite: str
     postgres: str
+
+    def within(self, statement: str) -> Either:
+        """Return the statement with this part in place of each `{}`."""
+        return Either(*(statement.replace("{}", part) for part in self))
+
+
+def instant(column: Any) -> Any:  # noqa: ANN401 - None for no instant
+    """Read a column with a time in it, which SQLite keeps as microseconds; `None` stays `None`."""
+    return from_micros(column) if isinstance(column, int) else column
 
 
 class Session(ABC):
@@ -49,9 +62,9 @@ class Session(ABC):
         rows = await self.fetch(statement, *values)
         return rows[0][0] if rows else None
 
-    @abstractmethod
     def instant(self, column: Any) -> Any:  # noqa: ANN401 - None for no instant
         """Read a column with a time in it; `None` stays `None`."""
+        return instant(column)
 
     @abstractmethod
     def json(self, value: object) -> str:

@@ -8,15 +8,18 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from redrive.stores.sql.session import Session
+from redrive.stores.sql.session import Either, Session
 
-__all__ = ["Job", "SqlStore", "reading", "writing"]
+__all__ = ["PRESENT", "Job", "SqlStore", "reading", "writing"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="SqlStore")
 Job = Callable[[Session, datetime], Awaitable[T]]
 """What runs in a transaction, and is told the present."""
+
+PRESENT = "(SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present"
+"""The present as a table, for a statement of `SqlStore._query`."""
 
 
 class SqlStore(ABC):
@@ -43,6 +46,10 @@ class SqlStore(ABC):
     @abstractmethod
     async def _idle(self, duty: str) -> datetime | None:
         """Return the present if it is known, without looking, that a duty has nothing to do."""
+
+    async def _query(self, statement: str | Either, *values: object) -> list[Any]:
+        """Run one statement that only looks, and takes the present first."""
+        return await self._read(lambda session, now: session.fetch(statement, now, *values))
 
 
 def reading(

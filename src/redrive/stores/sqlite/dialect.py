@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +40,11 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"\bjson_agg\(", "json_group_array("),
         (r"\bjson_build_array\(", "json_array("),
         (r"\bjson_build_object\(", "json_object("),
+        # An index of some rows is used only where its condition is said in the same words.
+        (r"= true\b", "= 1"),
+        (r"= false\b", "= 0"),
+        # The present is always given: nobody else has a clock.
+        (r"\bclock_timestamp\(\)", "NULL"),
         (r"\$(\d+)", r"?\1"),
     )
 )
@@ -53,12 +58,11 @@ def rewritten(statement: str | Either) -> str:
     >>> rewritten("SELECT id FROM redrive.events WHERE id = ANY ($1::uuid[]) FOR UPDATE")
     'SELECT id FROM redrive_events WHERE id IN (SELECT value FROM json_each(?1))'
     """
-    if isinstance(statement, Either):
-        return statement.sqlite
-    statement = _RECORDS.sub(_columns, statement)
+    words = statement.sqlite if isinstance(statement, Either) else statement
+    words = _RECORDS.sub(_columns, words)
     for pattern, replacement in _RULES:
-        statement = pattern.sub(replacement, statement)
-    return statement
+        words = pattern.sub(replacement, words)
+    return words
 
 
 def _columns(found: re.Match[str]) -> str:
@@ -69,9 +73,11 @@ def _columns(found: re.Match[str]) -> str:
 
 
 def bound(value: object) -> Any:  # noqa: ANN401 - what apsw takes
-    """Return a value as it is kept: times as whole microseconds, lists as JSON."""
+    """Return a value as it is kept: times and spans as whole microseconds, lists as JSON."""
     if isinstance(value, datetime):
         return micros(value)
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
     if isinstance(value, (list, tuple)):
         return json_text([bound(one) for one in value])
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 import apsw
@@ -18,8 +18,6 @@ from redrive.stores.sqlite.session import SqliteSession
 
 __all__ = [
     "enter",
-    "forget_inbox",
-    "leave_inbox",
     "restore_inbox",
     "settle_effect",
     "settle_repeat",
@@ -36,27 +34,8 @@ ON CONFLICT (handler, source, key) DO NOTHING
 _TAKE_OVER = """
 UPDATE redrive_inbox SET event = ?, since = NULL WHERE handler = ? AND source = ? AND key = ?
 """
-_LEAVE = """
-UPDATE redrive_inbox SET since = value ->> 1 FROM json_each(?) WHERE event = value ->> 0
-"""
 _RESTORE = """
 UPDATE redrive_inbox SET since = NULL WHERE event IN (SELECT value FROM json_each(?))
-"""
-# A record goes on with another event that was published under the same key since.
-_NEEDED = """
-UPDATE redrive_inbox SET since = i.since,
-    event = ifnull((SELECT e.id FROM redrive_events e WHERE e.position = i.position), event)
-FROM redrive_idempotency i
-WHERE redrive_inbox.since <= ? AND i.source = redrive_inbox.source AND i.key = redrive_inbox.key
-"""
-_FORGET = """
-DELETE FROM redrive_inbox WHERE (handler, source, key) IN (
-    SELECT n.handler, n.source, n.key FROM redrive_inbox n
-    WHERE n.since <= ? AND NOT EXISTS (
-        SELECT 1 FROM redrive_idempotency i WHERE i.source = n.source AND i.key = n.key
-    )
-    ORDER BY n.since LIMIT ?
-)
 """
 
 
@@ -103,18 +82,6 @@ def _worker(connection: apsw.Connection, leased: Leased, *, now: datetime) -> st
     return worker
 
 
-def leave_inbox(connection: apsw.Connection, gone: Sequence[tuple[EventId, int]]) -> None:
-    """Note of which events that go the records stay, and since when those were idle."""
-    connection.execute(_LEAVE, (json_text(gone),))
-
-
 def restore_inbox(connection: apsw.Connection, events: Collection[EventId]) -> None:
     """Keep the records of events that come back for as long as those are there."""
     connection.execute(_RESTORE, (json_text(list(events)),))
-
-
-def forget_inbox(connection: apsw.Connection, *, inbox_by: int, limit: int) -> int:
-    """Forget the records that have outlived their events long enough, and count them."""
-    connection.execute(_NEEDED, (inbox_by,))
-    connection.execute(_FORGET, (inbox_by, limit))
-    return connection.changes()

@@ -28,7 +28,6 @@ from redrive.stores.codec import (
     write_cursor,
 )
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.regrouping import OF_GROUP
 
 __all__ = [
     "STATUSES",
@@ -102,7 +101,11 @@ _FILTERS = {
     "tenant": "d.tenant = ?",
     "reason": "d.reason = ?",
     "error_class": "d.fault ->> 'error_class' = ?",
-    "group": OF_GROUP,
+    "group": """d.group_id IN (
+        WITH RECURSIVE named (id) AS (
+            SELECT ? UNION SELECT a.new FROM named JOIN redrive_group_aliases a ON a.old = named.id
+        ) SELECT id FROM named
+    )""",
 }
 _TEXT = """(
     instr(casefold(d.fault ->> 'message'), ?)

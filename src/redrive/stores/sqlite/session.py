@@ -13,7 +13,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Lease
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
-from redrive.stores.codec import from_micros, json_text, micros
+from redrive.stores.codec import json_text, micros
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
@@ -76,9 +76,6 @@ class SqliteSession(Session):
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         bindings = [bound(one) for one in values]
         return self.connection.execute(rewritten(statement), bindings).fetchall()
-
-    def instant(self, column: Any) -> Any:  # noqa: ANN401 - None for no instant
-        return None if column is None else from_micros(column)
 
     def json(self, value: object) -> str:
         return json_text(value)

@@ -11,7 +11,9 @@ from redrive.store import Capabilities, Finding
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
+from redrive.stores.sql.retention import RetentionRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.queue import Queue
@@ -38,6 +40,8 @@ class SqliteStore(
     AuditRole,
     ReplaysRole,
     KeepingRole,
+    RetentionRole,
+    RegroupingRole,
 ):
     """A store in the file at `path`; `history` bounds what is kept of past tries per delivery."""
 

@@ -3,76 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
-from redrive.model.retention import Retention
 from redrive.store import (
     Backfilled,
-    Grouping,
     LetterPage,
-    LetterQuota,
     LogSlice,
     Moved,
-    Pruned,
     Query,
     Restored,
 )
-from redrive.stores.postgres import keeping, regrouping, rerouting
+from redrive.stores.postgres import rerouting
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.letters import letters as find_letters
-from redrive.stores.postgres.letters import restore
+from redrive.stores.postgres.letters import letters_of, restore
 
 __all__ = ["KeepingRole"]
 
+_OLDEST = """
+WHERE d.destination = (SELECT id FROM redrive.destinations WHERE name = $1)
+  AND d.status = 3 AND d.resolution IS NULL ORDER BY d.settled_at, d.id LIMIT $2
+"""
+
 
 class KeepingRole(Core):
-    """`Housekeeping`, `Letters` and `Rerouting`."""
-
-    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
-        [(has_prunable,)] = await self._query(keeping.HAS_PRUNABLE, *keeping.spans(retention))
-        if not has_prunable:
-            return Pruned()
-        return await self._write(
-            lambda link, now: keeping.prune(link, retention, limit=limit, now=now)
-        )
-
-    async def prunable(self, retention: Retention) -> Pruned:
-        return await self._read(lambda link, now: keeping.prunable(link, retention, now=now))
-
-    async def letter_quotas(self) -> Sequence[LetterQuota]:
-        return keeping.letter_quotas(await self._query(keeping.HOARDS))
+    """`Letters` and `Rerouting`."""
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
-        return await self._read(
-            lambda link, _: keeping.oldest_letters(link, destination, limit=limit)
-        )
-
-    async def discard(
-        self, letters: Sequence[Letter], *, actor: Actor, detail: str
-    ) -> Sequence[DeliveryId]:
-        return await self._write(
-            lambda link, now: keeping.discard(link, letters, actor=actor, detail=detail, now=now),
-            rings=True,
-        )
-
-    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
-        [(has_outdated, _)] = await self._query(regrouping.HAS_OUTDATED, before)
-        if not has_outdated:
-            return 0
-        return await self._write(
-            lambda link, now: regrouping.regroup(link, grouped, before=before, limit=limit, now=now)
-        )
-
-    async def outdated(self, *, before: str) -> int:
-        [(count, _)] = await self._query(regrouping.COUNT_OUTDATED, before)
-        return int(count)
-
-    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
-        [(has_turn,)] = await self._query(keeping.TAKE_WATCH, duty, worker, span)
-        return bool(has_turn)
+        return await self._read(lambda link, _: letters_of(link, _OLDEST, (destination, limit)))
 
     async def letters(
         self, query: Query, *, cursor: str | None = None, limit: int = 500

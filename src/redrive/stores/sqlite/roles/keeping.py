@@ -3,81 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
-from redrive.model.retention import Retention
 from redrive.store import (
     Backfilled,
-    Grouping,
     LetterPage,
-    LetterQuota,
     LogSlice,
     Moved,
-    Pruned,
     Query,
     Restored,
 )
-from redrive.stores.sqlite import keeping, regrouping, rerouting
+from redrive.stores.sqlite import rerouting
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.letters import letters as find_letters
-from redrive.stores.sqlite.letters import restore
+from redrive.stores.sqlite.letters import letters_of, restore
 
 __all__ = ["KeepingRole"]
 
+_OLDEST = """
+WHERE d.destination = (SELECT id FROM redrive_destinations WHERE name = ?)
+  AND d.status = 3 AND d.resolution IS NULL ORDER BY d.settled_at, d.id LIMIT ?
+"""
+
 
 class KeepingRole(Core):
-    """`Housekeeping`, `Letters` and `Rerouting`."""
-
-    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
-        now = self._clock.now()
-        if not await self._reader.call(lambda c: keeping.has_prunable(c, retention, now=now)):
-            return Pruned()
-        return await self._commit(lambda c, now: keeping.prune(c, retention, limit=limit, now=now))
-
-    async def prunable(self, retention: Retention) -> Pruned:
-        now = self._clock.now()
-        return await self._reader.call(lambda c: keeping.prunable(c, retention, now=now))
-
-    async def letter_quotas(self) -> Sequence[LetterQuota]:
-        now = self._clock.now()
-        return await self._reader.call(lambda c: keeping.letter_quotas(c, now=now))
+    """`Letters` and `Rerouting`."""
 
     async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
-        return await self._reader.call(
-            lambda c: keeping.oldest_letters(c, destination, limit=limit)
-        )
-
-    async def discard(
-        self, letters: Sequence[Letter], *, actor: Actor, detail: str
-    ) -> Sequence[DeliveryId]:
-        return await self._commit(
-            lambda c, now: keeping.discard(c, letters, actor=actor, detail=detail, now=now),
-            rings=True,
-        )
-
-    async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
-        if not await self._reader.call(lambda c: regrouping.has_outdated(c, before=before)):
-            return 0
-        return await self._commit(
-            lambda c, now: regrouping.regroup(c, grouped, before=before, limit=limit, now=now)
-        )
-
-    async def outdated(self, *, before: str) -> int:
-        return await self._reader.call(lambda c: regrouping.outdated(c, before=before))
-
-    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
-        now = self._clock.now()
-        settled = await self._reader.call(
-            lambda c: keeping.has_watch(c, duty, worker, span=span, now=now)
-        )
-        if settled is not None:
-            return settled
-        return await self._commit(
-            lambda c, now: keeping.take_watch(c, duty, worker, span=span, now=now)
-        )
+        return await self._reader.call(lambda c: letters_of(c, _OLDEST, (destination, limit)))
 
     async def letters(
         self, query: Query, *, cursor: str | None = None, limit: int = 500

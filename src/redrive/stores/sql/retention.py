@@ -1,0 +1,428 @@
+"""What has been kept long enough goes, in small batches that wait for nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.model.audit import Actor
+from redrive.model.delivery import DeliveryId
+from redrive.model.letter import Letter
+from redrive.model.retention import Retention
+from redrive.store import LetterQuota, Pruned
+from redrive.stores.codec import destination_from, event_from, json_text
+from redrive.stores.sifting import Kept, Remains
+from redrive.stores.sql.audit import record
+from redrive.stores.sql.lanes import lanes_of
+from redrive.stores.sql.removal import grow, leave_idle, remove
+from redrive.stores.sql.session import Either, Session, instant
+from redrive.stores.sql.store import PRESENT, SqlStore, reading, writing
+
+__all__ = ["RetentionRole", "prune"]
+
+_OVER = "state NOT IN ('running', 'paused')"
+_CHANGED_AT = Either(
+    sqlite="unixepoch(document ->> 'changed_at') * 1000000",
+    postgres="(document::json ->> 'changed_at')::timestamptz",
+)
+# Entries and replays are in the order of time, or next to it: a look at the first tells.
+_HAS_PRUNABLE = _CHANGED_AT.within(f"""
+SELECT EXISTS (
+        SELECT FROM redrive.deliveries WHERE status = 2 AND settled_at <= now - $2::interval
+    )
+    OR EXISTS (SELECT FROM redrive.deliveries WHERE resolved_at <= now - $3::interval)
+    OR EXISTS (SELECT FROM redrive.idle WHERE since <= now - $3::interval)
+    OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= now - $3::interval)
+    OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= now - $4::interval)
+    OR EXISTS (SELECT FROM redrive.inbox WHERE since <= now - $5::interval)
+    OR EXISTS (SELECT FROM redrive.group_aliases WHERE at <= now - $6::interval)
+    OR coalesce((
+        SELECT at <= now - $6::interval FROM redrive.audit ORDER BY id LIMIT 1
+    ), false)
+    OR coalesce((
+        SELECT {{}} <= now - $6::interval FROM redrive.replays WHERE {_OVER} ORDER BY id LIMIT 1
+    ), false)
+FROM {PRESENT}
+""")
+_DELIVERED = """
+WITH chosen AS MATERIALIZED (
+    SELECT id FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1
+    ORDER BY settled_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM redrive.deliveries WHERE id IN (SELECT id FROM chosen)
+RETURNING position, settled_at, destination
+"""
+_RESOLVED = """
+WITH chosen AS MATERIALIZED (
+    SELECT id FROM redrive.deliveries WHERE resolved_at <= $1
+    ORDER BY resolved_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM redrive.deliveries WHERE id IN (SELECT id FROM chosen)
+RETURNING position, resolved_at
+"""
+_LOCK_DESTINATIONS = """
+SELECT id FROM redrive.destinations WHERE id = ANY ($1::integer[]) ORDER BY id FOR NO KEY UPDATE
+"""
+_COUNT_PRUNED = """
+UPDATE redrive.destinations AS t SET pruned = t.pruned + given.number
+FROM json_to_recordset($1::json) AS given (id integer, number bigint) WHERE t.id = given.id
+"""
+_IDLE = """
+SELECT position, since FROM redrive.idle WHERE since <= $1
+ORDER BY since, position LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+_LOCK_EVENTS = """
+SELECT position FROM redrive.events WHERE position = ANY ($1::bigint[])
+ORDER BY position FOR UPDATE SKIP LOCKED
+"""
+_OF_EVENT = Either(
+    sqlite="""i.position = e.position
+    AND i.source = ifnull(iif(json_valid(e.document), e.document ->> 'source', ''), '')
+    AND i.key = iif(json_valid(e.document), e.document ->> 'idempotency_key', NULL)""",
+    postgres="i.event = e.id",
+)
+"""Whether the idempotency key `i` was used for the event `e`."""
+
+# A statement after the lock: what was given to an event until then is seen. The document is read
+# only of those whose key outlives them.
+_FINISHED = _OF_EVENT.within("""
+SELECT e.position, e.id::text, e.destinations, e.version, given.since, i.source, i.key,
+       CASE WHEN given.since > $2 AND i.key IS NOT NULL THEN convert_to(e.document, 'UTF8') END
+FROM json_to_recordset($1::json) AS given (position bigint, since timestamptz)
+CROSS JOIN redrive.events e LEFT JOIN redrive.idempotency i ON {}
+WHERE e.position = given.position
+  AND NOT EXISTS (SELECT FROM redrive.deliveries d WHERE d.position = e.position)
+""")
+_OUTLIVE = """
+UPDATE redrive.idempotency AS i SET since = given.since, remains = given.remains
+FROM json_to_recordset($1::json) AS given (source text, key text, since timestamptz, remains text)
+WHERE i.source = given.source AND i.key = given.key
+"""
+_FORGET_KEYS = """
+DELETE FROM redrive.idempotency WHERE (source, key) IN (
+    SELECT source, key FROM json_to_recordset($1::json) AS given (source text, key text)
+)
+"""
+_FORGET_REMAINS = """
+WITH chosen AS MATERIALIZED (
+    SELECT source, key FROM redrive.idempotency WHERE since <= $1 ORDER BY since LIMIT $2
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM redrive.idempotency WHERE (source, key) IN (SELECT source, key FROM chosen)
+RETURNING key
+"""
+_LEAVE_INBOX = """
+UPDATE redrive.inbox AS n SET since = given.since
+FROM json_to_recordset($1::json) AS given (event uuid, since timestamptz)
+WHERE n.event = given.event
+"""
+# Whoever applies an effect holds its record for as long as the handler runs.
+_PAST_INBOX = """
+SELECT handler, source, key FROM redrive.inbox WHERE since <= $1 ORDER BY since LIMIT $2
+FOR UPDATE SKIP LOCKED
+"""
+_RECORDS = "json_to_recordset($1::json) AS given (handler text, source text, key text)"
+# A record goes on with another event that was published under the same key since.
+_KEEP_INBOX = Either(
+    sqlite="ifnull((SELECT e.id FROM redrive_events e WHERE e.position = i.position), n.event)",
+    postgres="i.event",
+).within(f"""
+UPDATE redrive.inbox AS n SET since = i.since, event = {{}}
+FROM {_RECORDS} JOIN redrive.idempotency i ON i.source = given.source AND i.key = given.key
+WHERE n.handler = given.handler AND n.source = given.source AND n.key = given.key
+""")
+_FORGET_INBOX = f"""
+DELETE FROM redrive.inbox AS n
+WHERE (handler, source, key) IN (SELECT handler, source, key FROM {_RECORDS})
+  AND since <= $2 AND NOT EXISTS (
+      SELECT FROM redrive.idempotency i WHERE i.source = n.source AND i.key = n.key
+  )
+RETURNING handler
+"""
+# Only computed when some tenant is old enough to forget, because it scans every pending row.
+_FORGET_TENANTS = """
+WITH busy AS MATERIALIZED (
+    SELECT DISTINCT destination, coalesce(tenant, '') COLLATE "C" AS tenant
+    FROM redrive.deliveries
+    WHERE status IN (0, 1) AND EXISTS (SELECT FROM redrive.tenants WHERE served_at <= $1)
+), idle AS MATERIALIZED (
+    SELECT t.destination, t.tenant FROM redrive.tenants t
+    WHERE t.served_at <= $1 AND NOT EXISTS (
+        SELECT FROM busy WHERE busy.destination = t.destination AND busy.tenant = t.tenant
+    )
+    LIMIT $2 FOR UPDATE OF t SKIP LOCKED
+)
+DELETE FROM redrive.tenants
+WHERE (destination, tenant) IN (SELECT destination, tenant FROM idle)
+"""
+_FORGET_AUDIT = """
+DELETE FROM redrive.audit
+WHERE at <= $1 AND id IN (SELECT id FROM redrive.audit ORDER BY id LIMIT $2) RETURNING id
+"""
+_PAST_REPLAYS = _CHANGED_AT.within(f"""
+SELECT id FROM redrive.replays WHERE {_OVER} AND {{}} <= $1 ORDER BY id LIMIT $2
+FOR UPDATE SKIP LOCKED
+""")
+_FORGET_OUTCOMES = Either(
+    sqlite="SELECT $1",  # nothing: a trigger counts them as they come
+    postgres="DELETE FROM redrive.replay_outcomes WHERE replay = ANY ($1::bigint[])",
+)
+# Whoever published by older routes than these has ended, and what they published is complete.
+_FORGET_CHANGES = Either(
+    sqlite="SELECT $1",  # nothing: nobody publishes while routes change
+    postgres="""
+DELETE FROM redrive.route_changes WHERE version <= (
+    SELECT max(version) FROM redrive.route_changes
+) - $1 AND NOT EXISTS (SELECT FROM redrive.route_changes WHERE NOT is_done)
+AND NOT EXISTS (SELECT FROM redrive.late_events)
+""",
+)
+_CHANGES_KEPT = 1_000
+"""How many changes of routes are kept; a deployment makes a few."""
+
+_PRUNABLE_EVENTS = _OF_EVENT.within("""
+SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3),
+       coalesce(sum(applied) FILTER (WHERE since <= $4), 0)
+FROM (
+    SELECT EXISTS (SELECT FROM redrive.idempotency i WHERE {}) AS has_key,
+    (SELECT count(*) FROM redrive.inbox n WHERE n.event = e.id) AS applied, (
+        SELECT max(one.since) FROM (
+            SELECT i.since FROM redrive.idle i WHERE i.position = e.position
+            UNION ALL
+            SELECT coalesce(d.resolved_at, d.settled_at) FROM redrive.deliveries d
+            WHERE d.position = e.position
+        ) AS one
+    ) AS since
+    FROM redrive.events e WHERE NOT EXISTS (
+        SELECT FROM redrive.deliveries d WHERE d.position = e.position
+          AND (d.status = 2 AND d.settled_at <= $1) IS NOT TRUE
+          AND (d.resolved_at <= $2) IS NOT TRUE
+    )
+) AS finished WHERE since <= $2
+""")
+_PRUNABLE = _CHANGED_AT.within(f"""
+SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1),
+       (SELECT count(*) FROM redrive.deliveries WHERE resolved_at <= $2),
+       (SELECT count(*) FROM redrive.idempotency WHERE since <= $3),
+       (SELECT count(*) FROM redrive.inbox WHERE since <= $4),
+       (SELECT count(*) FROM redrive.audit WHERE at <= $5),
+       (SELECT count(*) FROM redrive.replays WHERE {_OVER} AND {{}} <= $5)
+""")
+_LETTER_QUOTAS = f"""
+SELECT present.now, t.name, t.document, (
+    SELECT count(*) FROM redrive.deliveries d
+    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+) AS letters_kept, (
+    SELECT min(d.settled_at) FROM redrive.deliveries d
+    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+) AS oldest
+FROM {PRESENT} CROSS JOIN redrive.destinations t
+WHERE t.document::json ->> 'dead_letters' IS NOT NULL ORDER BY t.name COLLATE "C"
+"""
+_UNCHANGED = """
+SELECT d.id FROM json_to_recordset($1::json) AS given (id bigint, at timestamptz, edits text)
+CROSS JOIN redrive.deliveries d
+WHERE d.id = given.id AND d.status = 3 AND d.resolution IS NULL AND d.settled_at = given.at
+  AND d.edits IS NOT DISTINCT FROM given.edits::jsonb
+ORDER BY d.id FOR UPDATE OF d
+"""
+# Nothing is written while somebody else has the turn, nor while one's own lasts for half of it.
+_HOLDS_WATCH = f"""
+SELECT worker = $3 FROM {PRESENT} CROSS JOIN redrive.watches
+WHERE duty = $2 AND until > now AND (worker <> $3 OR until > now + $4::interval / 2)
+"""
+_TAKE_WATCH = """
+INSERT INTO redrive.watches AS known (duty, worker, until) VALUES ($1, $2, $3)
+ON CONFLICT (duty) DO UPDATE SET worker = excluded.worker, until = excluded.until
+WHERE known.worker = excluded.worker OR known.until <= $4
+RETURNING duty
+"""
+
+_names = msgspec.json.Decoder(tuple[str, ...])
+
+
+class RetentionRole(SqlStore):
+    """`Housekeeping`, but for groups; what somebody else has in hand is left for the next time."""
+
+    async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
+        [(has_prunable,)] = await self._query(_HAS_PRUNABLE, *_spans(retention))
+        if not has_prunable:
+            return Pruned()
+        return await self._write(lambda session, _: prune(session, retention, limit=limit))
+
+    @reading
+    async def prunable(self, session: Session, retention: Retention) -> Pruned:
+        cuts = _cuts(session, retention)
+        [(events, keys, inbox)] = await session.fetch(_PRUNABLE_EVENTS, *cuts[:4])
+        [(delivered, resolved, outlived, remains, audit, replays)] = await session.fetch(
+            _PRUNABLE, *cuts
+        )
+        return Pruned(
+            delivered=delivered,
+            resolved=resolved,
+            events=events,
+            keys=keys + outlived,
+            inbox=int(inbox) + remains,
+            audit=audit,
+            replays=replays,
+        )
+
+    async def letter_quotas(self) -> Sequence[LetterQuota]:
+        return [
+            LetterQuota(
+                destination=name, keep=keep, count=count, oldest=instant(oldest), now=instant(now)
+            )
+            for now, name, document, count, oldest in await self._query(_LETTER_QUOTAS)
+            if (keep := destination_from(document).dead_letters) is not None
+        ]
+
+    @writing(rings=True)
+    async def discard(
+        self, session: Session, letters: Sequence[Letter], *, actor: Actor, detail: str
+    ) -> Sequence[DeliveryId]:
+        read = [
+            {
+                "id": one.id,
+                "at": one.settled_at,
+                "edits": session.json(one.edits) if one.edits else None,
+            }
+            for one in (letter.delivery for letter in letters)
+        ]
+        found = await session.fetch(_UNCHANGED, session.records(read))
+        ids = [DeliveryId(number) for (number,) in found]
+        if ids:
+            lanes = await lanes_of(session, ids)
+            await remove(session, ids)
+            await session.free_lanes(lanes)
+            await grow(session, "exported", len(ids))
+            await record(session, "export", ids, actor, detail=detail)
+        return ids
+
+    async def take_watch(self, duty: str, worker: str, *, span: timedelta) -> bool:
+        if known := await self._query(_HOLDS_WATCH, duty, worker, span):
+            return bool(known[0][0])
+        return await self._take_watch(duty, worker, span)
+
+    @writing()
+    async def _take_watch(self, session: Session, duty: str, worker: str, span: timedelta) -> bool:
+        now = session.now
+        return bool(await session.fetch(_TAKE_WATCH, duty, worker, now + span, now))
+
+
+async def prune(session: Session, retention: Retention, *, limit: int) -> Pruned:
+    """Remove up to so many of each kind that have been kept long enough."""
+    delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(session, retention)
+    delivered = await session.fetch(_DELIVERED, delivered_by, limit)
+    resolved = await session.fetch(_RESOLVED, events_by, limit)
+    await leave_idle(
+        session, [(row[0], session.instant(row[1])) for row in (*delivered, *resolved)]
+    )
+    events, keys = await _prune_events(session, events_by, keys_by, limit=limit)
+    keys += len(await session.fetch(_FORGET_REMAINS, keys_by, limit))
+    inbox = await _forget_inbox(session, inbox_by, limit=limit)
+    if resolved:
+        await grow(session, "pruned_resolved", len(resolved))
+    if events:
+        await grow(session, "pruned_events", events)
+    await _count_pruned(session, Counter(destination for _, _, destination in delivered))
+    await session.fetch(_FORGET_TENANTS, events_by, limit)
+    audit, replays = await _forget_acts(session, audit_by, limit=limit)
+    return Pruned(
+        delivered=len(delivered),
+        resolved=len(resolved),
+        events=events,
+        keys=keys,
+        inbox=inbox,
+        audit=audit,
+        replays=replays,
+    )
+
+
+async def _prune_events(
+    session: Session, events_by: datetime, keys_by: datetime, *, limit: int
+) -> tuple[int, int]:
+    """Remove idle events without deliveries; return how many, and how many keys went with them."""
+    found = await session.fetch(_IDLE, events_by, limit)
+    if not found:
+        return 0, 0
+    idle = {position: session.instant(since) for position, since in found}
+    # Whoever gives an event one more delivery has it locked: its turn comes again.
+    locked = [position for (position,) in await session.fetch(_LOCK_EVENTS, list(idle))]
+    given = session.records([{"position": one, "since": idle[one]} for one in locked])
+    gone: list[int] = []
+    lasting, passing, applied = [], [], []
+    unrouted = 0
+    for position, event_id, names, version, at, source, key, document in await session.fetch(
+        _FINISHED, given, keys_by
+    ):
+        since = session.instant(at)
+        destinations = _names.decode(names) if isinstance(names, str) else tuple(names)
+        gone.append(position)
+        applied.append({"event": event_id, "since": since})
+        unrouted += not destinations
+        if document is not None:
+            kept = Kept(event_from(document), destinations, version)
+            remains = json_text(Remains.of(kept))
+            lasting.append({"source": source, "key": key, "since": since, "remains": remains})
+        elif key is not None:
+            passing.append({"source": source, "key": key})
+    # One that has a delivery left will be idle once more, when that one goes.
+    await session.fetch("DELETE FROM redrive.idle WHERE position = ANY ($1::bigint[])", locked)
+    await session.fetch(_OUTLIVE, session.records(lasting))
+    await session.fetch(_FORGET_KEYS, session.records(passing))
+    await session.fetch(_LEAVE_INBOX, session.records(applied))
+    await session.fetch("DELETE FROM redrive.events WHERE position = ANY ($1::bigint[])", gone)
+    if unrouted:  # PostgreSQL has no such counter: it counts them by an index
+        await grow(session, "unrouted", -unrouted)
+    return len(gone), len(passing)
+
+
+async def _forget_inbox(session: Session, inbox_by: datetime, *, limit: int) -> int:
+    """Forget the records that have outlived their events long enough, and count them."""
+    past = await session.fetch(_PAST_INBOX, inbox_by, limit)
+    if not past:
+        return 0
+    records = session.records(
+        [{"handler": handler, "source": source, "key": key} for handler, source, key in past]
+    )
+    await session.fetch(_KEEP_INBOX, records)
+    return len(await session.fetch(_FORGET_INBOX, records, inbox_by))
+
+
+async def _count_pruned(session: Session, pruned: Counter[int]) -> None:
+    # Lock rows in id order, as every other writer does, so that two never deadlock.
+    if pruned:
+        await session.fetch(_LOCK_DESTINATIONS, list(pruned))
+        rows = [{"id": number, "number": count} for number, count in pruned.items()]
+        await session.fetch(_COUNT_PRUNED, session.records(rows))
+
+
+async def _forget_acts(session: Session, by: datetime, *, limit: int) -> tuple[int, int]:
+    """Remove what people did up to an instant; return how many audit entries and replays."""
+    audit = await session.fetch(_FORGET_AUDIT, by, limit)
+    replays = [number for (number,) in await session.fetch(_PAST_REPLAYS, by, limit)]
+    if replays:
+        await session.fetch(
+            "DELETE FROM redrive.replay_items WHERE replay = ANY ($1::bigint[])", replays
+        )
+        await session.fetch(_FORGET_OUTCOMES, replays)
+        await session.fetch("DELETE FROM redrive.replays WHERE id = ANY ($1::bigint[])", replays)
+    await session.fetch("DELETE FROM redrive.group_aliases WHERE at <= $1", by)
+    await session.fetch(_FORGET_CHANGES, _CHANGES_KEPT)
+    return len(audit), len(replays)
+
+
+def _spans(retention: Retention) -> tuple[timedelta, ...]:
+    """Return how long delivered rows, events, keys, inbox records and acts are kept."""
+    return (
+        *(retention.delivered, retention.events, retention.idempotency, retention.inbox),
+        retention.audit,
+    )
+
+
+def _cuts(session: Session, retention: Retention) -> list[datetime]:
+    """Return up to when what may go was settled, in the order of `_spans`."""
+    return [session.now - one for one in _spans(retention)]
