@@ -219,6 +219,7 @@ def _request(total: int) -> ClaimRequest:
         worker="bench",
         allowances=(Allowance(destination="noop", total=total),),
         generations=("default",),
+        limit=1_000,
         lease=_LEASE,
     )
 

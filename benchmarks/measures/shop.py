@@ -174,5 +174,6 @@ def _request(count: int) -> ClaimRequest:
         worker="bench",
         allowances=(Allowance(destination="noop", total=count),),
         generations=("default",),
+        limit=1_000,
         lease=_LEASE,
     )

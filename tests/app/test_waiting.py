@@ -362,6 +362,7 @@ async def _crash(app: Redrive, kit: Kit, *, crashes: int) -> None:
         worker="doomed",
         allowances=(Allowance(destination="billing", total=1),),
         generations=("default",),
+        limit=1_000,
         lease=timedelta(seconds=15),
     )
     [leased] = (await session.store.claim(request)).deliveries

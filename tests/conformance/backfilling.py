@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
+from redrive.model.limits import Limits, Rate
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Backfilled, LogSlice
 from tests.conformance.world import (
+    BILLING,
     OPERATOR,
     World,
     an_event,
@@ -129,8 +133,10 @@ class BackfillConformance:
     async def test_a_backfill_counts_against_the_limit_of_replays(self, world: World) -> None:
         await world.append(entries(*[an_event() for _ in range(3)], to=[]))
         await world.store.backfill("billing", [1, 2, 3], actor=OPERATOR)
+        limits = Limits(replay_rate=Rate(per_second=1.0, burst=1.0))
+        await world.declare(msgspec.structs.replace(BILLING, limits=limits))
 
-        assert len((await world.claim(replays=1)).deliveries) == 1
+        assert len((await world.claim()).deliveries) == 1
 
     async def test_a_backfilled_delivery_waits_for_its_due_time(self, world: World) -> None:
         await world.append(entries(an_event(due=world.after("1h")), to=[]))

@@ -170,6 +170,7 @@ class ClaimingConformance:
                     Allowance(destination="mailing", total=3),
                 ),
                 generations=("default",),
+                limit=1_000,
                 lease=timedelta(seconds=30),
             )
         )
@@ -320,7 +321,7 @@ class RoomConformance:
 
 
 class KindConformance:
-    """`DeliveryQueue.claim`: the three limits of an allowance."""
+    """`DeliveryQueue.claim`: the three kinds of tries, each with a rate of its own."""
 
     async def test_a_failed_try_makes_the_next_one_a_retry(self, world: World) -> None:
         await world.publish(an_event())
@@ -359,37 +360,41 @@ class KindConformance:
 
         assert (await world.claim_one()).kind is Kind.FIRST
 
-    async def test_each_kind_has_a_limit_of_its_own(self, world: World) -> None:
+    async def test_each_kind_has_a_rate_of_its_own(self, world: World) -> None:
         await _three_of_each_kind(world)
+        await _limit(world, rate=_burst(1), retry_rate=_burst(2), replay_rate=_burst(1))
 
-        claim = await world.claim(first=1, retries=2, replays=0)
+        claim = await world.claim()
 
         kinds = [one.kind for one in claim.deliveries]
-        assert sorted(kinds) == [Kind.FIRST, Kind.RETRY, Kind.RETRY]
+        assert sorted(kinds) == [Kind.FIRST, Kind.REPLAY, Kind.RETRY, Kind.RETRY]
 
-    async def test_a_kind_without_a_limit_has_only_the_total(self, world: World) -> None:
+    async def test_a_kind_without_a_rate_has_only_the_total(self, world: World) -> None:
         await _three_of_each_kind(world)
+        await _limit(world, retry_rate=_burst(1))
 
-        claim = await world.claim(total=5, retries=0)
+        claim = await world.claim(total=5)
 
         kinds = [one.kind for one in claim.deliveries]
         assert len(kinds) == 5
-        assert Kind.RETRY not in kinds
+        assert kinds.count(Kind.RETRY) == 1
 
     async def test_the_total_holds_over_all_kinds(self, world: World) -> None:
         await _three_of_each_kind(world)
+        await _limit(world, rate=_burst(3), retry_rate=_burst(3), replay_rate=_burst(3))
 
-        claim = await world.claim(total=4, first=3, retries=3, replays=3)
+        claim = await world.claim(total=4)
 
         assert len(claim.deliveries) == 4
 
-    async def test_a_kind_at_its_limit_does_not_hold_up_the_others(self, world: World) -> None:
+    async def test_a_kind_at_its_rate_does_not_hold_up_the_others(self, world: World) -> None:
         await _three_of_each_kind(world)
         [low] = await world.publish(an_event(priority=-100))
+        await _limit(world, retry_rate=_burst(1), replay_rate=_burst(1))
 
-        claim = await world.claim(first=100, retries=0, replays=0)
+        claim = await world.claim()
 
-        assert len(claim.deliveries) == 4
+        assert len(claim.deliveries) == 6
         assert ids_of(claim)[-1] == low
 
     async def test_priority_orders_across_the_kinds(self, world: World) -> None:
@@ -409,3 +414,12 @@ async def _three_of_each_kind(world: World) -> None:
         await world.retry(leased, "0s")
     await world.store.replay(dead, actor=OPERATOR)
     await world.publish(*[an_event() for _ in range(3)])
+
+
+def _burst(count: int) -> Rate:
+    return Rate(per_second=1.0, burst=float(count))
+
+
+async def _limit(world: World, **rates: Rate) -> None:
+    limits = msgspec.structs.replace(Limits(), **rates)
+    await world.declare(msgspec.structs.replace(BILLING, limits=limits))

@@ -469,7 +469,6 @@ class Gated:
         self,
         *,
         total: int = 100,
-        first: int | None = None,
         worker: str = "worker-1",
         alone: bool = False,
     ) -> Claim:
@@ -477,8 +476,9 @@ class Gated:
         return await self._world.store.claim(
             ClaimRequest(
                 worker=worker,
-                allowances=(Allowance(destination=self._name, total=total, first=first),),
+                allowances=(Allowance(destination=self._name, total=total),),
                 generations=("default",),
+                limit=1_000,
                 lease=_LEASE,
                 alone=alone,
             )

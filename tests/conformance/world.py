@@ -261,13 +261,10 @@ class World:
         self,
         *destinations: str,
         total: int = 100,
-        first: int | None = None,
-        retries: int | None = None,
-        replays: int | None = None,
         worker: str = "worker-1",
         generations: Sequence[str] = (DEFAULT_GENERATION,),
         lease: Duration = "30s",
-        limit: int | None = None,
+        limit: int = 1_000,
         alone: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> Claim:
@@ -276,10 +273,7 @@ class World:
             ClaimRequest(
                 worker=worker,
                 allowances=tuple(
-                    Allowance(
-                        destination=one, total=total, first=first, retries=retries, replays=replays
-                    )
-                    for one in destinations or ("billing",)
+                    Allowance(destination=one, total=total) for one in destinations or ("billing",)
                 ),
                 generations=tuple(generations),
                 lease=duration(lease),

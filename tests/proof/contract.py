@@ -101,15 +101,11 @@ PICKS = st.lists(st.integers(0, 10_000), min_size=1, max_size=4)
 SPANS = st.sampled_from([0, 1, 5, 30, 100, 5000])
 WHATS = st.sampled_from(["done", "retry", "retry", "down", "fail", "fail", "snooze"])
 SETTLEMENTS = st.tuples(st.integers(0, 10_000), WHATS, SPANS)
-ROOM = st.sampled_from([None, None, None, 0, 1, 2])
 ALLOWANCES = st.lists(
     st.builds(
         Allowance,
         destination=st.sampled_from(NAMES),
         total=st.integers(0, 8),
-        first=ROOM,
-        retries=ROOM,
-        replays=ROOM,
     ),
     min_size=1,
     max_size=4,
@@ -131,6 +127,7 @@ NOTHING = ClaimRequest(
     worker="w0",
     allowances=(Allowance(destination="free", total=0),),
     generations=("default",),
+    limit=1_000,
     lease=timedelta(seconds=1),
 )
 
@@ -322,7 +319,7 @@ class Contract(RuleBasedStateMachine):
         allowances=ALLOWANCES,
         worker=st.sampled_from(["w1", "w2"]),
         generations=st.sampled_from([("default",), ("default", "green")]),
-        limit=st.sampled_from([None, None, 1, 5]),
+        limit=st.sampled_from([1_000, 1_000, 1, 5]),
         alone=st.sampled_from([False, False, False, True]),
         span=st.sampled_from([5, 30, 120]),
     )
@@ -332,7 +329,7 @@ class Contract(RuleBasedStateMachine):
         allowances: list[Allowance],
         worker: str,
         generations: tuple[str, ...],
-        limit: int | None,
+        limit: int,
         alone: bool,
         span: int,
     ) -> None:
@@ -362,6 +359,7 @@ class Contract(RuleBasedStateMachine):
                 worker=worker,
                 allowances=tuple(Allowance(destination=name, total=total) for name in NAMES),
                 generations=("default", "green"),
+                limit=1_000,
                 lease=timedelta(seconds=span),
             )
         )

@@ -24,7 +24,7 @@ from redrive.model.settlement import (
     Settlement,
     Snoozed,
 )
-from redrive.store import Allowance, Claim, ClaimRequest, Pruned
+from redrive.store import Claim, ClaimRequest, Pruned
 
 __all__ = ["ORDERS", "TURN", "Journey", "Ledger", "Story"]
 
@@ -396,7 +396,7 @@ class Ledger:
         later = [one.due for one in reachable if one.due > now]
         allowances = {one.destination: one for one in request.allowances}
         suspects = [
-            one for one in ready if one.is_suspect and allowances[one.destination].of(one.kind) > 0
+            one for one in ready if one.is_suspect and allowances[one.destination].total > 0
         ]
         leased = [self.journeys[one.lease.delivery_id] for one in claim.deliveries]
         assert len(set(map(id, leased))) == len(leased), "leased twice"
@@ -410,31 +410,24 @@ class Ledger:
             for allowance in request.allowances:
                 got = [one for one in leased if one.destination == allowance.destination]
                 here = [one for one in company if one.destination == allowance.destination]
-                room = allowance.total if left is None else min(allowance.total, left)
-                self._check_share(got, here, allowance, room)
-                left = None if left is None else left - len(got)
+                room = min(allowance.total, left)
+                self._check_share(got, here, room)
+                left -= len(got)
         assert claim.next_due == min(later, default=None)
         assert claim.suspects == len(suspects) - (len(leased) if request.alone else 0)
         for journey, one in zip(leased, claim.deliveries, strict=True):
             self._lease(journey, one, request, now=now)
 
-    def _check_share(
-        self, got: list[Journey], here: list[Journey], allowance: Allowance, room: int
-    ) -> None:
-        counts = Counter(one.kind for one in here)
-        passing = sum(min(counts[kind], allowance.of(kind), room) for kind in Kind)
-        assert len(got) == min(max(room, 0), passing), "less than what may start, or more"
-        taken = Counter(one.kind for one in got)
-        assert all(taken[kind] <= allowance.of(kind) for kind in Kind), "above the allowance"
+    def _check_share(self, got: list[Journey], here: list[Journey], room: int) -> None:
+        assert len(got) == min(max(room, 0), len(here)), "less than what may start, or more"
         for tenant in sorted({one.story.tenant or "" for one in got}):
             for kind in Kind:
                 line = sorted((one for one in here if _is_of(one, tenant, kind)), key=_precedence)
                 mine = [one for one in got if _is_of(one, tenant, kind)]
                 assert mine == line[: len(mine)], "not by priority and age"
-        has_no_limit = allowance.first is allowance.retries is allowance.replays is None
         served = Counter(one.story.tenant or "" for one in got)
         waiting = sorted({one.story.tenant or "" for one in here} - set(served))
-        if has_no_limit and waiting:
+        if waiting:
             assert max(served.values(), default=0) <= TURN, f"{waiting[0]} had no turn"
 
     def _lease(

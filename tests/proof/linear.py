@@ -148,6 +148,7 @@ class _Client:
                 worker=f"client-{self._number}",
                 allowances=(Allowance(destination="proof", total=self._rng.randint(1, 2)),),
                 generations=("default",),
+                limit=1_000,
                 lease=_LEASE,
             )
         )

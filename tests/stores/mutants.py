@@ -234,15 +234,15 @@ class IgnoresTheAllowance(Mutant):
         return super()._take(msgspec.structs.replace(allowance, total=1000), rows)
 
 
-class IgnoresTheLimitsOfKinds(Mutant):
-    def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
-        unlimited = Allowance(destination=allowance.destination, total=allowance.total)
-        return super()._take(unlimited, rows)
+class IgnoresTheRatesOfKinds(Mutant):
+    def _passage(self, destination: str, now: datetime) -> tuple[Gate, Passage]:
+        gate, found = super()._passage(destination, now)
+        return gate, msgspec.structs.replace(found, retries=1000, replays=1000)
 
 
 class IgnoresTheLimitOfAClaim(Mutant):
     async def claim(self, request: ClaimRequest) -> Claim:
-        return await super().claim(msgspec.structs.replace(request, limit=None))
+        return await super().claim(msgspec.structs.replace(request, limit=1000))
 
 
 class ClaimsSuspectsInCompany(Mutant):
@@ -739,7 +739,7 @@ class SharesOneGate(Mutant):
 
 
 class OffersSuspectsBehindAClosedGate(Mutant):
-    def _would_pass(self, row: Row, allowance: Allowance) -> bool:
+    def _would_pass(self, row: Row) -> bool:
         return True
 
 

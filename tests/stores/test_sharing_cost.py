@@ -66,6 +66,7 @@ class Meter:
             worker="worker-1",
             allowances=(Allowance(destination=destination, total=total),),
             generations=("default",),
+            limit=1_000,
             lease=timedelta(hours=1),
         )
         return self._count(lambda c: claiming.claim(c, request, now=self._clock.now()))

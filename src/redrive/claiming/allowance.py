@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from redrive.model.delivery import Kind
 from redrive.transport import Endpoint
 
 __all__ = ["Allowance", "admit", "starves"]
@@ -15,21 +14,10 @@ _SHARE_KEPT_FREE = 4
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a destination's work may start now: in all, and of each kind.
-
-    `None` means that the kind has no limit of its own.
-    """
+    """How many deliveries of a destination may start now."""
 
     destination: str
     total: int
-    first: int | None = None
-    retries: int | None = None
-    replays: int | None = None
-
-    def of(self, kind: Kind) -> int:
-        """Return how many deliveries of this kind may start."""
-        own = {Kind.FIRST: self.first, Kind.RETRY: self.retries, Kind.REPLAY: self.replays}[kind]
-        return self.total if own is None else min(self.total, own)
 
 
 def admit(

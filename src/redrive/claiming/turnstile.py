@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
@@ -16,16 +15,13 @@ __all__ = ["Turnstile"]
 
 
 class Turnstile:
-    """Counts what passes a gate during one claim, within the allowance of the one who claims."""
+    """Counts what passes a gate during one claim, within the allowance of who claims."""
 
-    def __init__(
-        self, gate: Gate, allowed: Passage, *, total: int, of_kind: Callable[[Kind], int]
-    ) -> None:
+    def __init__(self, gate: Gate, allowed: Passage, *, total: int) -> None:
         self.gate = gate
         self.left = min(total, allowed.total)
         self.again_at = allowed.again_at
         self._allowed = allowed
-        self._of_kind = of_kind
         self._passed: Counter[Kind] = Counter()
         self._held_first = 0
         self._paced = 0
@@ -33,7 +29,7 @@ class Turnstile:
     def rewound(self) -> Turnstile:
         """Return the same turnstile before anybody passed it."""
         total = self.left + sum(self._passed.values())
-        return Turnstile(self.gate, self._allowed, total=total, of_kind=self._of_kind)
+        return Turnstile(self.gate, self._allowed, total=total)
 
     def admit(self, kind: Kind, *, was_held: bool) -> bool:
         """Let one delivery pass, if there is room for it.
@@ -44,9 +40,7 @@ class Turnstile:
         is_paced = was_held or kind is Kind.RETRY
         if is_paced and self._paced >= self._allowed.paced:
             return False
-        if self.left <= 0 or self._passed[kind] >= self._of_kind(kind):
-            return False
-        if not self._has_token(kind, is_held=is_held):
+        if self.left <= 0 or not self._has_token(kind, is_held=is_held):
             return False
         self.left -= 1
         self._passed[kind] += 1
@@ -57,7 +51,7 @@ class Turnstile:
     @property
     def fresh(self) -> int:
         """How many fresh first attempts there are tokens for, room or not."""
-        return min(self._of_kind(Kind.FIRST), self._allowed.first)
+        return self._allowed.first
 
     @property
     def holds_apart(self) -> bool:
@@ -73,16 +67,14 @@ class Turnstile:
             Kind.RETRY: min(self._allowed.retries, self._allowed.held_first, paced),
             Kind.REPLAY: self._allowed.replays,
         }
-        return min(self.left, self._of_kind(kind), tokens[kind])
+        return min(self.left, tokens[kind])
 
     def is_exhausted(self, kind: Kind, *, was_held: bool) -> bool:
         """Tell whether, room or not, no more of these may pass."""
         is_held = was_held and kind is Kind.FIRST
         is_paced = was_held or kind is Kind.RETRY
-        is_at_limit = self._passed[kind] >= self._of_kind(kind) or (
-            is_paced and self._paced >= self._allowed.paced
-        )
-        return is_at_limit or not self._has_token(kind, is_held=is_held)
+        is_at_pace = is_paced and self._paced >= self._allowed.paced
+        return is_at_pace or not self._has_token(kind, is_held=is_held)
 
     def is_shut_for(self, kind: Kind) -> bool:
         """Tell whether nothing of a kind may pass, whether it was held or not."""
@@ -95,7 +87,6 @@ class Turnstile:
             min(
                 count,
                 self.left,
-                self._of_kind(Kind.FIRST) - self._passed[Kind.FIRST],
                 self._allowed.first - self._passed[Kind.FIRST] + self._held_first,
             ),
         )

@@ -70,7 +70,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     allowances: tuple[Allowance, ...]
     generations: tuple[str, ...]
     lease: timedelta
-    limit: int | None = None
+    limit: int
     alone: bool = False
     most_bytes: int = MOST_BYTES
 

@@ -194,7 +194,9 @@ class Scene:
                 **fields,
             }
         )
-        request = ClaimRequest(worker=worker, allowances=(), generations=("default",), lease=LEASE)
+        request = ClaimRequest(
+            worker=worker, allowances=(), generations=("default",), limit=100, lease=LEASE
+        )
         claim = Claim(now=self.time, deliveries=(leased,), changes=tuple(changes))
         self.call("claim", claim, request=request)
         return lease

@@ -50,6 +50,7 @@ async def poll(store: PostgresStore) -> Claim:
             worker="worker-1",
             allowances=(Allowance(destination="billing", total=5),),
             generations=("default",),
+            limit=1_000,
             lease=timedelta(seconds=15),
         )
     )

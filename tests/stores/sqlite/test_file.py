@@ -116,6 +116,7 @@ async def test_dead_letters_of_the_first_schema_can_be_replayed(
             worker="w",
             allowances=(allowance,),
             generations=("default",),
+            limit=1_000,
             lease=timedelta(seconds=9),
         )
         leased = (await store.claim(request)).deliveries
@@ -178,6 +179,7 @@ async def test_a_file_of_the_first_schema_goes_on_with_its_work(
                 worker="w1",
                 allowances=(Allowance(destination="billing", total=9),),
                 generations=("default",),
+                limit=1_000,
                 lease=timedelta(seconds=15),
             )
         )

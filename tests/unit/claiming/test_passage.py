@@ -22,7 +22,7 @@ def pass_through(
 ) -> tuple[Gate, int]:
     """Let as many as possible pass, and return how many did."""
     gate, allowed = passage(gate, limits, in_flight=0, probing=0, now=now)
-    turnstile = Turnstile(gate, allowed, total=count, of_kind=lambda _: count)
+    turnstile = Turnstile(gate, allowed, total=count)
     passed = sum(turnstile.admit(kind, was_held=was_held) for _ in range(count))
     return turnstile.charged(limits, now=now), passed
 

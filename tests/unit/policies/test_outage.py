@@ -45,7 +45,7 @@ def test_what_has_waited_never_exceeds_the_pace_of_the_ramp(steps: list[tuple[in
         if now >= NOW + 30 * SECOND:
             break
         gate, allowed = passage(gate, limits, in_flight=0, probing=0, now=now)
-        turnstile = Turnstile(gate, allowed, total=wanted, of_kind=lambda _: 1_000)
+        turnstile = Turnstile(gate, allowed, total=wanted)
         count = sum(turnstile.admit(Kind.FIRST, was_held=True) for _ in range(wanted))
         gate = turnstile.charged(limits, now=now)
         passed.append((now, count))
@@ -94,7 +94,7 @@ def test_each_outage_begins_the_ramp_anew() -> None:
 def test_replays_and_retries_share_the_ramp_with_what_was_held() -> None:
     limits = Limits(breaker=BREAKER)
     gate, allowed = passage(reopened(limits), limits, in_flight=0, probing=0, now=NOW)
-    turnstile = Turnstile(gate, allowed, total=100, of_kind=lambda _: 100)
+    turnstile = Turnstile(gate, allowed, total=100)
 
     passed = {
         "held": sum(turnstile.admit(Kind.FIRST, was_held=True) for _ in range(4)),

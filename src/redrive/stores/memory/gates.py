@@ -162,7 +162,7 @@ class MemoryGates(Tables):
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
         self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
-        return Turnstile(gate, passage, total=allowance.total, of_kind=allowance.of)
+        return Turnstile(gate, passage, total=allowance.total)
 
     def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
         limits = self._destinations[destination].limits

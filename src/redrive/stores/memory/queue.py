@@ -268,9 +268,7 @@ class MemoryQueue(MemoryTenants):
         in_company = [row for row in ready if not row.is_suspect]
         chosen: list[Row] = []
         for allowance in request.allowances:
-            total = allowance.total
-            if request.limit is not None:
-                total = min(total, request.limit - len(chosen))
+            total = min(allowance.total, request.limit - len(chosen))
             chosen += self._take(msgspec.structs.replace(allowance, total=total), in_company)
         return chosen
 
@@ -282,24 +280,22 @@ class MemoryQueue(MemoryTenants):
         return []
 
     def _suspects(self, request: ClaimRequest, ready: Iterable[Row]) -> list[Row]:
-        allowed = {one.destination: one for one in request.allowances if one.total > 0}
+        allowed = {one.destination for one in request.allowances if one.total > 0}
         return sorted(
             (
                 row
                 for row in ready
-                if row.is_suspect
-                and row.destination in allowed
-                and self._would_pass(row, allowed[row.destination])
+                if row.is_suspect and row.destination in allowed and self._would_pass(row)
             ),
             key=_precedence,
         )
 
-    def _would_pass(self, row: Row, allowance: Allowance) -> bool:
+    def _would_pass(self, row: Row) -> bool:
         now = self._clock.now()
         gate, passage = self._passage(row.destination, now)
         if not self._tokens(row.destination, _tenant(row), now):
             return False
-        turnstile = Turnstile(gate, passage, total=1, of_kind=allowance.of)
+        turnstile = Turnstile(gate, passage, total=1)
         return turnstile.admit(row.kind, was_held=_was_held(row, gate))
 
     def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:

@@ -134,9 +134,10 @@ async def claim(
         else:
             await turn.choose(outlook)
         deliveries = await turn.lease(is_limited=is_limited)
-        if deliveries or (limit := await turn.fitting()) is None:
+        fitting = None if deliveries else await turn.fitting()
+        if fitting is None:
             break
-        is_limited = True
+        limit, is_limited = fitting, True
     await bounds.follow(link.fetch)
     turn.tell(plain, outlook)
     return Claim(
@@ -213,7 +214,7 @@ class _Turn:
         """Say what to look at: of each destination, as much as the gate may let through."""
         sorts, limit = self._sorts, self._request.limit
         for name, allowance in self._allowances.items():
-            total = allowance.total if limit is None else min(allowance.total, limit)
+            total = min(allowance.total, limit)
             turnstile = await self._turnstile(name, total=total)
             is_open = turnstile.left > 0
             self._looks[name] = Look(
@@ -263,7 +264,7 @@ class _Turn:
         """Choose what may start: tenants in turn, each by priority and age."""
         left = self._request.limit
         for name, allowance in self._allowances.items():
-            total = allowance.total if left is None else min(allowance.total, left)
+            total = min(allowance.total, left)
             if total <= 0:
                 continue
             number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
@@ -286,8 +287,7 @@ class _Turn:
             if turns.again_at is not None:
                 self._openings.append(turns.again_at)
             self._charge(name, turns.turnstile, serving, turns.states())
-            if left is not None:
-                left -= len(serving.chosen)
+            left -= len(serving.chosen)
 
     async def next_due(self, outlook: Outlook) -> datetime | None:
         """Return when something more may be claimed, after what was chosen is leased."""
@@ -303,9 +303,8 @@ class _Turn:
     async def _turnstile(self, name: str, *, total: int) -> Turnstile:
         if name not in self._passages:
             self._passages[name] = await self._keeper.passage(name)
-        of_kind = self._allowances[name].of
         gate = self._keeper.gate(name)
-        return Turnstile(gate, self._passages[name], total=total, of_kind=of_kind)
+        return Turnstile(gate, self._passages[name], total=total)
 
     def _charge(
         self,

@@ -228,7 +228,7 @@ class _Turn:
         chosen: dict[str, list[int]] = {}
         left = self._request.limit
         for name, allowance in self._allowances.items():
-            total = allowance.total if left is None else min(allowance.total, left)
+            total = min(allowance.total, left)
             if total <= 0:
                 continue
             turns = Turns(
@@ -243,8 +243,7 @@ class _Turn:
             if turns.again_at is not None:
                 self._opening.append(turns.again_at)
             chosen[name] = self._charge(name, turns.turnstile, serving, turns.states())
-            if left is not None:
-                left -= len(chosen[name])
+            left -= len(chosen[name])
         return chosen
 
     def keep_accounts(self) -> None:
@@ -270,8 +269,7 @@ class _Turn:
 
     def _turnstile(self, name: str, *, total: int) -> Turnstile:
         passage = self._keeper.passage(name)
-        of_kind = self._allowances[name].of
-        return Turnstile(self._keeper.gate(name), passage, total=total, of_kind=of_kind)
+        return Turnstile(self._keeper.gate(name), passage, total=total)
 
     def _charge(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.model.delivery import Delivery, Kind, Lease
+from redrive.model.delivery import Delivery, Lease
 from redrive.store import (
     FORGOTTEN_AFTER,
     Allowance,
@@ -263,21 +263,9 @@ class QueueRole(Core):
 def _left(request: ClaimRequest, claimed: Claim) -> ClaimRequest | None:
     """Return what is left to ask for after a claim, if anything is."""
     got = Counter(one.destination for one in claimed.deliveries)
-    of_kind = Counter((one.destination, one.kind) for one in claimed.deliveries)
-
-    def rest(allowance: Allowance, kind: Kind) -> int | None:
-        has_limit = allowance.of(kind) < allowance.total
-        return allowance.of(kind) - of_kind[allowance.destination, kind] if has_limit else None
-
-    limit = None if request.limit is None else request.limit - got.total()
+    limit = request.limit - got.total()
     allowances = [
-        Allowance(
-            destination=one.destination,
-            total=one.total - got[one.destination],
-            first=rest(one, Kind.FIRST),
-            retries=rest(one, Kind.RETRY),
-            replays=rest(one, Kind.REPLAY),
-        )
+        Allowance(destination=one.destination, total=one.total - got[one.destination])
         for one in request.allowances
         if one.total > got[one.destination]
     ]

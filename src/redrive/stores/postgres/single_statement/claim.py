@@ -192,9 +192,8 @@ class PlainGates:
             and request.worker == self._worker
             and len(request.generations) == 1
             and bool(wanted)
-            and all(one.of(Kind.FIRST) == one.total for one in wanted)
             and self.covers([one.destination for one in wanted])
-            and (request.limit is None or request.limit >= len(wanted))
+            and request.limit >= len(wanted)
         )
 
     def values(
@@ -227,7 +226,7 @@ class PlainGates:
         """
         totals = {one.destination: one.total for one in request.allowances if one.total > 0}
         limit = request.limit
-        if limit is None or sum(totals.values()) <= limit:
+        if sum(totals.values()) <= limit:
             self._asked = totals
             return totals
         equal = limit // len(totals)
