@@ -17,7 +17,8 @@ from redrive.observer import EventsCompleted
 from redrive.store import CaughtUp, Query, Store
 from redrive.stores.postgres import PostgresStore, late_events
 from redrive.stores.postgres.connection import Address, Link, read_address
-from redrive.stores.postgres.letters import restore
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.letters import restore
 from redrive.testing.clock import FakeClock
 from tests.app.recorder import Recorder
 from tests.conformance.world import (
@@ -361,8 +362,9 @@ async def test_what_comes_back_from_a_file_is_not_routed_anew(
     await world.store.prune(Retention())
     late = Destination(name="late", patterns=("*",))
     async with a_transaction(address, "read_committed") as connection:
-        link = Link(connection, address.schema)
-        await restore(link, letters, actor=OPERATOR, now=world.now)
+        session = PostgresSession(connection, address.schema)
+        session.now = world.now
+        await restore(session, letters, actor=OPERATOR)
         await world.store.register([late])
 
     added = await catch_up_all(world.store, address)

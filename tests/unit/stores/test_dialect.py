@@ -18,6 +18,7 @@ from redrive.stores.sqlite.dialect import bound, rewritten
         ("id = ANY ($1::bigint[])", "id IN (SELECT value FROM json_each(?1))"),
         ("NOT IN (SELECT unnest($1::bigint[]))", "NOT IN (SELECT value FROM json_each(?1))"),
         ("WHERE a = 1 FOR NO KEY UPDATE OF d, e SKIP LOCKED", "WHERE a = 1"),
+        ("redrive.events e /* by of_key */", "redrive_events e INDEXED BY redrive_of_key"),
         ("SELECT 1 FOR UPDATE", "SELECT 1"),
         ("document::json ->> 'order'", "document ->> 'order'"),
         ('ORDER BY name COLLATE "C"', "ORDER BY name"),

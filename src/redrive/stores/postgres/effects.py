@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import msgspec
 
 from redrive.errors import TransactionError
 from redrive.model.delivery import Attempt, Leased
-from redrive.model.event import EventId
 from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Settled
 from redrive.stores.inbox import inbox_key
@@ -20,7 +18,6 @@ from redrive.stores.postgres.settling import settle
 __all__ = [
     "Entered",
     "enter",
-    "restore_inbox",
     "settle_effect",
     "settle_repeat",
     "still_open",
@@ -50,7 +47,6 @@ UPDATE redrive.deliveries SET log = CASE
     ELSE (log - 0) || $3::text::jsonb END
 WHERE id = $1
 """
-_RESTORE = "UPDATE redrive.inbox SET since = NULL WHERE event = ANY ($1::uuid[])"
 
 
 class Entered(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +104,6 @@ async def settle_repeat(
     if not refused:
         await link.fetch(_NOTE, number, history, jsonb(attempt))
     return refused, frees
-
-
-async def restore_inbox(link: Link, events: Collection[EventId]) -> None:
-    """Keep the records of events that come back for as long as those are there."""
-    if events:
-        await link.fetch(_RESTORE, list(events))
 
 
 def _milliseconds(span: timedelta) -> str:

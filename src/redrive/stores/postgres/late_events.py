@@ -11,8 +11,9 @@ from redrive.store import CaughtUp
 from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.giving import give
 from redrive.stores.postgres.lanes import line_up_strays
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.giving import give
 
 __all__ = ["HAS_LATE", "advance_routes", "catch_up", "note_change"]
 
@@ -143,7 +144,7 @@ async def note_change(link: Link, version: int, changed: Sequence[Destination]) 
     await link.fetch(_NOTE, version, [json_text(one) for one in changed])
 
 
-async def catch_up(link: Link, *, limit: int, now: datetime) -> CaughtUp:
+async def catch_up(link: PostgresSession, *, limit: int, now: datetime) -> CaughtUp:
     """Carry out `Registry.catch_up`, for one stretch of the log."""
     has_read = await _mark_passed_by(link, limit)
     marks = {row[0]: row[1] for row in await link.fetch(_LATE, limit)}
@@ -209,7 +210,7 @@ async def _find_lacking(link: Link, marks: Mapping[int, int]) -> list[_Late]:
 
 
 async def _complete(
-    link: Link, late: Sequence[_Late], *, now: datetime
+    link: PostgresSession, late: Sequence[_Late], *, now: datetime
 ) -> tuple[frozenset[int], int]:
     """Give events the deliveries they lack, as if they were just published.
 
@@ -230,14 +231,14 @@ async def _complete(
         if one.key not in keys - held or not one.lacking & ordered
     ]
     rows: list[tuple[object, ...]] = []
-    given: list[tuple[int, str]] = []
+    given: list[tuple[int, str | None, str]] = []
     busy = set(lacking)
     for position, names, document in await link.fetch(_LOCK_EVENTS, free):
         busy.remove(position)
         event = event_from(document)
         for name in sorted((lacking[position].lacking & destinations.keys()) - set(names)):
             number, is_ordered = destinations[name]
-            given.append((position, name))
+            given.append((position, None, name))
             rows.append(
                 (
                     position,

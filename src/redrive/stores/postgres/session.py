@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
+from redrive.model.event import Event, EventId
 from redrive.stores.postgres import lanes as lanes_here
 from redrive.stores.postgres.codec import jsonb, numbers
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
 from redrive.stores.sql.session import Either, Lane, Session
 
@@ -129,3 +133,8 @@ class PostgresSession(Session, Link):
 
     async def count_outcomes(self, replay: int) -> None:
         await self.fetch(_COUNT_OUTCOMES, replay)
+
+    async def add_events(
+        self, events: Mapping[EventId, Event[msgspec.Raw]]
+    ) -> Mapping[EventId, int]:
+        return await add_events(self, events)

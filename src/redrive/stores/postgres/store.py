@@ -24,6 +24,7 @@ from redrive.stores.postgres.schema import has_schema
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.letters import LettersRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
@@ -44,6 +45,7 @@ class PostgresStore(
     InterventionRole,
     AuditRole,
     ReplaysRole,
+    LettersRole,
     KeepingRole,
     RetentionRole,
     RegroupingRole,

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
+from redrive.model.event import Event, EventId
 from redrive.stores.codec import from_micros
 
 __all__ = ["Either", "Lane", "Session", "instant"]
@@ -116,3 +119,13 @@ class Session(ABC):
     @abstractmethod
     async def count_outcomes(self, replay: int) -> None:
         """Add the outcomes that are not in a replay's row yet; it is locked."""
+
+    @abstractmethod
+    async def add_events(
+        self, events: Mapping[EventId, Event[msgspec.Raw]]
+    ) -> Mapping[EventId, int]:
+        """Append events that come back unless they are there; return their positions.
+
+        They and their keys stay as they are until the transaction ends. An idempotency key that
+        somebody else has meanwhile stays theirs.
+        """

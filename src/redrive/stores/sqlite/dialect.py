@@ -27,6 +27,8 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"\(SELECT unnest\((\$\d+)(?:::\w+\[\])?\)\)", r"(SELECT value FROM json_each(\1))"),
         # A statement has the one write lock: there are no rows to lock.
         (r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+(?:, \w+)*)?(?: SKIP LOCKED)?", ""),
+        # An index is named where the planner would take another.
+        (r"/\* by (\w+) \*/", r"INDEXED BY redrive_\1"),
         # No table is in a schema; texts are compared as they are, and any column takes any value.
         (r"\bredrive\.(?=\w)", "redrive_"),
         (r' COLLATE "C"', ""),

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 
 import apsw
 
 from redrive.model.delivery import Attempt, Leased
-from redrive.model.event import EventId
 from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Settled
-from redrive.stores.codec import json_text, micros
+from redrive.stores.codec import micros
 from redrive.stores.inbox import inbox_key
 from redrive.stores.sql.leases import note, settle
 from redrive.stores.sqlite.session import SqliteSession
 
 __all__ = [
     "enter",
-    "restore_inbox",
     "settle_effect",
     "settle_repeat",
 ]
@@ -33,9 +30,6 @@ ON CONFLICT (handler, source, key) DO NOTHING
 """
 _TAKE_OVER = """
 UPDATE redrive_inbox SET event = ?, since = NULL WHERE handler = ? AND source = ? AND key = ?
-"""
-_RESTORE = """
-UPDATE redrive_inbox SET since = NULL WHERE event IN (SELECT value FROM json_each(?))
 """
 
 
@@ -80,8 +74,3 @@ def _worker(connection: apsw.Connection, leased: Leased, *, now: datetime) -> st
         _WORKER, (lease.delivery_id, lease.token, micros(now))
     ).get
     return worker
-
-
-def restore_inbox(connection: apsw.Connection, events: Collection[EventId]) -> None:
-    """Keep the records of events that come back for as long as those are there."""
-    connection.execute(_RESTORE, (json_text(list(events)),))

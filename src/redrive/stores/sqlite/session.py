@@ -11,6 +11,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Lease
+from redrive.model.event import Event, EventId
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
 from redrive.stores.codec import json_text, micros
@@ -20,6 +21,7 @@ from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.session import Either, Lane, Session
 from redrive.stores.sqlite.dialect import bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
+from redrive.stores.sqlite.log import add_events
 
 __all__ = ["SqliteSession", "finish"]
 
@@ -34,6 +36,7 @@ _TEXTS = (
 _DEAD = """
 WHERE d.id = ANY ($1::bigint[]) AND d.status = 3 AND d.resolution IS NULL ORDER BY d.id
 """
+_POSITIONS = "SELECT id, position FROM redrive.events WHERE id = ANY ($1::text[])"
 _REPLAY = """
 UPDATE redrive_deliveries
 SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, crashes = 0,
@@ -145,6 +148,12 @@ class SqliteSession(Session):
 
     async def count_outcomes(self, replay: int) -> None:
         """Nothing: a trigger has counted them."""
+
+    async def add_events(
+        self, events: Mapping[EventId, Event[msgspec.Raw]]
+    ) -> Mapping[EventId, int]:
+        add_events(self.connection, events.values())
+        return dict(await self.fetch(_POSITIONS, list(events)))
 
 
 def finish(job: Awaitable[T]) -> T:

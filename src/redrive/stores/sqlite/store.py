@@ -11,6 +11,7 @@ from redrive.store import Capabilities, Finding
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.letters import LettersRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
@@ -39,6 +40,7 @@ class SqliteStore(
     InterventionRole,
     AuditRole,
     ReplaysRole,
+    LettersRole,
     KeepingRole,
     RetentionRole,
     RegroupingRole,

@@ -7,43 +7,19 @@ from datetime import datetime
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
-from redrive.model.letter import Letter
 from redrive.store import (
     Backfilled,
-    LetterPage,
     LogSlice,
     Moved,
-    Query,
-    Restored,
 )
 from redrive.stores.postgres import rerouting
 from redrive.stores.postgres.core import Core
-from redrive.stores.postgres.letters import letters as find_letters
-from redrive.stores.postgres.letters import letters_of, restore
 
 __all__ = ["KeepingRole"]
 
-_OLDEST = """
-WHERE d.destination = (SELECT id FROM redrive.destinations WHERE name = $1)
-  AND d.status = 3 AND d.resolution IS NULL ORDER BY d.settled_at, d.id LIMIT $2
-"""
-
 
 class KeepingRole(Core):
-    """`Letters` and `Rerouting`."""
-
-    async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
-        return await self._read(lambda link, _: letters_of(link, _OLDEST, (destination, limit)))
-
-    async def letters(
-        self, query: Query, *, cursor: str | None = None, limit: int = 500
-    ) -> LetterPage:
-        return await self._read(
-            lambda link, _: find_letters(link, query, cursor=cursor, limit=limit)
-        )
-
-    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
-        return await self._write(lambda link, now: restore(link, letters, actor=actor, now=now))
+    """`Rerouting`."""
 
     async def unregister(self, destination: str, *, actor: Actor) -> bool:
         return await self._write(

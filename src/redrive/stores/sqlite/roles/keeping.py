@@ -7,41 +7,19 @@ from datetime import datetime
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
-from redrive.model.letter import Letter
 from redrive.store import (
     Backfilled,
-    LetterPage,
     LogSlice,
     Moved,
-    Query,
-    Restored,
 )
 from redrive.stores.sqlite import rerouting
 from redrive.stores.sqlite.core import Core
-from redrive.stores.sqlite.letters import letters as find_letters
-from redrive.stores.sqlite.letters import letters_of, restore
 
 __all__ = ["KeepingRole"]
 
-_OLDEST = """
-WHERE d.destination = (SELECT id FROM redrive_destinations WHERE name = ?)
-  AND d.status = 3 AND d.resolution IS NULL ORDER BY d.settled_at, d.id LIMIT ?
-"""
-
 
 class KeepingRole(Core):
-    """`Letters` and `Rerouting`."""
-
-    async def oldest_letters(self, destination: str, *, limit: int = 500) -> Sequence[Letter]:
-        return await self._reader.call(lambda c: letters_of(c, _OLDEST, (destination, limit)))
-
-    async def letters(
-        self, query: Query, *, cursor: str | None = None, limit: int = 500
-    ) -> LetterPage:
-        return await self._reader.call(lambda c: find_letters(c, query, cursor=cursor, limit=limit))
-
-    async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
-        return await self._commit(lambda c, now: restore(c, letters, actor=actor, now=now))
+    """`Rerouting`."""
 
     async def unregister(self, destination: str, *, actor: Actor) -> bool:
         return await self._commit(
