@@ -23,7 +23,7 @@ from redrive.model.delivery import Status
 from redrive.observer import Fact, Settlements
 from redrive.testing import Kit
 
-FAR_BELOW_THE_POLL = 1.0
+FAR_BELOW_THE_POLL = 30.0
 
 
 class Arrivals:
@@ -47,7 +47,7 @@ class Arrivals:
 
 
 def idle_app(store: str, arrivals: Arrivals) -> Redrive:
-    app = Redrive(store, poll="30s")
+    app = Redrive(store, poll="10m")
     app.handler("order.*", name="billing")(arrivals)
     app.observe(arrivals)
     return app
