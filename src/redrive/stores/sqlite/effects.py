@@ -1,76 +1,103 @@
-"""Effects in SQL: the inbox, and what is committed together with an effect."""
+"""Effects of handlers, one at a time: each holds the write lock for as long as it runs."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import apsw
 
-from redrive.model.delivery import Attempt, Leased
-from redrive.model.settlement import Delivered
-from redrive.store import ALREADY_APPLIED, Settled
-from redrive.stores.codec import micros
-from redrive.stores.inbox import inbox_key
-from redrive.stores.sql.leases import note, settle
-from redrive.stores.sqlite.session import SqliteSession
+from redrive.errors import StoreUnavailableError, TransactionError
+from redrive.model.delivery import Leased
+from redrive.store import Effect, Ending, open_transaction
+from redrive.stores.finishing import to_the_end
+from redrive.stores.sql.effects import settle_effect, take_effect
+from redrive.stores.sqlite.connection import connect, rollback, translated
+from redrive.stores.sqlite.core import Core
+from redrive.stores.sqlite.forking import in_transaction
+from redrive.stores.sqlite.session import SqliteSession, finish
+from redrive.stores.sqlite.transaction import SqliteTransaction
 
-__all__ = [
-    "enter",
-    "settle_effect",
-    "settle_repeat",
-]
+__all__ = ["Effects"]
 
-_WORKER = """
-SELECT worker FROM redrive_deliveries
-WHERE id = ? AND token = ? AND status = 1 AND lease_until > ?
-"""
-_TAKE = """
-INSERT INTO redrive_inbox (handler, source, key, event) VALUES (?, ?, ?, ?)
-ON CONFLICT (handler, source, key) DO NOTHING
-"""
-_TAKE_OVER = """
-UPDATE redrive_inbox SET event = ?, since = NULL WHERE handler = ? AND source = ? AND key = ?
-"""
+_SHARE_FOR_WAITING = 2
 
 
-def enter(connection: apsw.Connection, leased: Leased, *, now: datetime) -> bool | None:
-    """Take the inbox record of a delivery whose lease is current; `None` if it is not.
+class Effects(Core):
+    """`Effects`."""
 
-    Tells whether the effect is still to be applied.
-    """
-    if _worker(connection, leased, now=now) is None:
-        return None
-    record = (leased.destination, *inbox_key(leased.event))
-    connection.execute(_TAKE, (*record, leased.event.id))
-    if connection.changes():
-        return True
-    connection.execute(_TAKE_OVER, (leased.event.id, *record))
-    return False
+    async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:
+        async with self._writing(at_most) as connection:
+            with translated(self.path):
+                session = SqliteSession(connection, self._clock.now())
+                is_new = finish(take_effect(session, leased))
+            if is_new is None:
+                return Ending.REFUSED
+            transaction = SqliteTransaction(connection)
+            if is_new and not await self._run(transaction, effect):
+                return Ending.UNDONE
+            ending = await to_the_end(
+                self._threads.run(self._finish, connection, leased, is_new=is_new)
+            )
+        self._ring()
+        if ending is Ending.APPLIED:
+            transaction.committed()
+        return ending
 
+    async def _run(self, transaction: SqliteTransaction, effect: Effect) -> bool:
+        # Whoever wrote past it from here would wait for the lock that it holds.
+        here = open_transaction.set(transaction)
+        try:
+            is_kept = await effect(transaction)
+        finally:
+            open_transaction.reset(here)
+        if is_kept and not transaction.is_open:
+            raise TransactionError(
+                "The handler has ended the transaction that it was handed, so its effect could "
+                "not be committed together with the delivery; leave commit and rollback to "
+                "Redrive, and use SAVEPOINT for a part of it."
+            )
+        return is_kept
 
-async def settle_effect(session: SqliteSession, leased: Leased, *, history: int) -> bool:
-    """Settle as delivered, and tell whether that was accepted."""
-    settled = Settled(lease=leased.lease, settlement=Delivered())
-    refused, _ = await settle(session, [settled], history=history)
-    return not refused
+    def _finish(self, connection: apsw.Connection, leased: Leased, *, is_new: bool) -> Ending:
+        """Settle and commit, or find that the lease is no longer current."""
+        session = SqliteSession(connection, self._clock.now())
+        try:
+            refused, _ = finish(
+                settle_effect(session, leased, is_new=is_new, history=self._history)
+            )
+            if refused:
+                return Ending.REFUSED
+            connection.execute("COMMIT")
+        except apsw.ConstraintError:  # deferred by the handler's own tables
+            raise
+        except apsw.Error:
+            with translated(self.path):
+                raise
+        return Ending.APPLIED if is_new else Ending.REPEATED
 
+    @asynccontextmanager
+    async def _writing(self, at_most: timedelta) -> AsyncIterator[apsw.Connection]:
+        """Take the write lock; what is not committed by the end of the block is undone."""
+        connection = await self._threads.run(connect, self.path, place=self._place)
+        with in_transaction():
+            try:
+                await self._threads.run(self._take_lock, connection, at_most / _SHARE_FOR_WAITING)
+                yield connection
+            finally:
+                rollback(connection)
+                connection.close()
 
-async def settle_repeat(session: SqliteSession, leased: Leased, *, history: int) -> bool:
-    """Settle what was applied before, and say so in its story."""
-    attempt = Attempt(
-        number=leased.attempt,
-        started_at=leased.claimed_at,
-        ended_at=session.now,
-        worker=_worker(session.connection, leased, now=session.now) or "",
-        result=ALREADY_APPLIED,
-    )
-    await note(session, [(leased.lease, attempt)], history=history)
-    return await settle_effect(session, leased, history=history)
-
-
-def _worker(connection: apsw.Connection, leased: Leased, *, now: datetime) -> str | None:
-    lease = leased.lease
-    worker: str | None = connection.execute(
-        _WORKER, (lease.delivery_id, lease.token, micros(now))
-    ).get
-    return worker
+    def _take_lock(self, connection: apsw.Connection, patience: timedelta) -> None:
+        connection.set_busy_timeout(int(patience.total_seconds() * 1000))
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError as error:
+            raise StoreUnavailableError(
+                f"The store {self.path} was locked by another writer for {patience}, so the "
+                "handler was not run."
+            ) from error
+        except apsw.Error:
+            with translated(self.path):
+                raise

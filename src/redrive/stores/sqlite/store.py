@@ -16,9 +16,9 @@ from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
 from redrive.stores.sqlite.checkup import check_up
+from redrive.stores.sqlite.effects import Effects
 from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.queue import Queue
-from redrive.stores.sqlite.roles.effects import EffectsRole
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.roles.log import LogRole
@@ -32,7 +32,7 @@ __all__ = ["SqliteStore"]
 class SqliteStore(
     LogRole,
     Queue,
-    EffectsRole,
+    Effects,
     GatesRole,
     TenantsRole,
     FiguresRole,
