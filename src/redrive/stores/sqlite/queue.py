@@ -19,6 +19,7 @@ from redrive.store import (
 from redrive.stores.sql.intervention import expire, has_expired
 from redrive.stores.sql.leases import LeasesRole, overdue, settle
 from redrive.stores.sql.session import Session
+from redrive.stores.sql.store import writing
 from redrive.stores.sqlite import claiming, shedding
 from redrive.stores.sqlite.core import Core
 
@@ -43,10 +44,9 @@ class Queue(LeasesRole, Core):
             self._look_soon()
         return claimed
 
-    async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
-        refused, _ = await self._write(
-            lambda session, _: settle(session, batch, history=self._history)
-        )
+    @writing()
+    async def settle(self, session: Session, batch: Sequence[Settled]) -> Sequence[Lease]:
+        refused, _ = await settle(session, batch, history=self._history)
         return refused
 
     async def heartbeat(
