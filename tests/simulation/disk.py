@@ -22,6 +22,8 @@ from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sql.audit import read_audit
+from redrive.stores.sql.log import read_events
+from redrive.stores.sql.registering import register
 from redrive.stores.sql.replays import find_replays
 from redrive.stores.sqlite import (
     SqliteStore,
@@ -29,10 +31,8 @@ from redrive.stores.sqlite import (
     core,
     counting,
     inspection,
-    log,
 )
 from redrive.stores.sqlite.connection import connect
-from redrive.stores.sqlite.registering import register
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
@@ -259,7 +259,9 @@ class HostGround:
         self._loop = loop
         self._history = history
         self._follower = Follower(
-            lambda after: log.read_events(self._eye, after=after, limit=_ALL), history, loop
+            lambda after: finish(read_events(self._session, after=after, limit=_ALL)),
+            history,
+            loop,
         )
         self._clock = HostClock(loop, ahead=plan.ahead)
         self._disk = _Disk(plan)
@@ -271,6 +273,10 @@ class HostGround:
         self._tick.start()
         self._eye = self._safely(lambda: connect(self._path))
 
+    @property
+    def _session(self) -> SqliteSession:
+        return SqliteSession(self._eye, self._clock.now())
+
     def clock_for(self, number: int) -> HostClock:
         return self._clock
 
@@ -278,8 +284,7 @@ class HostGround:
         def prepare() -> None:
             migrate(self._eye, name="simulated")
             with self._eye:
-                now = self._clock.now()
-                register(self._eye, destinations, by=PUBLISHER, again=False, now=now)
+                finish(register(self._session, destinations, by=PUBLISHER, again=False, history=20))
 
         self._safely(prepare)
         given = {"destinations": destinations}
@@ -319,7 +324,7 @@ class HostGround:
                 now=now,
                 deliveries=tuple(one for status in Status for one in self._in(status)),
                 events=tuple(
-                    one.event for one in log.read_events(eye, after=LOG_START, limit=_ALL)
+                    one.event for one in finish(read_events(session, after=LOG_START, limit=_ALL))
                 ),
                 figures=counting.figures(eye, now=now),
                 audit=tuple(finish(read_audit(session, before=None, limit=_ALL))),

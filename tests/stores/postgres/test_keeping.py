@@ -50,7 +50,7 @@ async def a_link(address: Address) -> AsyncIterator[PostgresSession]:
         await connection.close()
 
 
-async def publish_within(world: World, link: Link, *batch: Entry) -> Appended:
+async def publish_within(world: World, link: PostgresSession, *batch: Entry) -> Appended:
     appended = await log.append(
         link, batch, routes_version=await world.version(), all_or_nothing=False, now=world.now
     )

@@ -15,9 +15,10 @@ import pytest
 from redrive import NewEvent, Receipt, Redrive, VersionConflictError
 from redrive.model.position import LOG_START
 from redrive.store import LoggedEvent
-from redrive.stores.postgres.connection import Address, Link, named, read_address
-from redrive.stores.postgres.log import _READ as READ
-from redrive.stores.postgres.log import read_events
+from redrive.stores.postgres.connection import Address, named, read_address
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.log import _READ as READ
+from redrive.stores.sql.log import read_events
 from tests.waiting import PATIENCE_SECONDS
 
 WRITERS = 3
@@ -78,7 +79,7 @@ class Writer:
 class Crowd:
     """Three writers, and somebody who sees whether they wait for each other."""
 
-    def __init__(self, writers: list[Writer], observer: Link) -> None:
+    def __init__(self, writers: list[Writer], observer: PostgresSession) -> None:
         self.writers = writers
         self._link = observer
 
@@ -86,7 +87,7 @@ class Crowd:
     @asynccontextmanager
     async def gathered(cls, app: Redrive, address: Address) -> AsyncIterator["Crowd"]:
         connections = [await asyncpg.connect(address.dsn) for _ in range(WRITERS + 1)]
-        observer = Link(connections[0], address.schema)
+        observer = PostgresSession(connections[0], address.schema)
         crowd = cls([Writer(app, one) for one in connections[1:]], observer)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one.run()) for one in crowd.writers]
@@ -204,7 +205,7 @@ async def test_reading_on_costs_nothing_for_what_came_before(
     last = found[-3].position
 
     rows = await connection.fetch(
-        named(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {READ}", address.schema),
+        named(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {READ.postgres}", address.schema),
         last.time,
         last.number,
         100,

@@ -15,8 +15,8 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.observer import EventsCompleted
 from redrive.store import CaughtUp, Query, Store
-from redrive.stores.postgres import PostgresStore, late_events
-from redrive.stores.postgres.connection import Address, Link, read_address
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.connection import Address, read_address
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.letters import restore
 from redrive.testing.clock import FakeClock
@@ -323,7 +323,7 @@ async def test_a_registration_that_was_given_up_is_made_good(
     connection = await asyncpg.connect(address.dsn)
     transaction = connection.transaction()
     await transaction.start()
-    await late_events.advance_routes(Link(connection, address.schema))
+    await PostgresSession(connection, address.schema).change_routes(())
     await transaction.rollback()
     await connection.close()
 

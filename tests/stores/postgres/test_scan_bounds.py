@@ -18,8 +18,9 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Settled
 from redrive.stores.postgres import PostgresStore, log
-from redrive.stores.postgres.connection import Link, read_address
+from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.scan_bounds import ScanBounds
+from redrive.stores.postgres.session import PostgresSession
 from redrive.testing.clock import FakeClock
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR
@@ -76,7 +77,7 @@ async def publish_within(
     world: World, connection: asyncpg.Connection[asyncpg.Record], url: str
 ) -> None:
     appended = await log.append(
-        Link(connection, read_address(url).schema),
+        PostgresSession(connection, read_address(url).schema),
         entries(an_event()),
         routes_version=await world.version(),
         all_or_nothing=True,

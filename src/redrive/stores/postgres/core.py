@@ -153,7 +153,7 @@ class Core(SqlStore):
         """Run a job in a transaction of its own; it is committed when this returns."""
         result = await self._run(job, within=self._patience if is_prompt else within)
         if rings:
-            self._notifications.notify()
+            self._ring()
         return result
 
     def _ring(self) -> None:

@@ -23,7 +23,8 @@ from redrive.store import (
 )
 from redrive.stores.codec import destination_from
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.registering import others
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.registering import others
 
 __all__ = ["WORK", "WORKLOAD", "figures", "workload"]
 
@@ -137,7 +138,7 @@ _due_lines = msgspec.json.Decoder(list[tuple[str, str, int]])
 _worker_lines = msgspec.json.Decoder(list[tuple[str, datetime, int, str | None]])
 
 
-async def figures(link: Link, *, now: datetime) -> Figures:
+async def figures(link: PostgresSession, *, now: datetime) -> Figures:
     """Carry out `Inspection.figures`."""
     counts = {row[0]: tuple(row)[1:] for row in await link.fetch(_COUNT, now)}
     known = await link.fetch(_DESTINATIONS)

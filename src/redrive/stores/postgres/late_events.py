@@ -8,28 +8,15 @@ from typing import NamedTuple
 
 from redrive.model.destination import Destination, Order
 from redrive.store import CaughtUp
-from redrive.stores.codec import destination_from, event_from, json_text
+from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.lanes import line_up_strays
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.giving import give
 
-__all__ = ["HAS_LATE", "advance_routes", "catch_up", "note_change"]
+__all__ = ["HAS_LATE", "catch_up"]
 
-# The number is read past all snapshots: who stores an event afterwards knows of this change.
-_ANNOUNCE = """
-SELECT setval('redrive.route_versions', greatest(
-    (SELECT last_value FROM redrive.route_versions WHERE is_called),
-    (SELECT value FROM redrive.counters WHERE name = 'routes_version')
-) + 1)
-"""
-_ADVANCE = "UPDATE redrive.counters SET value = $1 WHERE name = 'routes_version'"
-# A statement after the number was set: who has not read it is under way here, or has ended.
-_NOTE = """
-INSERT INTO redrive.route_changes (version, documents, read_xid)
-VALUES ($1, $2::text[], redrive.log_end())
-"""
 HAS_LATE = """EXISTS (SELECT FROM redrive.late_events) OR EXISTS (
     SELECT FROM redrive.route_changes
     WHERE NOT is_done AND (until IS NULL OR until <= redrive.log_end())
@@ -130,18 +117,6 @@ class _Late(NamedTuple):
     position: int
     key: str | None
     lacking: frozenset[str]
-
-
-async def advance_routes(link: Link) -> int:
-    """Begin a new version of the routes, with their counter locked; return its number."""
-    version = int(await link.value(_ANNOUNCE))
-    await link.fetch(_ADVANCE, version)
-    return version
-
-
-async def note_change(link: Link, version: int, changed: Sequence[Destination]) -> None:
-    """Note what a version has changed, and whom of those under way it may have passed by."""
-    await link.fetch(_NOTE, version, [json_text(one) for one in changed])
 
 
 async def catch_up(link: PostgresSession, *, limit: int, now: datetime) -> CaughtUp:

@@ -10,12 +10,11 @@ from datetime import datetime
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.model.destination import Order, Routes
+from redrive.model.destination import Order
 from redrive.model.event import Event, EventId
-from redrive.model.position import LogPosition
-from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
+from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text
-from redrive.stores.postgres.codec import array_text, columns, is_uuid
+from redrive.stores.postgres.codec import array_text, columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.idempotency import give_back_keys, take_keys
 from redrive.stores.postgres.single_statement.append import Numbers
@@ -32,11 +31,8 @@ __all__ = [
     "append",
     "count",
     "destination_ids",
-    "find_event",
     "grow",
-    "read_events",
     "read_numbers",
-    "read_routes",
     "take_turns",
 ]
 
@@ -109,11 +105,6 @@ JOIN stored ON stored.id = given.id CROSS JOIN present
 ORDER BY given.place
 """
 _FORGET_NEW = "DELETE FROM redrive.keys WHERE key = ANY ($1::text[]) AND version = 0"
-_READ = """
-SELECT xid, position, version, document, id::text, type FROM redrive.events
-WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
-ORDER BY xid, position LIMIT $3
-"""
 
 
 async def append(
@@ -123,8 +114,8 @@ async def append(
     routes_version: int,
     all_or_nothing: bool,
     now: datetime,
-) -> Append:
-    """Carry out `EventLog.append` within the open transaction."""
+) -> Appended | None:
+    """Append within the open transaction; `None` if there are newer routes."""
     known: dict[object, Kept | Remains] = {}
     current = routes_version
     for of_routes, destinations, version, document in await link.fetch(
@@ -135,14 +126,14 @@ async def append(
             event = event_from(document)
             known[event.id] = Kept(event, tuple(destinations), version)
     if current != routes_version:
-        return RoutesChanged(await read_routes(link))
+        return None
     try:
         destinations = await _destinations_of(link, entries)
     except UsageError:
         # Each statement sees what was committed before it: one may have been removed meanwhile.
         if await count(link, "routes_version") == routes_version:
             raise
-        return RoutesChanged(await read_routes(link))
+        return None
     taken = await take_keys(link, entries, known)
     versions = await _versions(link, entries) if has_expectations(entries) else {}
     results, fresh = sift(entries, known, versions.copy())
@@ -279,24 +270,6 @@ async def destination_ids(
     return found
 
 
-async def read_events(link: Link, *, after: LogPosition, limit: int) -> Sequence[LoggedEvent]:
-    """Carry out `EventLog.read_events`."""
-    return tuple(
-        LoggedEvent(LogPosition(xid, number), event_from(*event), version)
-        for xid, number, version, *event in await link.fetch(_READ, after.time, after.number, limit)
-    )
-
-
-async def find_event(link: Link, event_id: EventId) -> Event[msgspec.Raw] | None:
-    """Carry out `EventLog.find_event`."""
-    if not is_uuid(event_id):
-        return None
-    rows = await link.fetch(
-        "SELECT document, id::text, type FROM redrive.events WHERE id = $1", event_id
-    )
-    return event_from(*rows[0]) if rows else None
-
-
 async def read_numbers(link: Link) -> Numbers:
     """Return the numbers of the destinations, with the version of the routes."""
     rows = await link.fetch(
@@ -305,19 +278,6 @@ async def read_numbers(link: Link) -> Numbers:
         "WHERE c.name = 'routes_version'"
     )
     return Numbers(rows[0][0], {name: number for _, name, number in rows if name is not None})
-
-
-async def read_routes(link: Link) -> Routes:
-    """Carry out `Registry.routes`."""
-    rows = await link.fetch(
-        "SELECT c.value, t.document FROM redrive.counters c "
-        "LEFT JOIN redrive.destinations t ON t.removed_at IS NULL "
-        "WHERE c.name = 'routes_version'"
-    )
-    return Routes(
-        rows[0][0],
-        [destination_from(document) for _, document in rows if document is not None],
-    )
 
 
 async def count(link: Link, name: str) -> int:

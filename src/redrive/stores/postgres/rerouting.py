@@ -21,10 +21,10 @@ from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.giving import give, give_instead
 from redrive.stores.postgres.lanes import free_lanes, hold, lanes_of, pass_by
-from redrive.stores.postgres.late_events import advance_routes, note_change
 from redrive.stores.postgres.log import grow
-from redrive.stores.postgres.registering import hold_routes, keep_standing, read_standings
 from redrive.stores.postgres.removing import remove
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.registering import hold_routes, keep_standing, read_standings
 
 __all__ = ["backfill", "drop", "move", "read_log", "reregister", "unregister", "waiting_for"]
 
@@ -118,32 +118,35 @@ ORDER BY given.position
 """
 
 
-async def unregister(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:
+async def unregister(
+    link: PostgresSession, destination: str, *, actor: Actor, now: datetime
+) -> bool:
     """Carry out `Rerouting.unregister`."""
     number, standing = await _standing(link, destination)
     if standing.is_removed:
         return False
     await link.fetch(_SET_REMOVED, number, now)
     await keep_standing(link, number, removed(standing))
-    await advance_routes(link)
+    await link.change_routes(())
     await record(link, "remove", (), actor, now=now, count=1, detail=destination)
     return True
 
 
-async def reregister(link: Link, destination: str, *, actor: Actor, now: datetime) -> bool:
+async def reregister(
+    link: PostgresSession, destination: str, *, actor: Actor, now: datetime
+) -> bool:
     """Carry out `Rerouting.reregister`."""
     number, standing = await _standing(link, destination)
     if not standing.is_removed:
         return False
     await link.fetch(_SET_REMOVED, number, None)
     await keep_standing(link, number, restored(standing))
-    version = await advance_routes(link)
-    await note_change(link, version, [standing.destination])
+    await link.change_routes([standing.destination])
     await record(link, "restore", (), actor, now=now, count=1, detail=destination)
     return True
 
 
-async def _standing(link: Link, destination: str) -> tuple[int, Standing]:
+async def _standing(link: PostgresSession, destination: str) -> tuple[int, Standing]:
     await hold_routes(link)
     await _find(link, destination)
     return (await read_standings(link, [destination]))[destination]

@@ -9,9 +9,11 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
+from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
+from redrive.stores.codec import json_text
 from redrive.stores.postgres import lanes as lanes_here
-from redrive.stores.postgres.codec import jsonb, numbers
+from redrive.stores.postgres.codec import is_uuid, jsonb, numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
@@ -65,6 +67,18 @@ UPDATE redrive.replays SET
     failed = failed + (SELECT count(*) FROM counted WHERE NOT is_delivered)
 WHERE id = $1 AND EXISTS (SELECT FROM counted)
 """
+# The number is read past all snapshots: who stores an event afterwards knows of this change.
+_ANNOUNCE = """
+SELECT setval('redrive.route_versions', greatest(
+    (SELECT last_value FROM redrive.route_versions WHERE is_called),
+    (SELECT value FROM redrive.counters WHERE name = 'routes_version')
+) + 1)
+"""
+# A statement after the number was set: who has not read it is under way here, or has ended.
+_NOTE_CHANGE = """
+INSERT INTO redrive.route_changes (version, documents, read_xid)
+VALUES ($1, $2::text[], redrive.log_end())
+"""
 
 
 class PostgresSession(Session, Link):
@@ -88,6 +102,9 @@ class PostgresSession(Session, Link):
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:
         return jsonb(rows)
 
+    def event_id(self, text: str) -> str | None:
+        return text if is_uuid(text) else None
+
     def pattern(self, pattern: str) -> str:
         escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         return escaped.replace("*", "%")
@@ -107,6 +124,22 @@ class PostgresSession(Session, Link):
         frees = await lanes_here.free_held(self, *lanes)
         gone = set(refused or ())
         return {one for one in leases if one.delivery_id not in gone}, frees
+
+    async def relane(self, destination: int, *, before: Order, after: Order) -> None:
+        await lanes_here.relane(self, destination, before=before, after=after)
+
+    async def change_routes(self, changed: Sequence[Destination]) -> None:
+        version = await self.value(_ANNOUNCE)
+        await self.fetch(
+            "UPDATE redrive.counters SET value = $1 WHERE name = 'routes_version'", version
+        )
+        if changed:
+            await self.fetch(_NOTE_CHANGE, version, [json_text(one) for one in changed])
+
+    async def keep_history(self, history: int) -> None:
+        await self.fetch(
+            "UPDATE redrive.settings SET value = $1 WHERE name = 'history' AND value <> $1", history
+        )
 
     async def replay(
         self,

@@ -25,6 +25,8 @@ from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.letters import LettersRole
+from redrive.stores.sql.log import LogReadingRole
+from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
@@ -36,6 +38,8 @@ _SECONDS = 10.0
 
 class PostgresStore(
     LogRole,
+    LogReadingRole,
+    RegistryRole,
     QueueRole,
     EffectsRole,
     GatesRole,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ from redrive.stores.sql.store import SqlStore, reading
 __all__ = ["STATUSES", "InspectionRole", "conditions_of", "find_deliveries", "with_exchanges"]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 OF_GROUP = """d.group_id IN (
     WITH RECURSIVE named (id) AS (
         SELECT {}::text
@@ -261,8 +259,7 @@ def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str],
     if query.event_type is not None:
         add("e.type LIKE {}", session.pattern(query.event_type))
     if query.event_id is not None:
-        is_one = _UUID.fullmatch(query.event_id) is not None
-        add(_OF_EVENT, query.event_id if is_one else None)
+        add(_OF_EVENT, session.event_id(query.event_id))
     if query.text is not None:
         condition, given = session.search(query.text, len(values) + 1)
         conditions.append(condition)

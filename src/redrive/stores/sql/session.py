@@ -11,6 +11,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
+from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
 from redrive.stores.codec import from_micros
 
@@ -78,6 +79,10 @@ class Session(ABC):
         """Return many rows as one value, for `json_to_recordset`."""
 
     @abstractmethod
+    def event_id(self, text: str) -> str | None:
+        """Return a text as the id of an event, or `None` if no event here can have it."""
+
+    @abstractmethod
     def pattern(self, pattern: str) -> str:
         """Return a pattern with asterisks as `LIKE` takes it here."""
 
@@ -99,6 +104,21 @@ class Session(ABC):
     @abstractmethod
     async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
         """Settle as delivered what has a current lease; tell what, and whether a lane was freed."""
+
+    @abstractmethod
+    async def relane(self, destination: int, *, before: Order, after: Order) -> None:
+        """Put what waits into lanes, or out of them, when a destination's order changes."""
+
+    @abstractmethod
+    async def change_routes(self, changed: Sequence[Destination]) -> None:
+        """Begin a new version of the routes, for which these destinations change or are new.
+
+        Nobody else may be changing them. Who is publishing by the old version is found out later.
+        """
+
+    @abstractmethod
+    async def keep_history(self, history: int) -> None:
+        """Bound what is kept of past tries when somebody replays by a statement of their own."""
 
     @abstractmethod
     async def replay(

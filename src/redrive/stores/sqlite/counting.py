@@ -22,9 +22,10 @@ from redrive.store import (
     Workload,
 )
 from redrive.stores.codec import destination_from, from_micros, maybe_from_micros, micros
+from redrive.stores.sql.registering import others
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.log import count
-from redrive.stores.sqlite.registering import others
+from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["figures", "workload"]
 
@@ -131,7 +132,7 @@ def figures(connection: apsw.Connection, *, now: datetime) -> Figures:
             for number, document, pruned, is_removed in known
             if number in counts or not is_removed
         ),
-        workers=_workers(connection, others=others(connection)),
+        workers=_workers(connection, others=finish(others(SqliteSession(connection, now)))),
         pruned=sum(pruned for _, _, pruned, _ in known),
         pruned_resolved=count(connection, "pruned_resolved"),
         pruned_events=count(connection, "pruned_events"),

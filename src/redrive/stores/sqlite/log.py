@@ -11,10 +11,9 @@ import apsw
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.model.destination import Order, Routes
+from redrive.model.destination import Order
 from redrive.model.event import Event, EventId
-from redrive.model.position import LogPosition
-from redrive.store import Append, Appended, Entry, LoggedEvent, RoutesChanged
+from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.sifting import (
     Kept,
@@ -33,11 +32,8 @@ __all__ = [
     "count",
     "destination_ids",
     "fall_in_behind",
-    "find_event",
     "give",
     "grow",
-    "read_events",
-    "read_routes",
 ]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -103,11 +99,10 @@ def append(
     routes_version: int,
     all_or_nothing: bool,
     now: datetime,
-) -> Append:
-    """Carry out `EventLog.append` within the open transaction."""
-    current = count(connection, "routes_version")
-    if current != routes_version:
-        return RoutesChanged(read_routes(connection))
+) -> Appended | None:
+    """Append within the open transaction; `None` if there are newer routes."""
+    if count(connection, "routes_version") != routes_version:
+        return None
     versions = _versions(connection, entries) if has_expectations(entries) else {}
     results, fresh = sift(entries, _known_events(connection, entries), versions)
     if all_or_nothing and is_refused(results):
@@ -300,42 +295,6 @@ def destination_ids(
             "start its worker once, or register it, before publishing to it."
         )
     return found
-
-
-def read_events(
-    connection: apsw.Connection, *, after: LogPosition, limit: int
-) -> Sequence[LoggedEvent]:
-    """Carry out `EventLog.read_events`; there is one writer, so positions are in commit order."""
-    return tuple(
-        LoggedEvent(LogPosition(number=number), event_from(*event), version)
-        for number, version, *event in rows(
-            connection,
-            "SELECT position, version, CAST(document AS BLOB), id, type FROM redrive_events "
-            "WHERE position > ? ORDER BY position LIMIT ?",
-            (after.number, limit),
-        )
-    )
-
-
-def find_event(connection: apsw.Connection, event_id: EventId) -> Event[msgspec.Raw] | None:
-    """Carry out `EventLog.find_event`."""
-    row = connection.execute(
-        "SELECT CAST(document AS BLOB), id, type FROM redrive_events WHERE id = ?", (event_id,)
-    ).fetchone()
-    return None if row is None else event_from(*row)
-
-
-def read_routes(connection: apsw.Connection) -> Routes:
-    """Carry out `Registry.routes`."""
-    return Routes(
-        count(connection, "routes_version"),
-        [
-            destination_from(document)
-            for (document,) in rows(
-                connection, "SELECT document FROM redrive_destinations WHERE removed_at IS NULL"
-            )
-        ],
-    )
 
 
 def count(connection: apsw.Connection, name: str) -> int:

@@ -19,12 +19,13 @@ from redrive.model.standing import Standing
 from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
+from redrive.stores.sql.registering import keep_standing, read_standings
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of, pass_by
 from redrive.stores.sqlite.log import fall_in_behind, give, grow
-from redrive.stores.sqlite.registering import keep_standing, read_standings
 from redrive.stores.sqlite.removing import remove
+from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["backfill", "drop", "move", "read_log", "reregister", "unregister", "waiting_for"]
 
@@ -92,11 +93,11 @@ def unregister(
     connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime
 ) -> bool:
     """Carry out `Rerouting.unregister`."""
-    number, standing = _standing(connection, destination)
+    number, standing = _standing(connection, destination, now=now)
     if standing.is_removed:
         return False
     _set_removed(connection, number, micros(now))
-    keep_standing(connection, number, removed(standing))
+    finish(keep_standing(SqliteSession(connection, now), number, removed(standing)))
     record(connection, "remove", (), actor, now=now, count=1, detail=destination)
     return True
 
@@ -105,18 +106,20 @@ def reregister(
     connection: apsw.Connection, destination: str, *, actor: Actor, now: datetime
 ) -> bool:
     """Carry out `Rerouting.reregister`."""
-    number, standing = _standing(connection, destination)
+    number, standing = _standing(connection, destination, now=now)
     if not standing.is_removed:
         return False
     _set_removed(connection, number, None)
-    keep_standing(connection, number, restored(standing))
+    finish(keep_standing(SqliteSession(connection, now), number, restored(standing)))
     record(connection, "restore", (), actor, now=now, count=1, detail=destination)
     return True
 
 
-def _standing(connection: apsw.Connection, destination: str) -> tuple[int, Standing]:
+def _standing(
+    connection: apsw.Connection, destination: str, *, now: datetime
+) -> tuple[int, Standing]:
     _find(connection, destination)
-    return read_standings(connection, [destination])[destination]
+    return finish(read_standings(SqliteSession(connection, now), [destination]))[destination]
 
 
 def _set_removed(connection: apsw.Connection, number: int, moment: int | None) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Lease
+from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
@@ -18,9 +19,10 @@ from redrive.stores.codec import json_text, micros
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
+from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import Either, Lane, Session
 from redrive.stores.sqlite.dialect import bound, rewritten
-from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
+from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin, relane
 from redrive.stores.sqlite.log import add_events
 
 __all__ = ["SqliteSession", "finish"]
@@ -86,6 +88,9 @@ class SqliteSession(Session):
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:
         return json_text([{name: bound(one) for name, one in row.items()} for row in rows])
 
+    def event_id(self, text: str) -> str | None:
+        return text
+
     def pattern(self, pattern: str) -> str:
         return pattern.replace("[", "[[]").replace("?", "[?]")
 
@@ -113,6 +118,15 @@ class SqliteSession(Session):
         if lanes:
             free_lanes(self.connection, lanes)
         return current, bool(lanes)
+
+    async def relane(self, destination: int, *, before: Order, after: Order) -> None:
+        relane(self.connection, destination, before=before, after=after)
+
+    async def change_routes(self, changed: Sequence[Destination]) -> None:  # noqa: ARG002 - nobody is publishing meanwhile
+        await grow(self, "routes_version", 1)
+
+    async def keep_history(self, history: int) -> None:
+        """Nothing: there is no statement for it."""
 
     async def replay(
         self,

@@ -12,6 +12,8 @@ from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.letters import LettersRole
+from redrive.stores.sql.log import LogReadingRole
+from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
@@ -31,6 +33,8 @@ __all__ = ["SqliteStore"]
 
 class SqliteStore(
     LogRole,
+    LogReadingRole,
+    RegistryRole,
     Queue,
     Effects,
     GatesRole,

@@ -8,25 +8,17 @@ from datetime import datetime
 from typing import TypeVar
 
 import asyncpg
-import msgspec
 
 from redrive.errors import KeyHeldError, StoreError, StoreUnavailableError
-from redrive.model.destination import Destination, Routes
-from redrive.model.event import Event, EventId
-from redrive.model.position import LOG_START, LogPosition
 from redrive.store import (
-    PUBLISHER,
     Append,
     Appended,
     CaughtUp,
-    Declarer,
     Entry,
-    LoggedEvent,
-    Registered,
     RoutesChanged,
 )
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import late_events, log, registering
+from redrive.stores.postgres import late_events, log
 from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import BEGIN, Core, Job
 from redrive.stores.postgres.joining import adopt
@@ -35,6 +27,7 @@ from redrive.stores.postgres.joining.savepoint import savepoint
 from redrive.stores.postgres.pool import CONNECT_SECONDS
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement import append as single_statement
+from redrive.stores.sql.log import read_routes
 
 __all__ = ["LogRole"]
 
@@ -63,7 +56,7 @@ def _patience(entries: int) -> float:
 
 
 class LogRole(Core):
-    """`EventLog` and `Registry`, also within transactions of the caller's."""
+    """What is written of `EventLog`, also within transactions of the caller's."""
 
     _acquaintances: Acquaintances | None = None
     _numbers = single_statement.Numbers(-1, {})
@@ -87,14 +80,15 @@ class LogRole(Core):
         all_or_nothing: bool,
         within: object = None,
     ) -> Append:
-        async def job(link: Link, now: datetime) -> Append:
-            return await log.append(
+        async def job(link: PostgresSession, now: datetime) -> Append:
+            appended = await log.append(
                 link,
                 entries,
                 routes_version=routes_version,
                 all_or_nothing=all_or_nothing,
                 now=now,
             )
+            return RoutesChanged(await read_routes(link)) if appended is None else appended
 
         if within is not None:
             return await self._join(within, job)
@@ -184,32 +178,6 @@ class LogRole(Core):
             return self._clock.now()
         return from_micros(await link.value(_NOW))
 
-    async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
-        return await self._read(lambda link, _: log.read_events(link, after=after, limit=limit))
-
-    async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
-        return await self._read(lambda link, _: log.find_event(link, event_id))
-
-    async def register(
-        self,
-        destinations: Sequence[Destination],
-        *,
-        by: Declarer = PUBLISHER,
-        again: bool = False,
-    ) -> Registered:
-        if not destinations:
-            return Registered(routes=await self.routes())
-        done = await self._write(
-            lambda link, now: registering.register(
-                link, destinations, by=by, again=again, history=self._history, now=now
-            )
-        )
-        if done.changes:
-            self._notifications.notify()
-        return done
-
     async def catch_up(self) -> CaughtUp:
         if not (await self._due_duties()).has_late:
             return CaughtUp()
@@ -220,6 +188,3 @@ class LogRole(Core):
         if caught_up.added:
             self._notifications.notify()
         return caught_up
-
-    async def routes(self) -> Routes:
-        return await self._read(lambda link, _: log.read_routes(link))

@@ -8,26 +8,20 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import apsw
-import msgspec
 
 from redrive.errors import StoreUnavailableError, TransactionError
-from redrive.model.destination import Destination, Routes
-from redrive.model.event import Event, EventId
-from redrive.model.position import LOG_START, LogPosition
 from redrive.store import (
-    PUBLISHER,
     Append,
     CaughtUp,
-    Declarer,
     Entry,
-    LoggedEvent,
-    Registered,
     RoutesChanged,
 )
-from redrive.stores.sqlite import log, registering
+from redrive.stores.sql.log import read_routes
+from redrive.stores.sqlite import log
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.forking import in_transaction
+from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["LogRole"]
@@ -39,7 +33,7 @@ _PATIENCE_SECONDS = 30
 
 
 class LogRole(Core):
-    """`EventLog` and `Registry`, and transactions for the caller's own tables."""
+    """What is written of `EventLog`, and transactions for the caller's own tables."""
 
     async def append(
         self,
@@ -50,13 +44,17 @@ class LogRole(Core):
         within: object = None,
     ) -> Append:
         def job(connection: apsw.Connection) -> Append:
-            return log.append(
+            now = self._clock.now()
+            appended = log.append(
                 connection,
                 entries,
                 routes_version=routes_version,
                 all_or_nothing=all_or_nothing,
-                now=self._clock.now(),
+                now=now,
             )
+            if appended is None:
+                return RoutesChanged(finish(read_routes(SqliteSession(connection, now))))
+            return appended
 
         if within is not None:
             return self._join(within, job)
@@ -131,36 +129,9 @@ class LogRole(Core):
         with translated(self.path):
             connection.execute(statement)
 
-    async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
-        return await self._reader.call(lambda c: log.read_events(c, after=after, limit=limit))
-
-    async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
-        return await self._reader.call(lambda c: log.find_event(c, event_id))
-
-    async def register(
-        self,
-        destinations: Sequence[Destination],
-        *,
-        by: Declarer = PUBLISHER,
-        again: bool = False,
-    ) -> Registered:
-        if not destinations:  # whoever only looks must not wait for the write lock
-            return Registered(routes=await self.routes())
-        done = await self._commit(
-            lambda c, now: registering.register(c, destinations, by=by, again=again, now=now)
-        )
-        if done.changes:
-            self._ring()
-        return done
-
     async def catch_up(self) -> CaughtUp:
         """Nothing: whoever publishes or registers has the write lock to themselves."""
         return CaughtUp()
-
-    async def routes(self) -> Routes:
-        return await self._reader.call(log.read_routes)
 
 
 def _refusal(within: object) -> str:

@@ -1,0 +1,175 @@
+"""The registry of destinations: what is declared of them, and which declaration is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redrive.model.audit import REDRIVE, Actor
+from redrive.model.destination import Destination
+from redrive.model.standing import Standing
+from redrive.policies.declaring import differing
+from redrive.store import PUBLISHER, Declarer, Registered
+from redrive.stores.codec import destination_from, json_text
+from redrive.stores.declaring import (
+    Ruling,
+    audited,
+    is_contested,
+    registered,
+    release_from,
+    release_of,
+    rule,
+    standing_from,
+)
+from redrive.stores.sql.audit import record
+from redrive.stores.sql.log import read_routes
+from redrive.stores.sql.session import Session
+from redrive.stores.sql.store import SqlStore
+
+__all__ = ["RegistryRole", "hold_routes", "keep_standing", "others", "read_standings", "register"]
+
+_HOLD = "SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE"
+_STANDINGS = """
+SELECT t.id, t.document, t.removed_at IS NOT NULL, s.document
+FROM redrive.destinations t LEFT JOIN redrive.standings s ON s.destination = t.id
+WHERE $1::text[] IS NULL OR t.name = ANY ($1)
+"""
+_LIVE = """
+SELECT document FROM redrive.releases WHERE id IN (
+    SELECT release FROM redrive.workers WHERE id <> $1 AND seen_at > $2
+)
+"""
+_KEEP = """
+INSERT INTO redrive.standings (destination, document) VALUES ($1, $2)
+ON CONFLICT (destination) DO UPDATE SET document = excluded.document
+"""
+_WRITE = """
+INSERT INTO redrive.destinations (name, document) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL
+RETURNING id
+"""
+_ADD_GATE = """
+INSERT INTO redrive.gates (destination, document) VALUES ($1, '{}') ON CONFLICT DO NOTHING
+"""
+_SEE_WORKER = """
+INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+"""
+_KEEP_RELEASE = """
+INSERT INTO redrive.releases (id, document) VALUES ($1, $2) ON CONFLICT DO NOTHING
+"""
+_FORGET_RELEASES = """
+DELETE FROM redrive.releases AS r
+WHERE NOT EXISTS (SELECT FROM redrive.workers w WHERE w.release = r.id)
+"""
+_DECLARED = """
+SELECT w.id, r.id, r.document FROM redrive.workers w JOIN redrive.releases r ON r.id = w.release
+"""
+
+
+class RegistryRole(SqlStore):
+    """How `Registry` is told of destinations."""
+
+    async def register(
+        self,
+        destinations: Sequence[Destination],
+        *,
+        by: Declarer = PUBLISHER,
+        again: bool = False,
+    ) -> Registered:
+        if not destinations:  # whoever only looks must not wait for a lock
+            return Registered(routes=await self._read(lambda session, _: read_routes(session)))
+        done = await self._write(
+            lambda session, _: register(
+                session, destinations, by=by, again=again, history=self._history
+            )
+        )
+        if done.changes:
+            self._ring()
+        return done
+
+
+async def register(
+    session: Session,
+    destinations: Sequence[Destination],
+    *,
+    by: Declarer,
+    again: bool,
+    history: int,
+) -> Registered:
+    """Hold what is declared against what is in force, and keep what comes of it."""
+    await session.keep_history(history)
+    version = await hold_routes(session)
+    known = await read_standings(session, [one.name for one in destinations])
+    standings = {name: standing for name, (_, standing) in known.items()}
+    is_contested_now = bool(by.worker) and is_contested(destinations, standings)
+    found = (
+        await session.fetch(_LIVE, by.worker, session.now - by.lease) if is_contested_now else []
+    )
+    live = [release_from(document) for (document,) in found]
+    rulings = rule(destinations, standings, by=by, live=live, now=session.now)
+    for count, detail in audited(rulings, is_first=not version):
+        actor = Actor(REDRIVE, by.why)
+        await record(session, "declare", (), actor, count=count, detail=detail)
+    if changed := [one.after.destination for one in rulings if one.is_change]:
+        await session.change_routes(changed)
+    for one in rulings:
+        number, _ = known.get(one.name, (0, None))
+        await _keep(session, one, number)
+    if by.worker:
+        await session.fetch(_SEE_WORKER, by.worker, session.now)
+        if not again:
+            await _tell(session, by.worker, destinations)
+    return registered(await read_routes(session), rulings)
+
+
+async def hold_routes(session: Session) -> int:
+    """Keep everybody else from changing destinations, and return the version of the routes."""
+    return int(await session.value(_HOLD))
+
+
+async def read_standings(
+    session: Session, names: Sequence[str] | None = None
+) -> dict[str, tuple[int, Standing]]:
+    """Return the numbers and the standings of these destinations, or of all."""
+    standings = {}
+    for number, document, is_removed, kept in await session.fetch(
+        _STANDINGS, None if names is None else list(names)
+    ):
+        one = destination_from(document)
+        standings[one.name] = number, standing_from(one, kept, is_removed=bool(is_removed))
+    return standings
+
+
+async def keep_standing(session: Session, number: int, standing: Standing) -> None:
+    """Keep the standing of the destination with this number."""
+    await session.fetch(_KEEP, number, json_text(standing))
+
+
+async def others(session: Session) -> dict[str, tuple[str, ...]]:
+    """Return of each worker the destinations of which it declares another than is in force."""
+    declared = await session.fetch(_DECLARED)
+    if not declared:
+        return {}
+    standings = {name: one for name, (_, one) in (await read_standings(session)).items()}
+    releases = {name: document for _, name, document in declared}
+    found = {name: differing(release_from(one), standings) for name, one in releases.items()}
+    return {worker: found[name] for worker, name, _ in declared}
+
+
+async def _keep(session: Session, ruling: Ruling, number: int) -> None:
+    if ruling.is_change:
+        after = ruling.after.destination
+        if ruling.before is not None and ruling.before.destination.order is not after.order:
+            await session.relane(number, before=ruling.before.destination.order, after=after.order)
+        number = await session.value(_WRITE, ruling.name, json_text(after))
+        await session.fetch(_ADD_GATE, number)
+    if not ruling.is_kept:
+        await keep_standing(session, number, ruling.after)
+
+
+async def _tell(session: Session, worker: str, destinations: Sequence[Destination]) -> None:
+    """Write down what a worker declares, once for all workers of its release."""
+    release, document = release_of(destinations)
+    await session.fetch(_KEEP_RELEASE, release, document)
+    await session.fetch("UPDATE redrive.workers SET release = $2 WHERE id = $1", worker, release)
+    await session.fetch(_FORGET_RELEASES)
