@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -203,6 +203,35 @@ def vague_parts(relative: Path) -> list[str]:
 
 def machine_paths(text: str) -> list[str]:
     return re.findall(r"(?<![\w.~-])/(?:work|root|home/\w+|Users/\w+)/[^\s\"'`)]*", text)
+
+
+def glossary_terms() -> list[str]:
+    """The words of the glossary, as a class of that name is written."""
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    return [
+        "".join(map(str.capitalize, term.split()))
+        for term in re.findall(r"(?m)^\*\*(.+?)\.\*\*", text)
+    ]
+
+
+def homes(names: Iterable[str], files: Iterable[Path]) -> dict[str, list[str]]:
+    """Find where classes of these names, private ones too, are defined."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for path in files:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef) and (name := node.name.lstrip("_")) in found:
+                found[name].append(f"{path.name}:{node.lineno}")
+    return found
+
+
+def is_sentence(line: str) -> bool:
+    """Tell whether a line says something: words from a capital letter to a full stop."""
+    return re.fullmatch(r"[A-Z`]\S*( \S+){2,}(?<=\.)", line) is not None
+
+
+def introduction(tree: ast.Module) -> str:
+    """Return the first line of a module's docstring."""
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def tracked_texts() -> Iterator[Path]:

@@ -16,6 +16,10 @@ from tests.architecture.rules import (
     broken_contracts,
     export_order,
     exports,
+    glossary_terms,
+    homes,
+    introduction,
+    is_sentence,
     machine_paths,
     module_name,
     parse,
@@ -148,6 +152,26 @@ def test_every_folder_with_code_is_a_package() -> None:
     assert [str(folder) for folder in inside if not (folder / "__init__.py").exists()] == []
 
 
+def test_a_word_of_the_glossary_names_one_class() -> None:
+    """A reader who knows the word must not find another thing of that name."""
+    found = homes(glossary_terms(), python_files(ENGINE))
+
+    assert len([places for places in found.values() if places]) > 50
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_a_folder_explains_itself_in_its_first_line() -> None:
+    """The tree is read from the top: what is in a folder must not take opening its modules."""
+    lines = {
+        within_engine(path.parent): introduction(parse(path))
+        for path in python_files(ENGINE)
+        if path.name == "__init__.py"
+    }
+
+    assert [where for where, line in lines.items() if not is_sentence(line)] == []
+    assert len(set(lines.values())) == len(lines), "two folders say the same"
+
+
 def test_imports_point_one_way() -> None:
     """The layers are what lets a reader understand one part without the rest."""
     assert broken_contracts(ENGINE.parent) == ""
@@ -270,6 +294,12 @@ def test_the_smaller_checks_can_fail() -> None:
     assert exports(ast.parse("__all__: list[str] = ['a']")) == ["a"]
     assert exports(ast.parse("a = ['b']")) is None
     assert [finding.line for finding in blanket_ignores(ignores)] == [1]
+    assert homes(["Gate"], [Path(__file__)]) == {"Gate": []}
+    assert homes(["Finding"], [Path(__file__).with_name("rules.py")])["Finding"] != []
+    assert introduction(ast.parse('"""One.\n\nTwo."""')) == "One."
+    assert is_sentence("What is here: this and that.")
+    assert not is_sentence("Stuff.")
+    assert not is_sentence("no sentence of words")
     assert vague_parts(Path("stores/_utils/sqlite.py")) == ["_utils"]
     assert vague_parts(Path("stores/sqlite.py")) == []
     assert machine_paths(f"see {mine} and {theirs}") == [mine]

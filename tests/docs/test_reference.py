@@ -20,7 +20,7 @@ from redrive.model.limits import Breaker, Limits, read_rate
 from redrive.model.replay import AutoReplay, Pace
 from redrive.operations.explain.waiting import WaitReason
 from redrive.policies.profiles import PROFILES, Profile
-from redrive.policies.retry import PRESETS, Retry
+from redrive.policies.retry import PRESETS, Proportional, Retry
 from redrive.policies.terms import Terms
 from redrive.store import TenantFigures
 from tests.docs.pages import (
@@ -134,7 +134,7 @@ def test_every_preset_is_listed_as_it_is() -> None:
             max_attempts=int(attempts),
             base=base,
             cap=cap,
-            jitter=f"proportional({int(share[1]) / 100})" if share else jitter,  # type: ignore[arg-type]
+            jitter=Proportional(int(share[1]) / 100) if share else jitter,  # type: ignore[arg-type]
         )
 
 

@@ -20,7 +20,7 @@ from redrive.model.gate import Rotation
 from redrive.model.instant import micros
 from redrive.policies.breaker import last_probed
 
-__all__ = ["Turns", "all_sorts", "open_sorts", "place_among"]
+__all__ = ["FairSelection", "all_sorts", "open_sorts", "place_among"]
 
 _MOST_PASSED_OVER = 1_000
 _MOST_READ = 500
@@ -43,7 +43,7 @@ def place_among(probed: Sequence[int], delivery: int) -> int:
     return probed.index(delivery) if delivery in probed else -1
 
 
-class _Queue:
+class _Backlog:
     """What is known of the work of one tenant: the first `limit` of each sort."""
 
     def __init__(self, state: TenantState, *, turn: int, tokens: int) -> None:
@@ -83,7 +83,7 @@ class _Queue:
         )
 
 
-class Turns:
+class FairSelection:
     """One destination's turns during one claim.
 
     `is_flooded` says that more has come due than was made ready, so somebody's may be missing.
@@ -111,7 +111,7 @@ class Turns:
         self._sorts = open_sorts(self._filled, turnstile)
         self._rotation = self.turnstile.gate.rotation
         self._roster = _Roster(self._rotation)
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, _Backlog] = {}
         self._avoided = last_probed(turnstile.gate.breaker)
         self._most_avoided = len(self._avoided)
         self._read = 0
@@ -166,7 +166,7 @@ class Turns:
     def _admit(self, state: TenantState) -> None:
         tokens = state.affordable(self._fairness, now=self._now)
         turn = self._fairness.turn_of(state.tenant)
-        self._queues[state.tenant] = _Queue(state, turn=turn, tokens=tokens)
+        self._queues[state.tenant] = _Backlog(state, turn=turn, tokens=tokens)
 
     async def _look_on(self, page: int) -> None:
         """Get to know the tenants whose turn comes next."""
@@ -195,7 +195,7 @@ class Turns:
             queue.aim(max(2 * queue.limit, queue.limit + rounds * queue.turn))
         await self._read_work(longing)
 
-    async def _read_work(self, queues: Iterable[_Queue]) -> None:
+    async def _read_work(self, queues: Iterable[_Backlog]) -> None:
         """Read the first deliveries of each of the tenants, up to its limit."""
         wanted = [(queue, sort) for queue in queues for sort in queue.cut or self._sorts]
         lines = [(queue.state.tenant, sort, queue.limit) for queue, sort in wanted]
@@ -205,7 +205,7 @@ class Turns:
             is_all = len(rows) < queue.limit or queue.limit >= self._most_of(queue, sort)
             queue.learn(sort, rows, is_all=is_all)
 
-    def _most_of(self, queue: _Queue, sort: Sort) -> int:
+    def _most_of(self, queue: _Backlog, sort: Sort) -> int:
         """Return how many may matter: one more than may pass, to see that some are turned away.
 
         Where what was held waits for tokens of its own, fresh ones may be any way behind it.

@@ -122,11 +122,11 @@ def serve(
         chosen = work[:room] if admit is None else [one for one in work if admit(one)]
         longing = [line.tenant for line in lines if line.is_cut and len(chosen) < room]
         return Share(chosen=chosen, served=(), rotation=rotation, longing=longing)
-    turns = _Turns(lines, rotation, room=room, admit=admit, is_exhausted=is_exhausted)
-    return turns.take(rounds=PLENTY if is_everybody else 1)
+    dealing = _Dealing(lines, rotation, room=room, admit=admit, is_exhausted=is_exhausted)
+    return dealing.take(rounds=PLENTY if is_everybody else 1)
 
 
-class _Turns(Generic[T]):
+class _Dealing(Generic[T]):
     """The turns of one claim, one after the other."""
 
     def __init__(
@@ -138,7 +138,7 @@ class _Turns(Generic[T]):
         admit: Callable[[T], bool] | None,
         is_exhausted: Callable[[T], bool] | None,
     ) -> None:
-        self._places = [_Place(line) for line in lines]
+        self._places = [_Progress(line) for line in lines]
         self._admit = admit
         self._is_exhausted = is_exhausted
         self._room = room
@@ -167,7 +167,7 @@ class _Turns(Generic[T]):
             spent=[place.line.tenant for place in self._places if self._room and place.is_spent],
         )
 
-    def _take_turn(self, place: _Place[T]) -> None:
+    def _take_turn(self, place: _Progress[T]) -> None:
         line = place.line
         goes_on = line.tenant == self._tenant and self._left > 0
         allowed = min(self._left, line.turn) if goes_on else line.turn
@@ -210,7 +210,7 @@ class _Turns(Generic[T]):
         return next((owner for one, owner in pairs if self._is_exhausted(one)), None)
 
 
-class _Place(Generic[T]):
+class _Progress(Generic[T]):
     """How far one line has come."""
 
     def __init__(self, line: Line[T]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from redrive.demo.narrator import Narrator, View
-from redrive.demo.pace import Pace
 from redrive.demo.service import Service
+from redrive.demo.tempo import Tempo
 from redrive.operations import Operations
 from redrive.store import Group
 
@@ -25,7 +25,7 @@ class Camera:
         self,
         operations: Operations,
         narrator: Narrator,
-        pace: Pace,
+        pace: Tempo,
         *,
         service: Service,
         limit: int,

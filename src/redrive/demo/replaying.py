@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.demo.pace import Pace
+from redrive.demo.tempo import Tempo
 from redrive.model.replay import ReplayState
 from redrive.operations import Operations
 from redrive.store import Group, Query, Replay
@@ -12,7 +12,9 @@ __all__ = ["replay_the_group"]
 _PATIENCE_SECONDS = 20.0
 
 
-async def replay_the_group(operations: Operations, group: Group, pace: Pace, *, why: str) -> Replay:
+async def replay_the_group(
+    operations: Operations, group: Group, pace: Tempo, *, why: str
+) -> Replay:
     """Replay the letters of a group, wave by wave, and return how that ended."""
     begun = await operations.start_replay(Query(group=group.id), by="demo", why=why)
 

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
-from redrive.demo.pace import Pace
+from redrive.demo.tempo import Tempo
 
 __all__ = ["Billing", "Service", "Street", "Warehouse"]
 
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 0.25
 class Service:
     """A service that takes orders; `effects` counts, by event id, those it acted on."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Tempo) -> None:
         self._pace = pace
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -82,7 +82,7 @@ class Billing(Service):
 class Warehouse(Service):
     """Packs parcels; `knows_vouchers` says whether the release that runs can read a voucher."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Tempo) -> None:
         super().__init__(pace)
         self.knows_vouchers = True
 

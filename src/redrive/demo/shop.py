@@ -6,7 +6,7 @@ import msgspec
 
 from redrive.app.redrive import Redrive
 from redrive.clock import SystemClock
-from redrive.demo.pace import Pace
+from redrive.demo.tempo import Tempo
 from redrive.demo.venue import Venue
 from redrive.model.event import Receipt
 from redrive.model.limits import Breaker, Rate
@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_app(plan: Plan) -> Redrive:
     """Return the app of the shop, the same in every process."""
-    pace = Pace(SystemClock(), plan.speed)
+    pace = Tempo(SystemClock(), plan.speed)
     # Said in full, so that a redrive.toml or the environment cannot change the story.
     app = Redrive(
         plan.store,

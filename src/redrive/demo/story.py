@@ -12,7 +12,6 @@ from redrive.demo.camera import Camera
 from redrive.demo.count import Count, count_up
 from redrive.demo.crew import Crew
 from redrive.demo.narrator import Narrator, Scene
-from redrive.demo.pace import Pace
 from redrive.demo.replaying import replay_the_group
 from redrive.demo.service import Billing, Service, Street, Warehouse
 from redrive.demo.shop import (
@@ -22,6 +21,7 @@ from redrive.demo.shop import (
     Plan,
     Shop,
 )
+from redrive.demo.tempo import Tempo
 from redrive.demo.venue import Venue
 from redrive.model.delivery import Delivery, Status
 from redrive.model.gate import Closed, GateFigures, Open
@@ -37,7 +37,7 @@ _MOST_REPLAYS = 5
 
 async def tell(narrator: Narrator, *, venue: Venue, folder: Path, speed: float) -> Count:
     """Play all acts and return the final count."""
-    pace = Pace(SystemClock(), speed)
+    pace = Tempo(SystemClock(), speed)
     billing, warehouse = Billing(pace), Warehouse(pace)
     services: dict[str, Service] = {"billing": billing, "warehouse": warehouse}
     async with venue, Street(billing, warehouse) as street:
@@ -77,7 +77,7 @@ class _Story:
         street: Street,
         crew: Crew,
         narrator: Narrator,
-        pace: Pace,
+        pace: Tempo,
     ) -> None:
         self._shop = shop
         self._warehouse = warehouse

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from datetime import timedelta
 from types import MappingProxyType
@@ -160,19 +159,10 @@ def _read_jitter(value: object) -> Jitter:
             return value
         case "full" | "equal" | "decorrelated" | "none":
             return value
-        case str() if value.startswith("proportional(") and value.endswith(")"):
-            return Proportional(_number(value.removeprefix("proportional(").removesuffix(")")))
     names = ", ".join(f'"{name}"' for name in get_args(JitterName))
     raise ConfigurationError(
         f"jitter is {value!r}; it is one of {names}, or Proportional(0.1) for 10 % more or less."
     )
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _is_number(value: object) -> bool:

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 import msgspec
 
-from redrive.claiming.fair_selection import Turns, all_sorts, open_sorts, place_among
+from redrive.claiming.fair_selection import FairSelection, all_sorts, open_sorts, place_among
 from redrive.claiming.passage import Passage
 from redrive.claiming.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
 from redrive.claiming.round_robin import Line, Share, serve
@@ -126,31 +126,33 @@ async def claim(
     while True:
         keeper = await GateRepository.read(link, now=now, only=asked)
         limited = msgspec.structs.replace(request, limit=limit)
-        turn = _Turn(link, keeper, limited, bounds=bounds.reading(), is_known=is_known, now=now)
-        outlook = await turn.look()
-        suspects = await turn.suspects() if outlook.is_suspected else []
+        claiming = _Claiming(
+            link, keeper, limited, bounds=bounds.reading(), is_known=is_known, now=now
+        )
+        outlook = await claiming.look()
+        suspects = await claiming.suspects() if outlook.is_suspected else []
         if request.alone:
-            await turn.choose_suspect(suspects)
+            await claiming.choose_suspect(suspects)
         else:
-            await turn.choose(outlook)
-        deliveries = await turn.lease(is_limited=is_limited)
-        fitting = None if deliveries else await turn.fitting()
+            await claiming.choose(outlook)
+        deliveries = await claiming.lease(is_limited=is_limited)
+        fitting = None if deliveries else await claiming.fitting()
         if fitting is None:
             break
         limit, is_limited = fitting, True
     await bounds.follow(link.fetch)
-    turn.tell(plain, outlook)
+    claiming.tell(plain, outlook)
     return Claim(
         now=now,
         deliveries=deliveries,
-        next_due=await turn.next_due(outlook),
+        next_due=await claiming.next_due(outlook),
         suspects=len(suspects) - (len(deliveries) if request.alone else 0),
         changes=keeper.changes(),
         routes_version=outlook.routes_version,
     )
 
 
-class _Turn:
+class _Claiming:
     """One claim: what passes the gates, and in which order."""
 
     def __init__(
@@ -268,7 +270,7 @@ class _Turn:
             if total <= 0:
                 continue
             number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
-            turns = Turns(
+            selection = FairSelection(
                 PostgresReady(
                     self._link,
                     self._looks[name],
@@ -283,10 +285,10 @@ class _Turn:
                 is_flooded=self._is_flooded,
                 now=self._now,
             )
-            serving = await turns.serve()
-            if turns.again_at is not None:
-                self._openings.append(turns.again_at)
-            self._charge(name, turns.turnstile, serving, turns.states())
+            serving = await selection.serve()
+            if selection.again_at is not None:
+                self._openings.append(selection.again_at)
+            self._charge(name, selection.turnstile, serving, selection.states())
             left -= len(serving.chosen)
 
     async def next_due(self, outlook: Outlook) -> datetime | None:

@@ -53,7 +53,7 @@ _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 _REPLAN = "DISCARD PLANS"
 
 
-class _Waiting:
+class _WaitingJob:
     """A job that shares the next transaction, and the future that waits for it."""
 
     __slots__ = ("future", "job")
@@ -79,7 +79,7 @@ class Core(SqlStore):
         self._pool: Pool | None = None
         self._is_proxied = False
         self._notifications = Notifications(address, clock=clock, observer=observer)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingJob] = []
         self._together: set[asyncio.Task[None]] = set()
         self._served: frozenset[str] = frozenset()
         self._patience = _ANSWER_SECONDS
@@ -165,7 +165,7 @@ class Core(SqlStore):
 
     async def _share(self, job: Job[T]) -> T:
         """Run a job in one transaction with those that are shared at the same moment."""
-        waiting = _Waiting(job)
+        waiting = _WaitingJob(job)
         self._waiting.append(waiting)
         if len(self._waiting) == 1:
             # Begun when this round of the event loop ends, so that calls made side by side are
@@ -194,7 +194,7 @@ class Core(SqlStore):
         self._together.add(task)
         task.add_done_callback(self._together.discard)
 
-    async def _run_together(self, gathered: list[_Waiting]) -> None:
+    async def _run_together(self, gathered: list[_WaitingJob]) -> None:
         async def everything(link: PostgresSession, now: datetime) -> list[Any]:
             return [await one.job(link, now) for one in gathered]
 

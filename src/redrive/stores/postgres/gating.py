@@ -17,7 +17,7 @@ from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.single_statement.claim import Plain
-from redrive.stores.postgres.single_statement.report import Breaker
+from redrive.stores.postgres.single_statement.report import KnownBreaker
 
 __all__ = [
     "GateRepository",
@@ -132,11 +132,11 @@ class GateRepository(GateBook):
             self.numbers[destination], *documents, gate.breaker.generation, gate.reopened_at
         )
 
-    def breaker(self, destination: str) -> Breaker:
+    def breaker(self, destination: str) -> KnownBreaker:
         """Return a breaker as it is left, for who reports to it next."""
         description, _ = self._documents[destination]
         state = self.gate(destination).breaker
-        return Breaker(self.numbers[destination], description, state)
+        return KnownBreaker(self.numbers[destination], description, state)
 
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from redrive.claiming.fair_selection import Turns, all_sorts, place_among
+from redrive.claiming.fair_selection import FairSelection, all_sorts, place_among
 from redrive.claiming.ready import KINDS, SOON, Candidate, TenantState, fitting
 from redrive.claiming.round_robin import Line, Served, Share, serve
 from redrive.claiming.turnstile import Turnstile
@@ -141,29 +141,29 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
     while True:
         keeper = GateRepository(connection, now=now)
         limited = msgspec.structs.replace(request, limit=limit)
-        turn = _Turn(connection, keeper, limited, is_flooded=is_flooded, now=now)
-        suspects = turn.suspects()
-        chosen = turn.choose_suspect(suspects) if request.alone else turn.choose()
+        claiming = _Claiming(connection, keeper, limited, is_flooded=is_flooded, now=now)
+        suspects = claiming.suspects()
+        chosen = claiming.choose_suspect(suspects) if request.alone else claiming.choose()
         most = _fitting(connection, chosen, request.most_bytes)
         if most is None:
             break
         limit = most
-    turn.keep_accounts()
+    claiming.keep_accounts()
     if limit != request.limit:
-        turn.ask_again(now + SOON)
+        claiming.ask_again(now + SOON)
     leased = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
-    deliveries = tuple(turn.marked(one) for one in leased)
+    deliveries = tuple(claiming.marked(one) for one in leased)
     return Claim(
         now=now,
         deliveries=deliveries,
-        next_due=turn.next_due(),
+        next_due=claiming.next_due(),
         suspects=len(suspects) - len(deliveries if request.alone else ()),
         changes=keeper.write(),
         routes_version=count(connection, "routes_version"),
     )
 
 
-class _Turn:
+class _Claiming:
     """One claim: what passes the gates, and in which order."""
 
     def __init__(
@@ -231,7 +231,7 @@ class _Turn:
             total = min(allowance.total, left)
             if total <= 0:
                 continue
-            turns = Turns(
+            selection = FairSelection(
                 SqliteReady(self._connection, self._keeper.numbers[name], now=self._now),
                 self._keeper.fairness(name),
                 sorts=all_sorts(self._request.generations),
@@ -239,10 +239,10 @@ class _Turn:
                 is_flooded=self._is_flooded,
                 now=self._now,
             )
-            serving = _at_once(turns.serve())
-            if turns.again_at is not None:
-                self._opening.append(turns.again_at)
-            chosen[name] = self._charge(name, turns.turnstile, serving, turns.states())
+            serving = _at_once(selection.serve())
+            if selection.again_at is not None:
+                self._opening.append(selection.again_at)
+            chosen[name] = self._charge(name, selection.turnstile, serving, selection.states())
             left -= len(chosen[name])
         return chosen
 
@@ -333,10 +333,10 @@ def _fitting(
     return fitting(sizes, most_bytes)
 
 
-def _at_once(turns: Coroutine[Any, Any, T]) -> T:
-    """Return what comes of turns that never wait."""
+def _at_once(selection: Coroutine[Any, Any, T]) -> T:
+    """Return what comes of a selection that never waits."""
     try:
-        turns.send(None)
+        selection.send(None)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -18,7 +18,7 @@ from redrive.store import Report
 from redrive.stores.codec import destination_from, json_text
 from redrive.stores.postgres.codec import columns
 
-__all__ = ["UNCHANGED", "Breaker", "Breakers", "values"]
+__all__ = ["UNCHANGED", "Breakers", "KnownBreaker", "values"]
 
 UNCHANGED = f"""
 SELECT count(*)
@@ -30,7 +30,7 @@ JOIN redrive.gates g ON g.destination = q.destination
 """
 
 
-class Breaker(NamedTuple):
+class KnownBreaker(NamedTuple):
     """A breaker as it was read: the number and the document of its destination, and its state."""
 
     number: int
@@ -46,9 +46,9 @@ class Breakers:
     """How the breakers look, as far as this process knows."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Breaker] = {}
+        self._known: dict[str, KnownBreaker] = {}
 
-    def learn(self, destination: str, breaker: Breaker) -> None:
+    def learn(self, destination: str, breaker: KnownBreaker) -> None:
         """Take note of how a breaker looks."""
         self._known[destination] = breaker
 
@@ -62,12 +62,14 @@ class Breakers:
         closed = [one.number for one in known if one and isinstance(one.state, Closed)]
         return closed if len(closed) == len(known) else None
 
-    def untouched(self, batch: Sequence[Report], *, now: datetime) -> dict[str, Breaker] | None:
+    def untouched(
+        self, batch: Sequence[Report], *, now: datetime
+    ) -> dict[str, KnownBreaker] | None:
         """Return the breakers, if the reports would leave all of them as they are.
 
         The instant only matters where something would change.
         """
-        found: dict[str, Breaker] = {}
+        found: dict[str, KnownBreaker] = {}
         for one in batch:
             known = self._known.get(one.destination)
             if known is None or one.is_check:
@@ -82,6 +84,6 @@ class Breakers:
         return found
 
 
-def values(breakers: Sequence[Breaker]) -> list[list[object]]:
+def values(breakers: Sequence[KnownBreaker]) -> list[list[object]]:
     """Return what `UNCHANGED` takes."""
     return columns([(one.number, one.description, json_text(one.state)) for one in breakers], 3)

@@ -1,4 +1,4 @@
-"""The pace of the story: seconds of the script, as fast as one wants to see them."""
+"""The tempo of the story: seconds of the script, as fast as one wants to see them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import timedelta
 
 from redrive.clock import Clock
 
-__all__ = ["Pace"]
+__all__ = ["Tempo"]
 
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-class Pace:
+class Tempo:
     """Translates seconds of the script into time on the clock."""
 
     def __init__(self, clock: Clock, speed: float) -> None:
