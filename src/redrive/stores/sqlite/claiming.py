@@ -33,10 +33,10 @@ from redrive.stores.codec import (
     micros,
 )
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
+from redrive.stores.sqlite.append import count
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.dialect import rewritten
 from redrive.stores.sqlite.gating import GateRepository
-from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.ready import SqliteReady
 
 __all__ = ["SEE_WORKER", "claim", "see_worker"]

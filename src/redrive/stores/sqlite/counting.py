@@ -23,8 +23,8 @@ from redrive.store import (
 )
 from redrive.stores.codec import destination_from, from_micros, maybe_from_micros, micros
 from redrive.stores.sql.registering import others
+from redrive.stores.sqlite.append import count
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.log import count
 from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["figures", "workload"]

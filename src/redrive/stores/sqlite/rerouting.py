@@ -20,10 +20,10 @@ from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.sql.registering import keep_standing, read_standings
+from redrive.stores.sqlite.append import fall_in_behind, give, grow
 from redrive.stores.sqlite.auditing import record
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.lanes import free_lanes, lanes_of, pass_by
-from redrive.stores.sqlite.log import fall_in_behind, give, grow
 from redrive.stores.sqlite.removing import remove
 from redrive.stores.sqlite.session import SqliteSession, finish
 

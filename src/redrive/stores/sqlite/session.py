@@ -21,9 +21,9 @@ from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import Either, Lane, Session
+from redrive.stores.sqlite.append import add_events
 from redrive.stores.sqlite.dialect import bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin, relane
-from redrive.stores.sqlite.log import add_events
 
 __all__ = ["SqliteSession", "finish"]
 

@@ -20,10 +20,10 @@ from redrive.stores.sql.retention import RetentionRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.effects import Effects
 from redrive.stores.sqlite.lanes import stuck
+from redrive.stores.sqlite.publishing import Publishing
 from redrive.stores.sqlite.queue import Queue
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
-from redrive.stores.sqlite.roles.log import LogRole
 from redrive.stores.sqlite.roles.people import FiguresRole
 from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import Threads
@@ -32,7 +32,7 @@ __all__ = ["SqliteStore"]
 
 
 class SqliteStore(
-    LogRole,
+    Publishing,
     LogReadingRole,
     RegistryRole,
     Queue,

@@ -1,4 +1,4 @@
-"""The event log and the registry of destinations, in SQL."""
+"""Events and their deliveries, appended in one transaction."""
 
 from __future__ import annotations
 

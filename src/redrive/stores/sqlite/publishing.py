@@ -1,4 +1,4 @@
-"""The log and the routes, each call handed to the thread that carries it out."""
+"""Publishing to the SQLite store, by itself or within the caller's own transaction."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from redrive.store import (
     RoutesChanged,
 )
 from redrive.stores.sql.log import read_routes
-from redrive.stores.sqlite import log
+from redrive.stores.sqlite.append import append
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.forking import in_transaction
 from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
-__all__ = ["LogRole"]
+__all__ = ["Publishing"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 30
 
 
-class LogRole(Core):
+class Publishing(Core):
     """What is written of `EventLog`, and transactions for the caller's own tables."""
 
     async def append(
@@ -45,7 +45,7 @@ class LogRole(Core):
     ) -> Append:
         def job(connection: apsw.Connection) -> Append:
             now = self._clock.now()
-            appended = log.append(
+            appended = append(
                 connection,
                 entries,
                 routes_version=routes_version,
