@@ -59,8 +59,8 @@ class Executor(Protocol):
 class ThreadExecutor:
     """Threads that never keep the process from ending, made when needed and used again.
 
-    There is one for everybody who waits: nobody who has to let go of something waits for a thread
-    that is taken by those who wait for it.
+    There is a thread for every caller, so one that is about to release what others wait for never
+    waits for a thread itself.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class _DutyThread:
 def end_process(code: int = WEDGED) -> NoReturn:
     """End this process at once, whatever its handlers do; what it has printed is kept."""
     with contextlib.suppress(RuntimeError):  # no thread to be had: then without the last words
-        # Whoever blocks may hold the lock of a stream, so the flush must not be waited for long.
+        # A blocked thread may hold the lock of a stream, so wait for the flush only briefly.
         flushing = threading.Thread(target=_flush, name="redrive-flush", daemon=True)
         flushing.start()
         flushing.join(_FLUSH_SECONDS)

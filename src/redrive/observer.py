@@ -161,7 +161,7 @@ class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
 
     change: BreakerChange
     by: str = ""
-    """Who changed it; nobody but the results of attempts when empty."""
+    """Who changed it; empty when the results of attempts did."""
 
 
 class DestinationPaused(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The turns of tenants during one claim.
 
-It asks for so many tenants as it can serve, and for more of their work only if there is room left.
-The policy deals out the turns; here is decided how much it has to know for that.
+It asks for as many tenants as it can serve, and for more of their work only if there is room left.
+`round_robin` deals out the turns; this module decides how much to read for it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class FairSelection:
     async def _begin(self, page: int) -> bool:
         """Get to know the first tenants, and tell whether there is any work.
 
-        Whether there is but the one who was served last is quickly found out.
+        A cheap check tells whether any tenant other than the last one served has work.
         """
         tenant = self._rotation.tenant or ""
         if self._is_flooded:
@@ -249,7 +249,7 @@ class FairSelection:
         )
 
     def _break_off(self, serving: Share[Candidate]) -> Share[Candidate]:
-        """Go on with the next claim: there are too many tenants who may not have anything now."""
+        """Leave the rest to the next claim: too many tenants in a row may not have anything now."""
         self.again_at = self._now + _SOON
         last = next(reversed(self._queues))
         return Share(

@@ -67,8 +67,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 class Share(Generic[T]):
     """Who gets what, in this order, and how the turns stand afterwards.
 
-    `longing` are the tenants whose line was cut short and who would have had more of it; `spent`
-    those whose own rate, not the room, keeps them from more.
+    `longing` are the tenants that could take more than was read of their line; `spent` are those
+    held back by their own rate, not by the room.
     """
 
     chosen: Sequence[T]
@@ -182,7 +182,7 @@ class _Dealing(Generic[T]):
             self._round += 1
         self._in_a_row = len(got) + (self._in_a_row if line.tenant == self._tenant else 0)
         self._tenant = line.tenant
-        # Who has nothing left ends its turn; who was turned away for a token does not.
+        # A tenant with nothing left ends its turn; one that lacked a token does not.
         self._left = 0 if place.is_done and not place.was_refused else allowed - len(got)
         self._room -= len(got)
         self._chosen += got

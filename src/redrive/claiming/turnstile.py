@@ -15,7 +15,7 @@ __all__ = ["Turnstile"]
 
 
 class Turnstile:
-    """Counts what passes a gate during one claim, within the allowance of who claims."""
+    """Counts what passes a gate during one claim, within the allowance of the claiming worker."""
 
     def __init__(self, gate: Gate, allowed: Passage, *, total: int) -> None:
         self.gate = gate

@@ -245,7 +245,7 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         return _USAGE
     if isinstance(error, RedriveError):
         print_error(kind, str(error), as_json=as_json)
-        # The store has done what was right; whoever asked has to ask anew.
+        # A version conflict is no failure of the store: the caller has to ask again.
         is_theirs = isinstance(error, StoreError) and not isinstance(error, VersionConflictError)
         return _STORE if is_theirs else _USAGE
     if isinstance(error, PermissionError) and error.filename is not None:

@@ -181,8 +181,8 @@ class Looking(OperationContext):
     ) -> Sequence[LoggedEvent]:
         """Return published events in the order of the log, from behind a position.
 
-        Who goes on from the last position they have seen, again and again, sees every event
-        once. It may be kept as text; it stays good when its event has gone.
+        A reader that always goes on from the last position it has seen sees every event once. A
+        position may be kept as text, and stays valid when its event has gone.
         """
         if type(limit) is not int or limit < 1:
             raise UsageError(f"limit is {limit!r}; it is a whole number from 1.")

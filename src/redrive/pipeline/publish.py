@@ -173,7 +173,7 @@ class Publisher:
         """Store what waits, batch after batch, until nothing does."""
         try:
             while batch := self._next_batch():
-                # Whoever publishes one after the other need not look for company.
+                # Who publishes one event after the other gains nothing by waiting for company.
                 self._is_alone = len(batch) == 1
                 if not await self._store_batch(batch):
                     self._divide(batch)
@@ -240,7 +240,7 @@ class Publisher:
         batch = [one for group in groups.values() for one in group]
         if len(groups) == 1:
             if error := await self._store_patiently(batch):
-                # Whoever has come meanwhile would wait as long again, for the same.
+                # Events that came meanwhile would wait just as long for the same keys.
                 for name in groups:
                     _fail(self._behind.pop(name), error)
                 return

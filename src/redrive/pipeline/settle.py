@@ -155,7 +155,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         match outcome.nature:
             case Nature.TRANSIENT:
                 is_success, slow_for = False, _asked_of_all(outcome)
-                # Who wants a single try is not to have another because the first one failed.
+                # A destination that wants a single try gets no second one because the first failed.
                 is_only = terms.retry_for(leased.event.type).max_attempts == 1
                 may_excuse = not (leased.is_probe or is_only)
                 if may_excuse and self.is_reported(leased.destination):

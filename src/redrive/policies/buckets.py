@@ -15,13 +15,13 @@ __all__ = ["awaited", "refilled", "rewound", "taken", "whole"]
 _BUCKETS = ("first", "retry", "replay", "budget", "ramp")
 _ROUNDING = 1e-6
 _SET_BACK = timedelta(seconds=10)
-"""Who claims beside others may be a moment behind them; more than this, and the clock was set."""
+"""Concurrent claims may be a moment apart; a larger gap means that the clock was set."""
 
 
 def refilled(bucket: Bucket, rate: Rate, *, now: datetime) -> float:
     """Return the tokens there are now.
 
-    Where a clock was set back there is one at least: who takes it has the bucket fill from now on.
+    Where a clock was set back there is at least one: taking it makes the bucket fill from now on.
     """
     if bucket.at is None:
         return rate.burst
@@ -42,8 +42,8 @@ def whole(bucket: Bucket, rate: Rate, *, now: datetime) -> int:
 def awaited(bucket: Bucket, rate: Rate, *, wanted: float = 1.0, now: datetime) -> datetime:
     """Return when there are so many tokens: the first instant at which they are all there.
 
-    An instant has no parts of a microsecond, so it is rounded up: rounded down, it would be one at
-    which they are not there yet, and who looks again then would be told the same instant.
+    It is rounded up to a whole microsecond. Rounded down, the tokens would not be there yet at that
+    instant, and a caller that looks again then would be told the same instant for ever.
     """
     missing = wanted - refilled(bucket, rate, now=now)
     if missing <= 0:
@@ -59,7 +59,7 @@ def taken(bucket: Bucket, rate: Rate | None, count: float, *, now: datetime) -> 
     tokens = min(rate.burst, refilled(bucket, rate, now=now) - count)
     if bucket.at is None or bucket.at - now > _SET_BACK:
         return Bucket(tokens, now)
-    # Who is a moment behind others must not have the time refilled again that they have refilled.
+    # A claim that is a moment behind must not refill the time that others have refilled already.
     return Bucket(tokens, max(now, bucket.at))
 
 

@@ -1,4 +1,4 @@
-"""An outage at the gate: what reports say, health checks, and what is not to wait it out.
+"""An outage at the gate: reports, health checks, and deliveries that fail instead of waiting.
 
 Pure functions of the shared state, called by stores within their own transaction.
 """
@@ -86,7 +86,7 @@ def lease_check(
 def what_to_drop(
     gate: Gate, limits: Limits, *, now: datetime, is_blocked: bool = False
 ) -> Shedding | None:
-    """Return what is not to wait at this gate now, if anything."""
+    """Return which due deliveries fail now instead of waiting at this gate, if any."""
     if is_blocked or gate.pause is not None:
         return None
     state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)

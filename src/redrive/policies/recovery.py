@@ -19,7 +19,7 @@ def is_in_doubt(overdue: Overdue, *, lease: timedelta) -> bool:
     """Tell whether nobody knows yet if the owner of a lease that ran out lives.
 
     A worker that never heard the answer to its claim extends nothing, and its next heartbeat may
-    still be on its way. Who lives is heard of several times in a `lease`.
+    still be on its way. A live worker sends several heartbeats within a `lease`.
     """
     if overdue.owner_is_alive or overdue.seen_at is None:
         return False
@@ -53,7 +53,7 @@ def deadline_passed(destination: str) -> Fault:
 
 
 def not_to_wait(destination: str, reason: FailureReason) -> Fault:
-    """Return the fault of a delivery that came due when its gate was shut, and was not to wait."""
+    """Return the fault of a delivery that failed instead of waiting for its gate."""
     if reason is FailureReason.CIRCUIT_OPEN:
         fault = Fault(
             error_class="CircuitOpen",

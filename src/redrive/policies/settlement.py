@@ -94,7 +94,7 @@ def excused(
 ) -> RetryAt | Failed:
     """Decide about a delivery after a transient failure that tells of its destination, not of it.
 
-    It spends no attempt, and when it goes on is for the breaker to say.
+    It spends no attempt, and the breaker decides when it is tried again.
     """
     wait = min(terms.retry_for(leased.event.type).delay(1, rng), _AFTER_A_PROBE)
     if outcome.retry_after is not None:
@@ -185,7 +185,7 @@ def _is_late(when: datetime, leased: Leased) -> bool:
 
 
 def _when(now: datetime, wait: timedelta, leased: Leased) -> datetime:
-    # The worker's `now` may be a moment ahead of the store's: what is not to wait must not.
+    # The worker's `now` may be ahead of the store's: without a wait it is due as of its claim.
     if not wait:
         return leased.claimed_at
     try:

@@ -110,8 +110,7 @@ class Housekeeping(Protocol):
     async def regroup(self, grouped: Grouping, *, before: str, limit: int = 200) -> int:
         """Put dead letters whose group has an id before this one in their group; tells how many.
 
-        Resolved ones too. A query for the old group finds them where they are now, and whoever
-        joins them there.
+        Resolved ones too. A query for the old group finds all letters of the new one.
         """
 
     async def outdated(self, *, before: str) -> int:

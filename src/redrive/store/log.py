@@ -126,10 +126,10 @@ class EventLog(Protocol):
     ) -> Sequence[LoggedEvent]:
         """Return the events behind a position, in the order of the log.
 
-        Who goes on from the last one they have read, again and again, sees every event that was
-        committed, once, whatever the order of the commits: what commits late is never before a
-        position that was read. The events of a key come in the order of their versions. A
-        position may be read on from when its event has gone.
+        A reader that always goes on from the last one it has read sees every committed event once,
+        whatever the order of the commits: what commits late never gets a position before one that
+        was read. The events of a key come in the order of their versions. A position may be read on
+        from when its event has gone.
         """
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:

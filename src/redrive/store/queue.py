@@ -36,11 +36,11 @@ FORGOTTEN_AFTER = timedelta(days=1)
 
 
 Blame = Callable[[str], Fault]
-"""Says what a delivery to this destination has failed of; pure, and called on any thread."""
+"""Builds the fault of a delivery to this destination that failed; pure, called on any thread."""
 
 
 ShedBlame = Callable[[str, FailureReason], Fault]
-"""Says what a delivery to this destination has failed of that was not to wait; pure as well."""
+"""Builds the fault of a delivery that failed instead of waiting for its gate; pure as well."""
 
 
 MOST_BYTES = 32 * 2**20
@@ -150,13 +150,12 @@ class DeliveryQueue(Protocol):
     async def claim(self, request: ClaimRequest) -> Claim:
         """Lease due deliveries within the allowances; two calls never lease the same one.
 
-        Never before its due time, past its deadline, of a foreign generation, behind another of
-        its lane, or above the allowance. The tenants of a destination take turns; of one tenant
-        the higher priority goes first, then publish order. At a half-open breaker whoever was no
-        probe yet in this outage goes first, and then whoever was one longest ago. The try is
-        recorded with the lease. A
-        delivery with two crashes is a suspect: only a request with `alone` leases it, one at a
-        time.
+        Never before its due time, past its deadline, of a foreign generation, behind another of its
+        lane, or above the allowance. The tenants of a destination take turns; of one tenant the
+        higher priority goes first, then publish order. At a half-open breaker deliveries that were
+        no probe yet in this outage go first, then those that were one longest ago. The try is
+        recorded with the lease. A delivery with two crashes is a suspect: only a request with
+        `alone` leases it, one at a time.
         """
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
@@ -216,11 +215,11 @@ class DeliveryQueue(Protocol):
         """Fail pending deliveries past their deadline as `expired`; return them."""
 
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
-        """Fail due deliveries that are not to wait for their gate; return them.
+        """Fail due deliveries that must not wait for their gate; return them.
 
         As `circuit_open` while a breaker with `on_open="dead_letter"` is open; as
-        `retry_rate_limited` the retries of a destination with `over_retry_rate="dead_letter"`
-        whose rate is used up. None of what is behind another of its lane, and nothing while the
+        `retry_rate_limited` the retries of a destination with `over_retry_rate="dead_letter"` whose
+        rate is used up. Leaves alone what is behind another of its lane, and everything while the
         destination is paused or blocked.
         """
 

@@ -99,8 +99,8 @@ class Rerouting(Protocol):
     ) -> LogSlice:
         """Read the log for a destination; events past their deadline aside.
 
-        `after`, and what is found, are numbers of positions, and come in their order: who reads on
-        to the end sees all that was committed when they began. `since`, `until` (when it was
+        `after`, and what is found, are numbers of positions, and come in their order: a reader that
+        goes on to the end sees all that was committed when it began. `since`, `until` (when it was
         published) and `event_type`, a glob, narrow what is missing.
         """
 

@@ -43,8 +43,8 @@ class Tenants(Protocol):
     """Whose turn it is. `claim` deals out its allowance among the tenants with due work.
 
     It goes on behind the tenant that was served last, by whichever worker. Each gets a turn before
-    anybody gets a second one, so one with a single delivery starts within one round. Who is paused
-    or out of its rate is passed over.
+    anybody gets a second one, so one with a single delivery starts within one round. A tenant that
+    is paused or has used up its rate is passed over.
     """
 
     async def tenants(

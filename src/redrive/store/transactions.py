@@ -1,4 +1,4 @@
-"""The transaction that is open around a piece of code, and who must not write past it."""
+"""The transaction that is open around a piece of code, and the calls that must not bypass it."""
 
 from __future__ import annotations
 

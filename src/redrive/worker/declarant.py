@@ -18,7 +18,7 @@ from redrive.transport import Endpoint
 __all__ = ["Declarant"]
 
 _TELLS_AGAIN_SECONDS = 3600.0
-"""Who was silent for a day is forgotten, and what it declares with it."""
+"""A worker that was silent for a day is forgotten, and its declarations with it."""
 
 
 class Declarant:
@@ -63,7 +63,7 @@ class Declarant:
         await self._bring()
 
     async def run(self) -> None:
-        """Follow what is in force until cancelled, and look for a turn of what is not."""
+        """Follow the declarations in force until cancelled, and bring the others again."""
         while True:
             looks_again = LOOKS_AGAIN_AFTER.total_seconds()
             rest = looks_again if self._others else _TELLS_AGAIN_SECONDS

@@ -329,7 +329,7 @@ class _Server(ThreadingTCPServer):
             raise
 
     def _make_room(self, newcomer: socket.socket) -> bool:
-        """Give the newcomer a place, if need be that of whoever has been silent for longest."""
+        """Give the newcomer a place, if need be that of the caller that was silent for longest."""
         with self._lock:
             if len(self._callers) >= _MOST_CONNECTIONS:
                 silent = next((one for one, asks in self._callers.items() if not asks), None)

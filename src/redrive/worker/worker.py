@@ -331,7 +331,7 @@ class Worker:
         self._steps += 1
         asked = self._clock.monotonic()
         if self._suspects or self._is_alone:
-            # Whoever is beside a suspect, even if only unsettled, would be blamed with it.
+            # What runs beside a suspect, or is only unsettled, would be blamed with it.
             if not is_settled:
                 self._progress.set()
             if not (is_settled and self._carrier.is_empty):
@@ -446,12 +446,12 @@ class Worker:
         ]
 
     async def _last_words(self, fresh: list[Decision], leaving: _Leaving) -> str:
-        """Say what is left to say; returns what went wrong, for whoever may say it again."""
+        """Tell the store the last things; returns the error, so that the caller may try again."""
         try:
             self._unsettled += await self._settler.report(fresh)
             fresh.clear()
-            undecided, self._unsettled = self._unsettled, []
-            await self._settle(undecided)
+            unsettled, self._unsettled = self._unsettled, []
+            await self._settle(unsettled)
             if leaving.ended:
                 await self._store.release([leased.lease for leased in leaving.ended])
             await self._store.retire(self.id, left=leaving.left)

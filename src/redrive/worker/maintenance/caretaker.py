@@ -90,14 +90,14 @@ class Caretaker:
         self.sent = 0
         """How many deliveries it has made due since it began, of replays and of late events."""
         self.given_up = 0
-        """How many it has failed since it began: past their deadline, or not to wait."""
+        """How many it has failed since it began: past their deadline, or unable to wait."""
 
     def hold_back(self) -> None:
         """Rescue nothing until the store has been within reach for a while. For any thread."""
         self._steady_since = math.inf
 
     def trust_the_clock(self) -> None:
-        """Rescue from the first round on: who works but a moment cannot listen for a while."""
+        """Rescue from the first round on: a worker that runs for a moment has no time to listen."""
         self._steady_since = -math.inf
 
     def heed(self, settled: Iterable[Kind]) -> None:
@@ -159,9 +159,9 @@ class Caretaker:
     async def attend(self) -> bool:
         """Do at once what else would wait for the next round; tells whether anything changed.
 
-        Only the caretaker knows of a replay whose wave is settled that it has more to send. What
-        could not be done may be what was needed, so something may have changed; but whoever waits
-        for nothing to change does not wait for a duty that never can be done.
+        Only the caretaker knows of a replay whose wave is settled that it has more to send. A duty
+        that failed may have been the one needed, so it counts as a change, but only a few times in
+        a row: a caller that waits until nothing changes must not wait for ever.
         """
         sent, self._has_failed = self.sent, False
         has_changed = await self._attend()
@@ -187,7 +187,7 @@ class Caretaker:
         return caught_up.has_more
 
     async def _give_up_all(self) -> int:
-        """Fail what is past its deadline or not to wait; returns how many."""
+        """Fail what is past its deadline or must not wait; returns how many."""
         expired = await self._all_there_is(self._expire)
         return expired + await self._all_there_is(self._shed)
 
@@ -231,7 +231,7 @@ class Caretaker:
             return await housekeeper.tidy()
         except StoreError as error:
             self._on_store_lost(error)
-            # Whoever loses the store holds rescue back for a while: not again before that is over.
+            # Losing the store holds rescue back for a while; rest until that is over.
             return self._rest + 2 * self._hearing
 
     async def _rescue(self) -> int:

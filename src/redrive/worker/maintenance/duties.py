@@ -77,7 +77,7 @@ async def catch_up(store: DutyStore, observer: Observer) -> CaughtUp:
 
 
 async def shed(store: DutyStore, observer: Observer) -> int:
-    """Fail what is not to wait for its gate; returns how many."""
+    """Fail what must not wait for its gate; returns how many."""
     given_up = await store.shed(blame=not_to_wait, limit=_MOST_AT_ONCE)
     for delivery in given_up:
         if delivery.fault is not None and delivery.reason is not None:
