@@ -22,6 +22,7 @@ from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sql.audit import read_audit
+from redrive.stores.sql.figures import read_figures
 from redrive.stores.sql.log import read_events
 from redrive.stores.sql.registering import register
 from redrive.stores.sql.replays import find_replays
@@ -29,7 +30,6 @@ from redrive.stores.sqlite import (
     SqliteStore,
     SqliteTransaction,
     core,
-    counting,
     inspection,
 )
 from redrive.stores.sqlite.connection import connect
@@ -317,16 +317,15 @@ class HostGround:
 
     def look(self, *, is_final: bool = False) -> Looked:
         def read() -> Looked:
-            eye, now = self._eye, self._clock.now()
-            session = SqliteSession(eye, now)
+            session = self._session
             return Looked(
                 at=self._loop.time(),
-                now=now,
+                now=session.now,
                 deliveries=tuple(one for status in Status for one in self._in(status)),
                 events=tuple(
                     one.event for one in finish(read_events(session, after=LOG_START, limit=_ALL))
                 ),
-                figures=counting.figures(eye, now=now),
+                figures=finish(read_figures(session)),
                 audit=tuple(finish(read_audit(session, before=None, limit=_ALL))),
                 replays=tuple(finish(find_replays(session, _ALL_REPLAYS))),
                 is_final=is_final,

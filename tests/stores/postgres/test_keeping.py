@@ -17,10 +17,10 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import counting, idempotency, log, rerouting
+from redrive.stores.postgres import idempotency, log, rerouting
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.sql import regrouping, retention
+from redrive.stores.sql import figures, regrouping, retention
 from redrive.stores.sql.session import Either
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, only
@@ -345,8 +345,8 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         retention._FORGET_INBOX: ("[]", now),
         rerouting._HEADS: (["k"], 1),
         rerouting._LATEST: (["k"], 1),
-        counting._DUE: (now,),
-        counting.WORKLOAD: (now,),
+        figures._DUE: (now,),
+        figures._WORKLOAD: (now,),
     }
     tables = ("deliveries", "events", "idle", "idempotency", "inbox", "keys")
 

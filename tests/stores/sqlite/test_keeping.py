@@ -18,8 +18,8 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Pruned, Query, Settled
 from redrive.stores.memory import MemoryStore
-from redrive.stores.sql import regrouping, retention
-from redrive.stores.sqlite import SqliteStore, counting, schema
+from redrive.stores.sql import figures, regrouping, retention
+from redrive.stores.sqlite import SqliteStore, schema
 from redrive.stores.sqlite.dialect import rewritten
 from tests.conformance.world import (
     OPERATOR,
@@ -129,8 +129,8 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
             rewritten(retention._FORGET_INBOX): ("[]", 1),
             rewritten(retention._LETTER_QUOTAS): (1,),
             rewritten(retention._UNCHANGED): ("[]",),
-            counting._DUE: {"now": 1},
-            counting._DUE_AT_LEAST: {"now": 1},
+            rewritten(figures._DUE): (1,),
+            rewritten(figures._WORKLOAD): (1,),
         }
 
         def plans(connection: apsw.Connection) -> list[str]:

@@ -17,11 +17,11 @@ from redrive.stores.postgres.roles.effects import EffectsRole
 from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.roles.log import LogRole
-from redrive.stores.postgres.roles.people import FiguresRole
 from redrive.stores.postgres.roles.queue import QueueRole
 from redrive.stores.postgres.roles.tenants import TenantsRole
 from redrive.stores.postgres.schema import has_schema
 from redrive.stores.sql.audit import AuditRole
+from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.letters import LettersRole

@@ -9,6 +9,7 @@ from redrive.clock import Clock
 from redrive.model.delivery import DeliveryId
 from redrive.store import Capabilities, Finding
 from redrive.stores.sql.audit import AuditRole
+from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.letters import LettersRole
@@ -24,7 +25,6 @@ from redrive.stores.sqlite.publishing import Publishing
 from redrive.stores.sqlite.queue import Queue
 from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
-from redrive.stores.sqlite.roles.people import FiguresRole
 from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import Threads
 

@@ -1,15 +1,14 @@
-"""The PostgreSQL store in numbers."""
+"""The store in numbers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from redrive.model.destination import Destination
 from redrive.model.settlement import FailureReason
 from redrive.store import (
     MOST_COUNTED,
@@ -22,11 +21,11 @@ from redrive.store import (
     Workload,
 )
 from redrive.stores.codec import destination_from
-from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.registering import others
+from redrive.stores.sql.session import Either, Session, instant
+from redrive.stores.sql.store import PRESENT, SqlStore
 
-__all__ = ["WORK", "WORKLOAD", "figures", "workload"]
+__all__ = ["FiguresRole", "read_figures"]
 
 _MOST_TENANTS = 10
 _NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)
@@ -50,25 +49,35 @@ _DESTINATIONS = """
 SELECT id, document, pruned, removed_at IS NOT NULL FROM redrive.destinations
 ORDER BY name COLLATE "C"
 """
+_UNROUTED = Either(
+    sqlite="SELECT value FROM redrive_counters WHERE name = 'unrouted'",
+    postgres="SELECT count(*) FROM redrive.events WHERE destinations = '{}'",
+)
+_SERVING = Either(
+    sqlite="""CASE WHEN w.destinations IS NOT NULL THEN json_object(
+        'destinations', json(w.destinations), 'generations', json(w.generations)
+    ) || '' END""",
+    postgres="w.serving",
+)
 _WORKERS = """
 SELECT w.id, w.seen_at, (
     SELECT count(*) FROM redrive.deliveries d WHERE d.status = 1 AND d.worker = w.id
-), w.serving
+) AS in_flight, {} AS serving
 FROM redrive.workers w ORDER BY w.id COLLATE "C"
 """
-_READY = "status = 0 AND is_ready AND NOT is_behind AND crashes < 2"
+_READY = "status = 0 AND is_ready = true AND is_behind = false AND crashes < 2"
 # Each part reads a small index, so that it costs little however long the history.
 _ADDED_UP = """
-SELECT t.name, due.generation, {number} FROM (
+SELECT t.name, due.generation, {number} AS number FROM (
     {ready}
     UNION ALL
     SELECT destination, generation, count(*) FROM redrive.deliveries
-    WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
+    WHERE status = 0 AND is_ready = true AND is_behind = false AND crashes >= 2
     GROUP BY destination, generation
     UNION ALL
     SELECT destination, generation, count(*) FROM (
         SELECT destination, generation FROM redrive.deliveries
-        WHERE status = 0 AND NOT is_ready AND due <= {now} AND NOT is_behind
+        WHERE status = 0 AND is_ready = false AND due <= {now} AND is_behind = false
         ORDER BY due {most}
     ) AS waiting GROUP BY destination, generation
 ) AS due JOIN redrive.destinations t ON t.id = due.destination
@@ -109,21 +118,16 @@ WITH RECURSIVE lines (destination, generation) AS (
     now="present.now",
     most=f"LIMIT {MOST_COUNTED}",
 )
-WORK = f"""
-       (
-           SELECT json_agg(json_build_array(name, generation, number))::text
-           FROM ({_DUE_AT_LEAST}) AS due (name, generation, number)
-       ) AS due, (
-           SELECT json_agg(json_build_array(id, seen_at, in_flight, serving))::text
-           FROM ({_WORKERS}) AS workers (id, seen_at, in_flight, serving)
-       ) AS workers
-"""
-"""What is due and who there is, as columns of whatever has a `present`."""
-
-WORKLOAD = f"""
-SELECT present.now, {WORK}
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
-"""
+_WORKLOAD = _SERVING.within(f"""
+SELECT present.now, (
+    SELECT json_agg(json_build_array(name, generation, number))::text
+    FROM ({_DUE_AT_LEAST}) AS due
+), (
+    SELECT json_agg(json_build_array(id, seen_at, in_flight, serving))::text
+    FROM ({_WORKERS}) AS workers
+)
+FROM {PRESENT}
+""")
 _LETTERS = """
 SELECT reason, tenant, count(*), min(settled_at) FROM redrive.deliveries
 WHERE status = 3 AND resolution IS NULL GROUP BY reason, tenant
@@ -133,57 +137,58 @@ SELECT count(*) FROM redrive.deliveries
 WHERE status = 3 AND settled_at > $1 AND resolution IS NULL
 """
 
-_servings = msgspec.json.Decoder(Serving)
+_serving = msgspec.json.Decoder(Serving)
 _due_lines = msgspec.json.Decoder(list[tuple[str, str, int]])
-_worker_lines = msgspec.json.Decoder(list[tuple[str, datetime, int, str | None]])
+_worker_lines = msgspec.json.Decoder(list[tuple[str, datetime | int, int, str | None]])
 
 
-async def figures(link: PostgresSession, *, now: datetime) -> Figures:
-    """Carry out `Inspection.figures`."""
-    counts = {row[0]: tuple(row)[1:] for row in await link.fetch(_COUNT, now)}
-    known = await link.fetch(_DESTINATIONS)
-    counters = {
-        row[0]: row[1] for row in await link.fetch("SELECT name, value FROM redrive.counters")
-    }
+class FiguresRole(SqlStore):
+    """The figures of `Inspection`."""
+
+    async def figures(self) -> Figures:
+        return await self._read(lambda session, _: read_figures(session))
+
+    async def workload(self) -> Workload:
+        [(now, due, workers)] = await self._query(_WORKLOAD)
+        return Workload(
+            now=instant(now),
+            due=_due(_due_lines.decode(due or "[]")),
+            workers=_workers(_worker_lines.decode(workers or "[]"), others={}),
+        )
+
+
+async def read_figures(session: Session) -> Figures:
+    """Count everything; reads every delivery."""
+    counts = {row[0]: row[1:] for row in await session.fetch(_COUNT, session.now)}
+    known = await session.fetch(_DESTINATIONS)
+    counters = dict(await session.fetch("SELECT name, value FROM redrive.counters"))
     return Figures(
-        now=now,
-        events=await link.value("SELECT count(*) FROM redrive.events"),
-        unrouted=await link.value("SELECT count(*) FROM redrive.events WHERE destinations = '{}'"),
+        now=session.now,
+        events=await session.value("SELECT count(*) FROM redrive.events"),
+        unrouted=await session.value(_UNROUTED),
         refused_settlements=counters["refused_settlements"],
         deleted=counters["deleted"],
         destinations=tuple(
-            _figures_of(
-                destination_from(document),
-                counts.get(number, _NOTHING),
-                pruned=pruned,
-                is_removed=is_removed,
-            )
+            _figures_of(document, counts.get(number, _NOTHING), pruned, is_removed=is_removed)
             for number, document, pruned, is_removed in known
             if number in counts or not is_removed
         ),
-        workers=_workers(await link.fetch(_WORKERS), others=await others(link)),
+        workers=_workers(
+            await session.fetch(_SERVING.within(_WORKERS)), others=await others(session)
+        ),
         pruned=sum(pruned for _, _, pruned, _ in known),
         pruned_resolved=counters["pruned_resolved"],
         pruned_events=counters["pruned_events"],
         exported=counters["exported"],
-        due=_due(await link.fetch(_DUE, now)),
-        letters=await _letters(link, now=now),
-    )
-
-
-def workload(rows: Sequence[Sequence[Any]]) -> Workload:
-    """Read what `WORKLOAD` has found."""
-    ((now, due, workers),) = rows
-    return Workload(
-        now=now,
-        due=_due(_due_lines.decode(due or "[]")),
-        workers=_workers(_worker_lines.decode(workers or "[]")),
+        due=_due(await session.fetch(_DUE, session.now)),
+        letters=await _letters(session),
     )
 
 
 def _figures_of(
-    destination: Destination, counted: Sequence[Any], *, pruned: int, is_removed: bool
+    document: str, counted: Sequence[Any], pruned: int, *, is_removed: bool
 ) -> DestinationFigures:
+    destination = destination_from(document)
     pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved = counted[:9]
     oldest_due, oldest_failed = counted[9:]
     return DestinationFigures(
@@ -198,50 +203,50 @@ def _figures_of(
         delivered=delivered,
         failed=failed,
         resolved=resolved,
-        oldest_due=oldest_due,
+        oldest_due=instant(oldest_due),
         pruned=pruned,
-        oldest_failed=oldest_failed,
+        oldest_failed=instant(oldest_failed),
         keep=destination.dead_letters,
-        is_removed=is_removed,
+        is_removed=bool(is_removed),
     )
 
 
 def _workers(
-    rows: Sequence[Sequence[Any]], *, others: Mapping[str, tuple[str, ...]] | None = None
+    rows: Iterable[Sequence[Any]], *, others: Mapping[str, tuple[str, ...]]
 ) -> tuple[WorkerFigures, ...]:
     return tuple(
         WorkerFigures(
             id=worker,
-            seen_at=seen_at,
+            seen_at=instant(seen_at),
             in_flight=in_flight,
-            serving=None if serving is None else _servings.decode(serving),
-            others=(others or {}).get(worker, ()),
+            serving=None if serving is None else _serving.decode(serving),
+            others=others.get(worker, ()),
         )
         for worker, seen_at, in_flight, serving in rows
     )
 
 
-def _due(rows: Sequence[Sequence[Any]]) -> tuple[DueWork, ...]:
+def _due(rows: Iterable[Sequence[Any]]) -> tuple[DueWork, ...]:
     return tuple(
         DueWork(destination=destination, generation=generation, count=number)
         for destination, generation, number in rows
     )
 
 
-async def _letters(link: Link, *, now: datetime) -> LetterFigures:
+async def _letters(session: Session) -> LetterFigures:
     reasons: Counter[FailureReason] = Counter()
     tenants: Counter[str] = Counter()
-    oldest: datetime | None = None
-    for reason, tenant, number, first in await link.fetch(_LETTERS):
+    oldest: list[Any] = []
+    for reason, tenant, number, first in await session.fetch(_LETTERS):
         reasons[FailureReason(reason)] += number
-        oldest = first if oldest is None else min(oldest, first)
+        oldest.append(first)
         if tenant is not None:
             tenants[tenant] += number
     span = LetterFigures().span
     return LetterFigures(
         count=reasons.total(),
-        oldest=oldest,
-        lately=await link.value(_LATELY, now - span),
+        oldest=instant(min(oldest, default=None)),
+        lately=await session.value(_LATELY, session.now - span),
         span=span,
         by_reason=tuple(sorted(reasons.items(), key=_most_first)),
         by_tenant=tuple(sorted(tenants.items(), key=_most_first)[:_MOST_TENANTS]),
