@@ -153,7 +153,7 @@ async def test_ten_thousand_letters_go_out_and_come_back_equal(target: str, tmp_
         await source.append(
             entries(*[an_event({"n": n}, idempotency_key=str(n)) for n in range(MANY)])
         )
-        leased = (await source.claim(total=MANY)).deliveries
+        leased = (await source.claim(total=MANY, limit=MANY)).deliveries
         await source.store.settle(
             [
                 Settled(
