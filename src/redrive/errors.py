@@ -12,7 +12,6 @@ RedriveError
     │   └── StoreReadOnlyError    can be read, but not written
     ├── StoreFullError            the disk is full
     ├── VersionConflictError      the key of an event was not at the version expected
-    ├── KeyHeldError              inside: somebody holds a key; who needs it is to wait alone
     ├── StoreCorruptError         the file is damaged, or not a Redrive store
     └── SchemaError               the schema is outside the range this version works with
 
@@ -29,7 +28,6 @@ from typing import Self
 __all__ = [
     "ConfigurationError",
     "IdempotencyConflictError",
-    "KeyHeldError",
     "NotFoundError",
     "PayloadError",
     "RedriveError",
@@ -121,13 +119,6 @@ class VersionConflictError(StoreError):
             "expected; nothing was stored. Look at what was published to it, and try again with "
             "its version."
         )
-
-
-class KeyHeldError(StoreError):
-    """Somebody's open transaction holds a key of these events; nothing of the call was stored.
-
-    A store tells a publisher so, which then stores the others without it. It reaches no caller.
-    """
 
 
 class StoreCorruptError(StoreError):

@@ -14,7 +14,6 @@ import msgspec
 from redrive import Event
 from redrive.model.delivery import Leased
 from redrive.stores.postgres import effects as in_postgres
-from redrive.stores.postgres.roles.effects import EffectsRole as PostgresRole
 from redrive.stores.sqlite import effects as in_sqlite
 from redrive.stores.sqlite.effects import Effects as SqliteRole
 from tests.faults import journal
@@ -41,7 +40,7 @@ def make_mortal(folder: Path) -> None:
     """Let marked events also kill this process after the settlement, and after the commit."""
     for module in (in_postgres, in_sqlite):
         _die_after(module, "settle_effect", folder, at="settled")
-    for role in (PostgresRole, SqliteRole):
+    for role in (in_postgres.EffectsRole, SqliteRole):
         _die_after(role, "_finish", folder, at="committed")
 
 

@@ -47,6 +47,7 @@ from redrive.store import (
     Conflict,
     Entry,
     Figures,
+    Later,
     NewReplay,
     Query,
     Rescue,
@@ -742,7 +743,7 @@ def _story(entry: Entry, spec: Spec, identity: tuple[str, str] | None) -> Story:
     )
 
 
-def _without_version(result: AppendResult) -> AppendResult:
+def _without_version(result: AppendResult | Later) -> AppendResult | Later:
     return msgspec.structs.replace(result, version=None) if isinstance(result, Receipt) else result
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -15,7 +14,6 @@ from redrive.clock import Clock, Ids
 from redrive.errors import (
     ConfigurationError,
     IdempotencyConflictError,
-    KeyHeldError,
     StoreError,
     UsageError,
     VersionConflictError,
@@ -29,6 +27,7 @@ from redrive.store import (
     Committing,
     Entry,
     EventLog,
+    Later,
     RoutesChanged,
     VersionConflict,
     open_transaction,
@@ -38,8 +37,6 @@ from redrive.store import (
 __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
-_PARTS = 8
-_PARTS_AT_ONCE = 4
 
 T = TypeVar("T")
 
@@ -51,18 +48,12 @@ class Prepared(NamedTuple):
     expected_version: int | None
 
 
-_Waiting = tuple[Prepared, asyncio.Future[AppendResult]]
+_Waiting = tuple[Prepared, Later]
 """An event to be stored with the next commit, and who waits for it."""
-
-_Name = tuple[str, ...]
-"""What an event may have to wait for: its key, or its source and idempotency key, or nothing."""
 
 
 class Publisher:
-    """Publishes on one event loop; calls that come while one commits go together in the next.
-
-    Where somebody's open transaction holds a key, only the events that need it wait for its end.
-    """
+    """Publishes on one event loop; calls that come while one commits go together in the next."""
 
     def __init__(
         self,
@@ -85,9 +76,6 @@ class Publisher:
         self._is_busy = False
         self._is_alone = True
         self._under_way: set[asyncio.Task[None]] = set()
-        self._behind: dict[_Name, list[_Waiting]] = {}
-        # Each part may take a connection while it meets what is held; others need some, too.
-        self._parts = asyncio.Semaphore(_PARTS_AT_ONCE)
 
     def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
         """Return an event that is still to be published, checked."""
@@ -99,10 +87,10 @@ class Publisher:
         prepared = self._prepare(event, now=self._clock.now())
         if within is not None:
             (result,) = await self._append([prepared], all_or_nothing=True, within=within)
-            return _receipt(event, result)
-        if self._is_alone and not self._is_busy and _name(prepared.event) not in self._behind:
+            return _receipt(event, await _ready(result))
+        if self._is_alone and not self._is_busy:
             return _receipt(event, await self._publish_alone(prepared))
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        future: Later = asyncio.get_running_loop().create_future()
         self._enlist([(prepared, future)])
         return _receipt(event, await future)
 
@@ -116,7 +104,7 @@ class Publisher:
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
-        answers = iter(results)
+        answers = iter([await _ready(one) for one in results])
         return _each(lambda event: _receipt(event, next(answers)), events)
 
     def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
@@ -146,134 +134,52 @@ class Publisher:
         self._is_busy = True
         try:
             (result,) = await self._append([prepared], all_or_nothing=False, within=None)
-        except KeyHeldError:
-            future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-            self._divide([(prepared, future)])
-        else:
-            return result
         finally:
             self._is_busy = False
             self._enlist([])
-        return await future
+        return await _ready(result)
 
     def _enlist(self, waiting: Sequence[_Waiting]) -> None:
-        """Have events stored with the next commit, or when those before them have been."""
-        for one in waiting:
-            self._behind.get(_name(one[0].event), self._waiting).append(one)
+        """Have events stored with the next commit."""
+        self._waiting += waiting
         if self._waiting and not self._is_busy:
             self._is_busy = True
-            self._start(self._commit())
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+            task = asyncio.create_task(self._commit())
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
 
     async def _commit(self) -> None:
         """Store what waits, batch after batch, until nothing does."""
         try:
-            while batch := self._next_batch():
+            while batch := self._waiting[:_MOST_PER_COMMIT]:
+                del self._waiting[:_MOST_PER_COMMIT]
                 # Who publishes one event after the other gains nothing by waiting for company.
                 self._is_alone = len(batch) == 1
-                if not await self._store_batch(batch):
-                    self._divide(batch)
+                await self._store_batch(batch)
         finally:
             self._is_busy = False
 
-    def _next_batch(self) -> Sequence[_Waiting]:
-        if self._behind:
-            waiting, self._waiting = self._waiting, []
-            self._enlist(waiting)
-        batch = self._waiting[:_MOST_PER_COMMIT]
-        del self._waiting[:_MOST_PER_COMMIT]
-        return batch
-
-    async def _store_batch(self, batch: Sequence[_Waiting]) -> bool:
-        """Store events together, and tell each caller; false if one of their keys is held."""
+    async def _store_batch(self, batch: Sequence[_Waiting]) -> None:
+        """Store events together, and tell each caller."""
         try:
             results = await self._append(
                 [event for event, _ in batch], all_or_nothing=False, within=None
             )
-        except KeyHeldError:
-            return False
         except Exception as error:  # noqa: BLE001 - every caller of the batch hears of it
             if len(batch) > 1 and not isinstance(error, StoreError):
-                # One of them cannot be stored: it must fail alone.
-                for one in batch:
-                    is_behind = _name(one[0].event) in self._behind
-                    if is_behind or not await self._store_batch([one]):
-                        self._divide([one])
-                return True
-            _fail(batch, error)
+                for one in batch:  # one of them cannot be stored: it must fail alone
+                    await self._store_batch([one])
+                return
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
         else:
             for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
-        return True
-
-    def _divide(self, batch: Sequence[_Waiting]) -> None:
-        """Store events apart, so that in the end only those wait that need what is held."""
-        groups: dict[_Name, list[_Waiting]] = {}
-        for one in batch:
-            name = _name(one[0].event)
-            self._behind.get(name, groups.setdefault(name, [])).append(one)
-        if free := groups.pop((), None):
-            self._start(self._store_free(free))
-        groups = {name: group for name, group in groups.items() if group}
-        self._behind.update((name, []) for name in groups)
-        self._split(groups)
-
-    def _split(self, groups: Mapping[_Name, Sequence[_Waiting]]) -> None:
-        names = list(groups)
-        size = math.ceil(len(names) / _PARTS) or 1
-        for start in range(0, len(names), size):
-            part = {name: groups[name] for name in names[start : start + size]}
-            self._start(self._store_part(part))
-
-    async def _store_free(self, batch: Sequence[_Waiting]) -> None:
-        """Store events without a key; one that was lost on its way may itself be in its way."""
-        if not await self._store_batch(batch):
-            await self._store_patiently(batch)
-
-    async def _store_part(self, groups: Mapping[_Name, Sequence[_Waiting]]) -> None:
-        """Store events while those of the same keys that come meanwhile stay behind them."""
-        batch = [one for group in groups.values() for one in group]
-        if len(groups) == 1:
-            if error := await self._store_patiently(batch):
-                # Events that came meanwhile would wait just as long for the same keys.
-                for name in groups:
-                    _fail(self._behind.pop(name), error)
-                return
-        else:
-            async with self._parts:
-                is_stored = await self._store_batch(batch)
-            if not is_stored:
-                self._split(groups)
-                return
-        for name in groups:
-            self._enlist(self._behind.pop(name))
-
-    async def _store_patiently(self, group: Sequence[_Waiting]) -> StoreError | None:
-        """Store the events of a key one after the other, each as a call of its own.
-
-        Returns why the store would not take them, if so.
-        """
-        for place, (event, future) in enumerate(group):
-            try:
-                (result,) = await self._append([event], all_or_nothing=True, within=None)
-            except StoreError as error:
-                _fail(group[place:], error)  # it would be the same for the others
-                return error
-            except Exception as error:  # noqa: BLE001 - its caller hears of it
-                _fail([(event, future)], error)
-            else:
-                if not future.done():
-                    future.set_result(result)
-        return None
+                _hand_on(result, future)
 
     async def _append(
         self, events: Sequence[Prepared], *, all_or_nothing: bool, within: object
-    ) -> Sequence[AppendResult]:
+    ) -> Sequence[AppendResult | Later]:
         routes = self._routes
         while True:
             appended = await self._store.append(
@@ -297,7 +203,16 @@ class Publisher:
         )
         if stored and (len(stored) == len(events) or not all_or_nothing):
             self._tell(stored, within)
+        for one, result in zip(events, appended.results, strict=True):
+            if isinstance(result, asyncio.Future):
+                result.add_done_callback(partial(self._tell_later, one.event.type))
         return appended.results
+
+    def _tell_later(self, event_type: str, result: Later) -> None:
+        if result.cancelled() or result.exception() is not None:
+            return
+        if isinstance(receipt := result.result(), Receipt):
+            self._tell(((event_type, receipt),), None)
 
     def _tell(self, stored: tuple[tuple[str, Receipt], ...], within: object) -> None:
         """Tell of what is stored when it is; of what may still be rolled back, only so much."""
@@ -335,18 +250,22 @@ def _listed(events: Iterable[NewEvent]) -> list[NewEvent]:
     return listed
 
 
-def _name(event: Event[msgspec.Raw]) -> _Name:
-    if event.key is not None:
-        return (event.key,)
-    if event.idempotency_key is not None:
-        return (event.source, event.idempotency_key)
-    return ()
+async def _ready(result: AppendResult | Later) -> AppendResult:
+    return await result if isinstance(result, asyncio.Future) else result
 
 
-def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
-    for _, future in batch:
-        if not future.done():
-            future.set_exception(error)
+def _hand_on(result: AppendResult | Later, future: Later) -> None:
+    """Tell a caller its result, as soon as it is there."""
+    if future.done():
+        return
+    if not isinstance(result, asyncio.Future):
+        future.set_result(result)
+    elif not result.done():
+        result.add_done_callback(partial(_hand_on, future=future))
+    elif (error := result.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result.result())
 
 
 def _refuse_bypass(within: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -22,6 +23,7 @@ __all__ = [
     "Declarer",
     "Entry",
     "EventLog",
+    "Later",
     "LoggedEvent",
     "Redeclared",
     "Registered",
@@ -55,12 +57,17 @@ class VersionConflict(msgspec.Struct, frozen=True):
 
 
 AppendResult = Receipt | Conflict | VersionConflict
+Later = asyncio.Future[AppendResult]
+"""The result of an entry that has to wait for somebody else's transaction."""
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """One result per entry, in the same order."""
+    """One result per entry, in the same order.
 
-    results: tuple[AppendResult, ...]
+    Without `all_or_nothing`, some may come later; the others are stored, and wait for nobody.
+    """
+
+    results: tuple[AppendResult | Later, ...]
 
 
 class RoutesChanged(msgspec.Struct, frozen=True):

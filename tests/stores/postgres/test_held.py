@@ -11,8 +11,8 @@ import pytest
 
 from redrive import Event, NewEvent, Receipt, Redrive
 from redrive.errors import StoreUnavailableError
+from redrive.stores.postgres import publishing
 from redrive.stores.postgres.connection import read_address
-from redrive.stores.postgres.roles import log
 from tests.servers.waiting import until_somebody_waits
 
 WELL_BEFORE_IT_GIVES_UP = 8
@@ -169,7 +169,7 @@ async def test_the_application_is_never_the_victim_of_a_deadlock(
 async def test_waiting_for_a_key_ends_with_advice(
     app: Redrive, shop: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "_WAITS", 1)
+    monkeypatch.setattr(publishing, "_WAITS", 1)
     async with shop.transaction():
         await app.publish("order.paid", 1, idempotency_key="K", within=shop)
 

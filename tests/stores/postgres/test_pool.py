@@ -243,7 +243,7 @@ async def test_a_cancelled_caller_leaves_nothing_under_way(
 ) -> None:
     store = PostgresStore(f"{postgres_url}&pool=2", clock=clock)
     await store.open()
-    run = store._at_once  # noqa: SLF001 - no public act takes long enough
+    run = store._statement  # noqa: SLF001 - no public act takes long enough
     sleeping = asyncio.ensure_future(run("SELECT pg_sleep(100), 'for long'"))
 
     async def sleeps() -> bool:
@@ -342,3 +342,24 @@ async def test_a_type_that_another_server_does_not_know_is_always_asked_for(
         assert await asked(pool, statement, ["large"]) == first != [statement]
     finally:
         await person.execute(f"DROP TYPE {address.schema}.size")
+
+
+async def test_a_quick_transaction_keeps_its_plans(pool: Pool) -> None:
+    connection = await pool.acquire()
+
+    connection.took(0.05, now=10)
+
+    assert not connection.wants_new_plans
+
+
+async def test_what_stays_slow_is_planned_anew_now_and_then(pool: Pool) -> None:
+    """It may be slow for other reasons; planning each time would make it slower."""
+    connection = await pool.acquire()
+    renewed = 0
+
+    for tenth in range(100, 160):
+        connection.took(0.5, now=tenth / 10)
+        renewed += connection.wants_new_plans
+        connection.wants_new_plans = False
+
+    assert renewed == 3

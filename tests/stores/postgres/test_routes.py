@@ -255,7 +255,7 @@ async def publish_by_old_routes(world: World, address: Address, count: int) -> N
 async def test_late_events_are_completed_in_stretches(
     world: World, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.stores.postgres.roles.log._MOST_AT_ONCE", 3)
+    monkeypatch.setattr("redrive.stores.postgres.late_events._MOST_AT_ONCE", 3)
     await publish_by_old_routes(world, address, 7)
 
     added = await catch_up_all(world.store, address)

@@ -35,7 +35,7 @@ BILLING = (1, "default", "")
 async def world(postgres_url: str) -> AsyncIterator[World]:
     def make_store(clock: FakeClock) -> PostgresStore:
         store = PostgresStore(postgres_url, clock=clock, history=20)
-        store.bounds = ScanBounds(clock, far=5, between_checks=timedelta(0))
+        store.facts.bounds = ScanBounds(clock, far=5, between_checks=timedelta(0))
         return store
 
     async with World.opened(make_store, history=20) as world:
@@ -51,7 +51,7 @@ async def somebody(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncp
 
 def bound(world: World) -> int:
     assert isinstance(world.store, PostgresStore)
-    return world.store.bounds.below(BILLING)
+    return world.store.facts.bounds.below(BILLING)
 
 
 async def publish(world: World, count: int) -> None:

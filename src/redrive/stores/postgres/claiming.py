@@ -6,9 +6,12 @@ a person changes meanwhile is noticed when the leases are written.
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -25,16 +28,29 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
 from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.core import Core
+from redrive.stores.postgres.facts import Facts
 from redrive.stores.postgres.gating import GateRepository
 from redrive.stores.postgres.lanes import free_late_lanes
-from redrive.stores.postgres.ready import FRESH, Look, Outlook, PostgresReady, look, states_of
-from redrive.stores.postgres.scan_bounds import Reading, ScanBounds
+from redrive.stores.postgres.ready import (
+    FRESH,
+    Ahead,
+    PostgresReady,
+    ReadyQuery,
+    query_ready,
+    states_of,
+)
 from redrive.stores.postgres.settling import see_worker
-from redrive.stores.postgres.single_statement.claim import PlainGates
+from redrive.stores.postgres.single_statement.claim import ClaimStatement
 
-__all__ = ["claim"]
+__all__ = ["ClaimsRole"]
 
 _MOST_PROMOTED = 2_000
+_BETWEEN_POLLS_SECONDS = 1.25
+"""An idle worker polls every second: what one poll has found serves the duties until the next.
+
+With room for a poll that is a little late, or duties would ask the same beside it.
+"""
 
 _PROMOTE = """
 WITH promoted AS (
@@ -116,40 +132,88 @@ ORDER BY given.place
 _ACCOUNT = 7
 
 
-async def claim(
-    link: Link, request: ClaimRequest, *, bounds: ScanBounds, plain: PlainGates, now: datetime
-) -> Claim:
-    """Carry out `DeliveryQueue.claim`."""
-    asked = {one.destination for one in request.allowances}
-    is_known = plain.has_heard_of(request.worker)
-    limit, is_limited = request.limit, False
-    while True:
-        keeper = await GateRepository.read(link, now=now, only=asked)
-        limited = msgspec.structs.replace(request, limit=limit)
-        claiming = _Claiming(
-            link, keeper, limited, bounds=bounds.reading(), is_known=is_known, now=now
+class ClaimsRole(Core):
+    """The claims of `DeliveryQueue`."""
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        facts = self.facts
+        self._notifications.clear()
+        self._expect_turns_within(request.lease)
+        facts.served = frozenset(one.destination for one in request.allowances)
+        beside = self._beside.copy()
+        claimed = await self._claim(request)
+        rest = _rest(request, claimed)
+        if beside and rest is not None:
+            # A drain must not take the store for empty while a lane is being freed.
+            await asyncio.wait(beside)
+            claimed = _joined(claimed, await self._claim(rest))
+        facts.is_idle = not claimed.deliveries
+        facts.is_busy = bool(claimed.deliveries) and _rest(request, claimed) is None
+        return claimed
+
+    async def _claim(self, request: ClaimRequest) -> Claim:
+        claimed = await self._claim_in_one_statement(request)
+        if claimed is None:
+            self.facts.went("claim", "steps")
+            claimed = await self._share(lambda link: self._claim_in_steps(link, request))
+        return claimed
+
+    async def _claim_in_one_statement(self, request: ClaimRequest) -> Claim | None:
+        """Claim fresh work, or find that there is nothing; `None` if there is more to decide."""
+        facts = self.facts
+        if self._is_shared or (statement := ClaimStatement.of(facts, request)) is None:
+            return None
+        await facts.bounds.follow(self._ask)
+        began = self._clock.monotonic()
+        rows = await self._statement(
+            statement.text,
+            *statement.values(self._given_now),
+            within=facts.patience,
+            changes=not statement.is_of_idle,
         )
-        outlook = await claiming.look()
-        suspects = await claiming.suspects() if outlook.is_suspected else []
-        if request.alone:
-            await claiming.choose_suspect(suspects)
-        else:
-            await claiming.choose(outlook)
-        deliveries = await claiming.lease(is_limited=is_limited)
-        fitting = None if deliveries else await claiming.fitting()
-        if fitting is None:
-            break
-        limit, is_limited = fitting, True
-    await bounds.follow(link.fetch)
-    claiming.tell(plain, outlook)
-    return Claim(
-        now=now,
-        deliveries=deliveries,
-        next_due=await claiming.next_due(outlook),
-        suspects=len(suspects) - (len(deliveries) if request.alone else 0),
-        changes=keeper.changes(),
-        routes_version=outlook.routes_version,
-    )
+        claimed, duties = statement.read(rows)
+        if claimed is None:
+            return None
+        facts.went("claim", "statement")
+        if claimed.deliveries:
+            facts.changed()
+        elif duties is not None:
+            self._keep_duties(duties, since=began, lasts=_BETWEEN_POLLS_SECONDS)
+        return claimed
+
+    async def _ask(self, statement: str) -> list[Any]:
+        return await self._statement(statement, within=self.facts.patience, changes=False)
+
+    async def _claim_in_steps(self, link: Link, request: ClaimRequest) -> Claim:
+        now = self._given_now
+        asked = {one.destination for one in request.allowances}
+        limit, is_limited = request.limit, False
+        while True:
+            keeper = await GateRepository.read(link, now=now, only=asked)
+            now = keeper.now
+            limited = msgspec.structs.replace(request, limit=limit)
+            claiming = _Claiming(link, keeper, limited, facts=self.facts, now=now)
+            ahead = await claiming.query()
+            suspects = await claiming.suspects() if ahead.is_suspected else []
+            if request.alone:
+                await claiming.choose_suspect(suspects)
+            else:
+                await claiming.choose(ahead)
+            deliveries = await claiming.lease(is_limited=is_limited)
+            fitting = None if deliveries else await claiming.fitting()
+            if fitting is None:
+                break
+            limit, is_limited = fitting, True
+        await self.facts.bounds.follow(link.fetch)
+        claiming.tell(self.facts, ahead)
+        return Claim(
+            now=now,
+            deliveries=deliveries,
+            next_due=await claiming.next_due(ahead),
+            suspects=len(suspects) - (len(deliveries) if request.alone else 0),
+            changes=keeper.changes(),
+            routes_version=ahead.routes_version,
+        )
 
 
 class _Claiming:
@@ -161,13 +225,12 @@ class _Claiming:
         keeper: GateRepository,
         request: ClaimRequest,
         *,
-        bounds: Reading,
-        is_known: bool,
+        facts: Facts,
         now: datetime,
     ) -> None:
         self._link = link
-        self._bounds = bounds
-        self._is_known = is_known
+        self._bounds = facts.bounds.reading()
+        self._is_known = request.worker == facts.worker
         self._keeper = keeper
         self._request = request
         self._now = now
@@ -178,7 +241,7 @@ class _Claiming:
         self._sorts = all_sorts(request.generations, kinds=FRESH + 1)
         self._passages: dict[str, Passage] = {}
         self._is_flooded = False
-        self._looks: dict[str, Look] = {}
+        self._queries: dict[str, ReadyQuery] = {}
         self._chosen: list[tuple[int, int]] = []
         self._accounts: list[tuple[object, ...]] = []
         self._states: dict[tuple[int, str], TenantState] = {}
@@ -186,26 +249,26 @@ class _Claiming:
         self._shut: dict[int, datetime] = {}
         self._before: dict[str, Gate] = {}
 
-    async def look(self) -> Outlook:
-        """Make ready what has come due, and look at what there is."""
+    async def query(self) -> Ahead:
+        """Make ready what has come due, and query what there is."""
         if not self._request.alone:
             await self._aim()
-        outlook = await self._look()
-        if not outlook.is_time and not outlook.is_late:
-            return outlook
+        ahead = await self._query_ready()
+        if not ahead.is_time and not ahead.is_late:
+            return ahead
         # First what may wait for others: two claims that wait for what the other has made ready
         # would never end.
-        if outlook.is_late:
+        if ahead.is_late:
             await free_late_lanes(self._link)
-        if outlook.is_time:
+        if ahead.is_time:
             promoted = await self._link.value(_PROMOTE, self._now, _MOST_PROMOTED)
             self._is_flooded = promoted == _MOST_PROMOTED
-        return await self._look()
+        return await self._query_ready()
 
-    async def _look(self) -> Outlook:
-        return await look(
+    async def _query_ready(self) -> Ahead:
+        return await query_ready(
             self._link,
-            self._looks.values(),
+            self._queries.values(),
             asked=[self._keeper.numbers[name] for name in self._allowances],
             generations=self._request.generations,
             bounds=self._bounds,
@@ -213,13 +276,13 @@ class _Claiming:
         )
 
     async def _aim(self) -> None:
-        """Say what to look at: of each destination, as much as the gate may let through."""
+        """Say what to query: of each destination, as much as the gate may let through."""
         sorts, limit = self._sorts, self._request.limit
         for name, allowance in self._allowances.items():
             total = min(allowance.total, limit)
             turnstile = await self._turnstile(name, total=total)
             is_open = turnstile.left > 0
-            self._looks[name] = Look(
+            self._queries[name] = ReadyQuery(
                 destination=self._keeper.numbers[name],
                 sorts=open_sorts(sorts, turnstile) if is_open else [],
                 tenant=turnstile.gate.rotation.tenant or "",
@@ -262,7 +325,7 @@ class _Claiming:
         state = self._states[one.destination, one.tenant]
         self._charge(name, turnstile, serving, {one.tenant: state})
 
-    async def choose(self, outlook: Outlook) -> None:
+    async def choose(self, ahead: Ahead) -> None:
         """Choose what may start: tenants in turn, each by priority and age."""
         left = self._request.limit
         for name, allowance in self._allowances.items():
@@ -273,8 +336,8 @@ class _Claiming:
             selection = FairSelection(
                 PostgresReady(
                     self._link,
-                    self._looks[name],
-                    outlook.seen.get(number),
+                    self._queries[name],
+                    ahead.found.get(number),
                     turn=fairness.turn,
                     bounds=self._bounds,
                     now=self._now,
@@ -291,15 +354,15 @@ class _Claiming:
             self._charge(name, selection.turnstile, serving, selection.states())
             left -= len(serving.chosen)
 
-    async def next_due(self, outlook: Outlook) -> datetime | None:
+    async def next_due(self, ahead: Ahead) -> datetime | None:
         """Return when something more may be claimed, after what was chosen is leased."""
         if self._shut:
             rows = await self._link.fetch(
                 _MORE, list(self._shut), list(self._request.generations), self._now
             )
             self._openings += [self._shut[number] for (number,) in rows]
-        if outlook.next_due is not None:
-            self._openings.append(outlook.next_due)
+        if ahead.next_due is not None:
+            self._openings.append(ahead.next_due)
         return min(self._openings, default=None)
 
     async def _turnstile(self, name: str, *, total: int) -> Turnstile:
@@ -344,16 +407,13 @@ class _Claiming:
         fairness = self._keeper.fairness(self._names[one.destination])
         return self._states[one.destination, one.tenant].affordable(fairness, now=self._now)
 
-    def tell(self, plain: PlainGates, outlook: Outlook) -> None:
-        """Tell which gates need not be asked the next time."""
-        plain.hear_of(self._request.worker)
-        plain.counts_leases = any(self._keeper.counts_leases(name) for name in self._allowances)
-        plain.keeps_order = any(self._keeper.keeps_order(name) for name in self._allowances)
+    def tell(self, facts: Facts, ahead: Ahead) -> None:
+        """Remember how the gates were left, and that the worker is on record."""
+        facts.worker = self._request.worker
         for name, passage in self._passages.items():
-            seen = outlook.seen.get(self._keeper.numbers[name])
-            has_tenants = seen is None or seen.has_others
-            plain.learn(name, None if has_tenants else self._keeper.plain(name, passage))
-            plain.breakers.learn(name, self._keeper.breaker(name))
+            found = ahead.found.get(self._keeper.numbers[name])
+            has_tenants = found is None or found.has_others
+            facts.gates[name] = self._keeper.known(name, passage, has_tenants=has_tenants)
 
     async def fitting(self) -> int | None:
         """Return how many of the chosen there is room for, if nothing was leased for lack of it."""
@@ -420,6 +480,28 @@ class _Claiming:
             ) in sorted(rows, key=itemgetter(0))
         ]
         return tuple(marked(one, self._before[one.destination]) for one in leased)
+
+
+def _rest(request: ClaimRequest, claimed: Claim) -> ClaimRequest | None:
+    """Return what is left to ask for after a claim, if anything is."""
+    got = Counter(one.destination for one in claimed.deliveries)
+    limit = request.limit - got.total()
+    allowances = tuple(
+        msgspec.structs.replace(one, total=one.total - got[one.destination])
+        for one in request.allowances
+        if one.total > got[one.destination]
+    )
+    if not allowances or limit == 0 or request.alone:
+        return None
+    return msgspec.structs.replace(request, allowances=allowances, limit=limit)
+
+
+def _joined(first: Claim, second: Claim) -> Claim:
+    return msgspec.structs.replace(
+        second,
+        deliveries=first.deliveries + second.deliveries,
+        changes=first.changes + second.changes,
+    )
 
 
 def _was_held(one: Candidate, turnstile: Turnstile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -67,6 +68,8 @@ _THEIRS = (
 )
 """What the driver knows, and the settings of a session that are asked for most."""
 _SECRET = ("password", "sslpassword")
+_SLOW_SECONDS = 0.1
+_BETWEEN_PLANS_SECONDS = 2.0
 _FIRST_FOREIGN_TYPE = 10_000
 """Types with a lower number are PostgreSQL's own, and the same on every server."""
 _described: dict[frozenset[int], Any] = {}
@@ -75,9 +78,22 @@ _NOT_ASKED = SimpleNamespace(name="none")
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
-    """A connection that knows whether somebody here has closed it, and it was not just lost."""
+    """A connection that knows whether somebody here has closed it, and it was not just lost.
+
+    It also knows whether its plans are to be thrown away. The server keeps the plan of a prepared
+    statement until the table is analysed, which may be a minute after 100,000 events came to an
+    empty one. To make a plan takes a millisecond; to ask for it anew needs no right that a user
+    may lack.
+    """
 
     was_closed = False
+    wants_new_plans = False
+    _replanned_at = -math.inf
+
+    def took(self, seconds: float, *, now: float) -> None:
+        """Hear how long a transaction took, and when; there are other reasons to be slow."""
+        if seconds >= _SLOW_SECONDS and now - self._replanned_at >= _BETWEEN_PLANS_SECONDS:
+            self.wants_new_plans, self._replanned_at = True, now
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the driver's
         """Close it, as whoever has it wants."""

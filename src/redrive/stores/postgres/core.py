@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -15,14 +14,12 @@ from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
 from redrive.stores.postgres.connection import LOST, Address, Connection, Link, translated
+from redrive.stores.postgres.facts import Duties, Facts
 from redrive.stores.postgres.notifications import Notifications
-from redrive.stores.postgres.plans import Plans
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Pool, drop, session_settings
-from redrive.stores.postgres.scan_bounds import ScanBounds
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.postgres.single_statement.claim import PlainGates
-from redrive.stores.postgres.single_statement.duties import DUTIES, Duties
+from redrive.stores.postgres.single_statement.duties import DUTIES
 from redrive.stores.sql.session import Either
 from redrive.stores.sql.store import SqlStore
 
@@ -30,6 +27,8 @@ __all__ = ["BEGIN", "Core", "Job"]
 
 T = TypeVar("T")
 Job = Callable[[PostgresSession, datetime], Awaitable[T]]
+TurnJob = Callable[[PostgresSession], Awaitable[T]]
+"""What reads the present itself, if it needs it: in a turn, each trip to the server counts."""
 
 _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
@@ -50,15 +49,13 @@ _SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_SILENCE}"
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_SILENCE}"
 
-_REPLAN = "DISCARD PLANS"
-
 
 class _WaitingJob:
     """A job that shares the next transaction, and the future that waits for it."""
 
     __slots__ = ("future", "job")
 
-    def __init__(self, job: Job[Any]) -> None:
+    def __init__(self, job: TurnJob[Any]) -> None:
         self.job = job
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -81,13 +78,8 @@ class Core(SqlStore):
         self._notifications = Notifications(address, clock=clock, observer=observer)
         self._waiting: list[_WaitingJob] = []
         self._together: set[asyncio.Task[None]] = set()
-        self._served: frozenset[str] = frozenset()
-        self._patience = _ANSWER_SECONDS
-        self.bounds = ScanBounds(clock)
-        self._plain = PlainGates()
-        self._duties: Duties | None = None
-        self._duties_end = self._changed_at = -math.inf
-        self._plans = Plans()
+        self._beside: set[asyncio.Future[None]] = set()
+        self.facts = Facts(clock)
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
         self._patient = asyncio.Semaphore(max(1, address.pool // 4))
@@ -139,8 +131,8 @@ class Core(SqlStore):
 
     async def _read(self, job: Job[T], *, is_prompt: bool = False) -> T:
         """Run a job that only looks, on one consistent view."""
-        within = self._patience if is_prompt else _ANSWER_SECONDS
-        return await self._run(job, begin=_BEGIN_READING, within=within)
+        within = self.facts.patience if is_prompt else _ANSWER_SECONDS
+        return await self._run_with_now(job, begin=_BEGIN_READING, within=within)
 
     async def _write(
         self,
@@ -151,7 +143,8 @@ class Core(SqlStore):
         within: float = _ANSWER_SECONDS,
     ) -> T:
         """Run a job in a transaction of its own; it is committed when this returns."""
-        result = await self._run(job, within=self._patience if is_prompt else within)
+        within = self.facts.patience if is_prompt else within
+        result = await self._run_with_now(job, within=within)
         if rings:
             self._ring()
         return result
@@ -160,10 +153,19 @@ class Core(SqlStore):
         self._notifications.notify()
 
     async def _idle(self, duty: str) -> datetime | None:
-        duties = await self._due_duties()
+        duties = await self._duties()
         return None if getattr(duties, duty) else duties.now
 
-    async def _share(self, job: Job[T]) -> T:
+    @property
+    def _given_now(self) -> datetime | None:
+        """The present for a statement that reads the server's clock itself unless it is given."""
+        return None if self._uses_server_clock else self._clock.now()
+
+    def _expect_turns_within(self, lease: timedelta) -> None:
+        """Give up a turn of the worker that takes longer than its leases last."""
+        self.facts.patience = max(_LEAST_PATIENCE_SECONDS, lease.total_seconds())
+
+    async def _share(self, job: TurnJob[T]) -> T:
         """Run a job in one transaction with those that are shared at the same moment."""
         waiting = _WaitingJob(job)
         self._waiting.append(waiting)
@@ -179,15 +181,6 @@ class Core(SqlStore):
         """Whether somebody waits for the next shared transaction, which is to come first."""
         return bool(self._waiting)
 
-    @property
-    def _given_now(self) -> datetime | None:
-        """The present for a statement that reads the server's clock itself unless it is given."""
-        return None if self._uses_server_clock else self._clock.now()
-
-    def _expect_turns_within(self, lease: timedelta) -> None:
-        """Give up a turn of the worker that takes longer than its leases last."""
-        self._patience = max(_LEAST_PATIENCE_SECONDS, lease.total_seconds())
-
     def _begin_together(self) -> None:
         gathered, self._waiting = self._waiting, []
         task = asyncio.get_running_loop().create_task(self._run_together(gathered))
@@ -195,11 +188,11 @@ class Core(SqlStore):
         task.add_done_callback(self._together.discard)
 
     async def _run_together(self, gathered: list[_WaitingJob]) -> None:
-        async def everything(link: PostgresSession, now: datetime) -> list[Any]:
-            return [await one.job(link, now) for one in gathered]
+        async def everything(link: PostgresSession) -> list[Any]:
+            return [await one.job(link) for one in gathered]
 
         try:
-            results = await self._run(everything, within=self._patience)
+            results = await self._run(everything, within=self.facts.patience)
         except Exception as error:  # noqa: BLE001 - every waiting caller must hear of it
             if len(gathered) > 1 and not isinstance(error, StoreError):
                 for one in gathered:  # one of them cannot be done: it must fail alone
@@ -213,15 +206,25 @@ class Core(SqlStore):
             if not one.future.done():
                 one.future.set_result(result)
 
-    async def _run(self, job: Job[T], *, begin: str = BEGIN, within: float = _ANSWER_SECONDS) -> T:
+    async def _run_with_now(
+        self, job: Job[T], *, begin: str = BEGIN, within: float = _ANSWER_SECONDS
+    ) -> T:
+        async def told(link: PostgresSession) -> T:
+            link.now = link.present = await self._now(link)
+            return await job(link, link.now)
+
+        return await self._run(told, begin=begin, within=within)
+
+    async def _run(
+        self, job: TurnJob[T], *, begin: str = BEGIN, within: float = _ANSWER_SECONDS
+    ) -> T:
         if begin is not _BEGIN_READING:
-            self._forget_duties()
+            self.facts.changed()
         for tries in range(1, _MOST_TRIES + 1):
             with translated(self.address):
                 try:
                     async with self._transaction(begin, within) as link:
-                        link.now = await self._now(link)
-                        return await job(link, link.now)
+                        return await job(link)
                 except _PASSING:
                     if tries == _MOST_TRIES:
                         raise
@@ -242,7 +245,7 @@ class Core(SqlStore):
                 yield PostgresSession(connection, self.address.schema)
                 await connection.execute("COMMIT")
             now = self._clock.monotonic()
-            self._plans.took(connection.get_server_pid(), now - begun, now=now)
+            connection.took(now - begun, now=now)
         except Exception as error:
             pool.distrust(error)
             await _roll_back(connection, error)
@@ -253,43 +256,36 @@ class Core(SqlStore):
         finally:
             pool.release(connection)
 
-    async def _try_at_once(
-        self, statement: str, *values: object, within: float, changes: bool = True
-    ) -> list[Any] | None:
-        """Run one statement; `None` if others stood in its way, and it did nothing."""
-        with translated(self.address):
-            try:
-                return await self._at_once(statement, *values, within=within, changes=changes)
-            except _PASSING:
-                return None
-
-    async def _insist_at_once(
-        self, statement: str, *values: object, within: float, changes: bool = True
-    ) -> list[Any]:
-        """Run one statement, again if others stood in its way."""
-        for _ in range(_MOST_TRIES - 1):
-            rows = await self._try_at_once(statement, *values, within=within, changes=changes)
-            if rows is not None:
-                return rows
-        with translated(self.address):
-            return await self._at_once(statement, *values, within=within, changes=changes)
-
     async def _query(self, statement: str | Either, *values: object) -> list[Any]:
         """Run one statement in one trip to the server, whose clock it asks unless told the time."""
-        given = (self._given_now, *values)
-        statement = statement.postgres if isinstance(statement, Either) else statement
-        return await self._insist_at_once(statement, *given, within=_ANSWER_SECONDS, changes=False)
+        text = statement.postgres if isinstance(statement, Either) else statement
+        return await self._statement(text, self._given_now, *values, changes=False)
 
-    async def _at_once(
+    async def _statement(
         self,
         statement: str,
         *values: object,
         within: float = _ANSWER_SECONDS,
         changes: bool = True,
     ) -> list[Any]:
+        """Run one statement that is a transaction of its own, again if others stood in its way."""
+        for tries in range(1, _MOST_TRIES + 1):
+            with translated(self.address):
+                try:
+                    return await self._statement_once(
+                        statement, *values, within=within, changes=changes
+                    )
+                except _PASSING:
+                    if tries == _MOST_TRIES:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def _statement_once(
+        self, statement: str, *values: object, within: float, changes: bool = True
+    ) -> list[Any]:
         """Run one statement that is a transaction of its own; errors are the driver's."""
         if changes:
-            self._forget_duties()
+            self.facts.changed()
         pool = self._opened()
         connection = await pool.acquire()
         try:
@@ -306,30 +302,26 @@ class Core(SqlStore):
         finally:
             pool.release(connection)
 
-    def _forget_duties(self) -> None:
-        self._duties, self._changed_at = None, self._clock.monotonic()
-
-    async def _due_duties(self) -> Duties:
+    async def _duties(self) -> Duties:
         """Tell which duties may have something to do.
 
         All duties of a round share one answer, unless this process has changed something since.
         """
-        now = self._clock.monotonic()
-        if self._duties is not None and now < self._duties_end:
-            return self._duties
+        if (known := self.facts.duties) is not None:
+            return known
+        began = self._clock.monotonic()
         with translated(self.address):
             # A connection that has gone silent is not to keep the worker from its other duties.
-            (row,) = await self._at_once(
+            (row,) = await self._statement_once(
                 DUTIES, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
             )
         duties = Duties(*row)
-        self._keep_duties(duties, since=now, lasts=_DUTIES_SECONDS)
+        self._keep_duties(duties, since=began, lasts=_DUTIES_SECONDS)
         return duties
 
     def _keep_duties(self, duties: Duties, *, since: float, lasts: float) -> None:
-        """Answer with it for a while, unless this process has changed something meanwhile."""
-        if self._uses_server_clock and self._changed_at < since:
-            self._duties, self._duties_end = duties, since + lasts
+        if self._uses_server_clock:  # with any other, time may pass in leaps
+            self.facts.keep_duties(duties, since=since, lasts=lasts)
 
     async def _call(self, statement: str) -> None:
         """Run one statement outside any transaction."""
@@ -346,9 +338,9 @@ class Core(SqlStore):
 
         async def begin_anew(connection: Connection) -> None:
             await begin(connection)
-            process, now = connection.get_server_pid(), self._clock.monotonic()
-            if not self._is_proxied and self._plans.renew(process, now=now):
-                await connection.execute(_REPLAN)
+            if connection.wants_new_plans and not self._is_proxied:
+                connection.wants_new_plans = False
+                await connection.execute("DISCARD PLANS")
 
         return await self._opened().acquire_begun(begin_anew)
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
+import asyncpg
 import msgspec
 
-from redrive.errors import TransactionError
+from redrive.errors import StoreUnavailableError, TransactionError
 from redrive.model.delivery import Attempt, Leased
 from redrive.model.settlement import Delivered
-from redrive.store import ALREADY_APPLIED, Settled
+from redrive.store import ALREADY_APPLIED, Effect, Ending, Settled
+from redrive.stores.finishing import to_the_end
 from redrive.stores.inbox import inbox_key
 from redrive.stores.postgres.codec import jsonb
-from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.settling import settle
+from redrive.stores.postgres.connection import LOST, Connection, Link, translated
+from redrive.stores.postgres.core import Core
+from redrive.stores.postgres.pool import CONNECT_SECONDS, drop, stand_in
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.leases import settle
 
-__all__ = [
-    "Entered",
-    "enter",
-    "settle_effect",
-    "settle_repeat",
-    "still_open",
-]
+__all__ = ["EffectsRole"]
 
 _SILENCE = timedelta(seconds=5)
+_CLEANING_SECONDS = 2.0
+_NOT_THE_HANDLERS_FAULT = (
+    *LOST,
+    asyncpg.TransactionRollbackError,
+    asyncpg.InsufficientResourcesError,
+)
 
 _ENTER = """
 SELECT pg_current_xact_id()::text, set_config('idle_in_transaction_session_timeout', $1, true)
@@ -49,14 +58,127 @@ WHERE id = $1
 """
 
 
-class Entered(msgspec.Struct, frozen=True, kw_only=True):
+class _Entered(msgspec.Struct, frozen=True, kw_only=True):
     """A transaction that an effect may run in; with `is_new`, it is still to be applied."""
 
     number: str
     is_new: bool
 
 
-async def enter(link: Link, leased: Leased, *, at_most: timedelta, now: datetime) -> Entered | None:
+class _Room:
+    """A connection in a transaction that is still to be ended."""
+
+    __slots__ = ("connection", "driver", "is_open", "transaction")
+
+    def __init__(self, driver: Connection, connection: Any, transaction: Any) -> None:  # noqa: ANN401
+        self.driver = driver
+        self.connection = connection
+        # The driver's own, so that a handler's `connection.transaction()` is a savepoint in it.
+        # Not of another isolation: a heartbeat changes the delivery that is settled in the end.
+        self.transaction = transaction
+        self.is_open = True
+
+
+class EffectsRole(Core):
+    """`Effects`: each on a connection of its own for as long as it runs."""
+
+    async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:
+        async with self._effects, self._room() as room:
+            session = PostgresSession(room.connection, self.address.schema)
+            with translated(self.address):
+                now = await self._now(session)
+                entered = await enter(session, leased, at_most=at_most, now=now)
+            if entered is None:
+                return Ending.REFUSED
+            if entered.is_new:
+                is_done = await effect(room.connection)
+                self._check_connection(room)
+                if not is_done:
+                    return Ending.UNDONE
+            ending, frees = await to_the_end(self._finish(room, session, leased, entered))
+        if frees:
+            self._notifications.notify()
+        return ending
+
+    def _check_connection(self, room: _Room) -> None:
+        """Raise if the handler has closed its connection, or it was lost."""
+        if room.driver.was_closed:
+            raise TransactionError(
+                "The handler has closed the connection that it was handed, so that nothing can be "
+                "committed and what it did was undone; leave it open, Redrive needs it to settle "
+                "the delivery."
+            )
+        if room.driver.is_closed():
+            raise StoreUnavailableError(
+                f"The connection to {self.address.name} was lost while a handler used it; what it "
+                "did was undone."
+            )
+
+    async def _finish(
+        self, room: _Room, session: PostgresSession, leased: Leased, entered: _Entered
+    ) -> tuple[Ending, bool]:
+        """Settle and commit, or find that the lease is no longer current."""
+        settle = settle_effect if entered.is_new else settle_repeat
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await still_open(session, entered)
+                session.now = session.present = await self._now(session)
+                refused, frees = await settle(session, leased, history=self._history)
+                if refused:
+                    return Ending.REFUSED, False
+                room.is_open = False
+                await room.transaction.commit()
+        except asyncpg.InFailedSQLTransactionError as error:
+            raise TransactionError(
+                "The handler went on after the database had refused a statement of it, so that "
+                "nothing can be committed; put what may fail into "
+                "`async with connection.transaction():`."
+            ) from error
+        except _NOT_THE_HANDLERS_FAULT:
+            with translated(self.address):
+                raise
+        return Ending.APPLIED if entered.is_new else Ending.REPEATED, frees
+
+    @asynccontextmanager
+    async def _room(self) -> AsyncIterator[_Room]:
+        """Acquire a connection in a new transaction; what is not committed by then is undone."""
+        begun: list[Any] = []
+
+        async def begin(driver: Connection) -> None:
+            transaction = driver.transaction(isolation="read_committed")
+            await transaction.start()
+            begun.append(transaction)
+
+        pool = self._opened()
+        with translated(self.address):
+            driver = await self._taken(begin)
+        try:
+            with stand_in(driver) as connection:
+                room = _Room(driver, connection, begun[-1])
+                try:
+                    yield room
+                finally:
+                    await self._clean(room)
+        finally:
+            pool.release(driver)
+
+    async def _clean(self, room: _Room) -> None:
+        """Undo what is left, and what a handler may have set; else throw the connection away."""
+        try:
+            async with asyncio.timeout(_CLEANING_SECONDS):
+                if room.is_open:
+                    await room.transaction.rollback()
+                if not self._is_proxied:
+                    await room.connection.reset()
+        except BaseException as error:
+            drop(room.connection)
+            if not isinstance(error, (asyncpg.PostgresError, *LOST)):
+                raise
+
+
+async def enter(
+    link: Link, leased: Leased, *, at_most: timedelta, now: datetime
+) -> _Entered | None:
     """Take the inbox record of a delivery whose lease is current; `None` if it is not."""
     number = (await link.fetch(_ENTER, _milliseconds(at_most + _SILENCE)))[0][0]
     lease, event = leased.lease, leased.event
@@ -65,10 +187,10 @@ async def enter(link: Link, leased: Leased, *, at_most: timedelta, now: datetime
         *(leased.destination, *inbox_key(event), event.id),
         *(lease.delivery_id, lease.token, now),
     )
-    return Entered(number=number, is_new=taken[0][0]) if taken else None
+    return _Entered(number=number, is_new=taken[0][0]) if taken else None
 
 
-async def still_open(link: Link, entered: Entered) -> None:
+async def still_open(link: Link, entered: _Entered) -> None:
     """Make sure that the handler has left the transaction open."""
     number = (await link.fetch(_STILL_OPEN, _milliseconds(_SILENCE)))[0][0]
     if number != entered.number:
@@ -80,29 +202,29 @@ async def still_open(link: Link, entered: Entered) -> None:
 
 
 async def settle_effect(
-    link: Link, leased: Leased, *, now: datetime, history: int
+    session: PostgresSession, leased: Leased, *, history: int
 ) -> tuple[bool, bool]:
     """Settle as delivered; tell whether that was refused, and whether a lane was freed."""
     settled = Settled(lease=leased.lease, settlement=Delivered())
-    refused, frees = await settle(link, [settled], now=now, history=history)
+    refused, frees = await settle(session, [settled], history=history)
     return bool(refused), frees
 
 
 async def settle_repeat(
-    link: Link, leased: Leased, *, now: datetime, history: int
+    session: PostgresSession, leased: Leased, *, history: int
 ) -> tuple[bool, bool]:
     """Settle what was applied before, and say so in its story."""
     number = leased.lease.delivery_id
     attempt = Attempt(
         number=leased.attempt,
         started_at=leased.claimed_at,
-        ended_at=now,
-        worker=await link.value(_WORKER, number) or "",
+        ended_at=session.now,
+        worker=await session.value(_WORKER, number) or "",
         result=ALREADY_APPLIED,
     )
-    refused, frees = await settle_effect(link, leased, now=now, history=history)
+    refused, frees = await settle_effect(session, leased, history=history)
     if not refused:
-        await link.fetch(_NOTE, number, history, jsonb(attempt))
+        await session.fetch(_NOTE, number, history, jsonb(attempt))
     return refused, frees
 
 

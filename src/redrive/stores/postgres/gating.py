@@ -16,8 +16,7 @@ from redrive.stores.gatekeeping import GateBook
 from redrive.stores.postgres.auditing import record
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.single_statement.claim import Plain
-from redrive.stores.postgres.single_statement.report import KnownBreaker
+from redrive.stores.postgres.facts import KnownGate
 
 __all__ = [
     "GateRepository",
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 _READ = """
-SELECT t.name, t.id, t.document, g.document
+SELECT t.name, t.id, t.document, g.document, clock_timestamp()
 FROM redrive.destinations t JOIN redrive.gates g ON g.destination = t.id
 WHERE $1::text[] IS NULL OR t.name = ANY ($1)
 ORDER BY t.id
@@ -86,16 +85,25 @@ class GateRepository(GateBook):
 
     def __init__(self, link: Link, rows: Sequence[Sequence[Any]], *, now: datetime) -> None:
         super().__init__(rows, now=now)
+        self.now = now
         self._link = link
 
     @classmethod
     async def read(
-        cls, link: Link, *, now: datetime, only: Collection[str] | None = None, locks: bool = True
+        cls,
+        link: Link,
+        *,
+        now: datetime | None,
+        only: Collection[str] | None = None,
+        locks: bool = True,
     ) -> GateRepository:
-        """Read the gates of these destinations, or of all."""
+        """Read the gates of these destinations, or of all; without an instant, the present too."""
         names = None if only is None else sorted(only)
         statement = f"{_READ} FOR UPDATE OF g" if locks else _READ
-        return cls(link, await link.fetch(statement, names), now=now)
+        rows = await link.fetch(statement, names)
+        if now is None:
+            now = rows[0][4] if rows else await link.value("SELECT clock_timestamp()")
+        return cls(link, [row[:4] for row in rows], now=now)
 
     async def passage(self, destination: str) -> passages.Passage:
         """Bring a gate up to the present, and return what it lets through."""
@@ -116,27 +124,26 @@ class GateRepository(GateBook):
         self.put(destination, gate)
         return passage
 
-    def plain(self, destination: str, passage: passages.Passage) -> Plain | None:
-        """Return a gate that need not be asked the next time, if it is one of those."""
+    def known(self, destination: str, passage: passages.Passage, *, has_tenants: bool) -> KnownGate:
+        """Return what to remember of a gate that was just asked, as it is left."""
         gate, documents = self.gate(destination), self.documents(destination)
+        keeps_order, counts_leases = self.keeps_order(destination), self.counts_leases(destination)
         is_plain = (
-            not gate.rotation.tenant
+            not (keeps_order or counts_leases or has_tenants)
+            and not gate.rotation.tenant
             and self.fairness(destination).rate_of("") is None
-            and not self.counts_leases(destination)
-            and not self.keeps_order(destination)
             and passages.is_plain(gate, passage, self.limits(destination), now=self._now)
         )
-        if documents is None or not is_plain:
-            return None
-        return Plain(
-            self.numbers[destination], *documents, gate.breaker.generation, gate.reopened_at
+        return KnownGate(
+            number=self.numbers[destination],
+            description=self._documents[destination][0],
+            gate=documents[1] if documents and is_plain else None,
+            breaker=gate.breaker,
+            reopened_at=gate.reopened_at,
+            keeps_order=keeps_order,
+            counts_leases=counts_leases,
+            read_at=self._now,
         )
-
-    def breaker(self, destination: str) -> KnownBreaker:
-        """Return a breaker as it is left, for who reports to it next."""
-        description, _ = self._documents[destination]
-        state = self.gate(destination).breaker
-        return KnownBreaker(self.numbers[destination], description, state)
 
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""
@@ -161,7 +168,7 @@ async def report(
     batch: Sequence[Report],
     *,
     chance: float,
-    now: datetime,
+    now: datetime | None,
     also: Collection[str] = (),
 ) -> Reported:
     """Carry out `Gates.report`; `also` are gates that this transaction will lock later."""
@@ -172,7 +179,7 @@ async def report(
         if keeper.hear(one, chance=chance):
             paused.append(one.destination)
             actor = Actor(REDRIVE, one.pause)
-            await record(link, "pause", (), actor, now=now, count=1, detail=one.destination)
+            await record(link, "pause", (), actor, now=keeper.now, count=1, detail=one.destination)
     breakers = keeper.breakers(one.destination for one in batch)
     return Reported(changes=await keeper.write(), paused=tuple(paused), breakers=breakers)
 

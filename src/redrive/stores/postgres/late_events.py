@@ -11,18 +11,15 @@ from redrive.store import CaughtUp
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.lanes import line_up_strays
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.giving import give
 
-__all__ = ["HAS_LATE", "catch_up"]
+__all__ = ["LateEventsRole"]
 
-HAS_LATE = """EXISTS (SELECT FROM redrive.late_events) OR EXISTS (
-    SELECT FROM redrive.route_changes
-    WHERE NOT is_done AND (until IS NULL OR until <= redrive.log_end())
-)"""
-"""Whether there is anything to catch up with; costs next to nothing if not."""
-
+_MOST_AT_ONCE = 500
+_PATIENCE_SECONDS = 5.0
 
 # Who was under way at the change has an earlier number than this transaction, which sees it.
 _BOUND = """
@@ -119,10 +116,22 @@ class _Late(NamedTuple):
     lacking: frozenset[str]
 
 
-async def catch_up(link: PostgresSession, *, limit: int, now: datetime) -> CaughtUp:
-    """Carry out `Registry.catch_up`, for one stretch of the log."""
-    has_read = await _mark_passed_by(link, limit)
-    marks = {row[0]: row[1] for row in await link.fetch(_LATE, limit)}
+class LateEventsRole(Core):
+    """How events get what they miss, of `Registry`."""
+
+    async def catch_up(self) -> CaughtUp:
+        if not (await self._duties()).has_late:
+            return CaughtUp()
+        caught_up = await self._write(_catch_up, within=_PATIENCE_SECONDS)
+        if caught_up.added:
+            self._notifications.notify()
+        return caught_up
+
+
+async def _catch_up(link: PostgresSession, now: datetime) -> CaughtUp:
+    """Go through one stretch of the log."""
+    has_read = await _mark_passed_by(link, _MOST_AT_ONCE)
+    marks = {row[0]: row[1] for row in await link.fetch(_LATE, _MOST_AT_ONCE)}
     if not marks:
         return CaughtUp(has_more=has_read)
     await link.fetch(_HEAL)
@@ -131,7 +140,7 @@ async def catch_up(link: PostgresSession, *, limit: int, now: datetime) -> Caugh
     busy |= await line_up_strays(link, list(marks))
     done = [position for position in marks if position not in busy]
     await link.fetch(_FORGET, done)
-    return CaughtUp(added=added, has_more=has_read or (bool(done) and len(marks) == limit))
+    return CaughtUp(added=added, has_more=has_read or (bool(done) and len(marks) == _MOST_AT_ONCE))
 
 
 async def _mark_passed_by(link: Link, limit: int) -> bool:

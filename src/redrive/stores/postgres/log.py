@@ -1,4 +1,4 @@
-"""The event log and the registry of destinations, in SQL."""
+"""The event log and the routes, in SQL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.postgres.codec import array_text, columns
 from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.facts import Numbers
 from redrive.stores.postgres.idempotency import give_back_keys, take_keys
-from redrive.stores.postgres.single_statement.append import Numbers
 from redrive.stores.sifting import (
     Kept,
     Remains,

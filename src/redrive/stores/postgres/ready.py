@@ -2,7 +2,7 @@
 
 The index has the tenant before the priority. A recursive statement hops along it from tenant to
 tenant and brings the first deliveries of each along; no backlog is ever read through. Each
-statement costs a trip to the server, so the first look is one at all destinations of a claim, and
+statement costs a trip to the server, so the first query is about all destinations of a claim, and
 what came along unasked is kept until it is asked for.
 """
 
@@ -18,7 +18,7 @@ from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.scan_bounds import Reading
 
-__all__ = ["FRESH", "Look", "Outlook", "PostgresReady", "look", "states_of"]
+__all__ = ["FRESH", "Ahead", "PostgresReady", "ReadyQuery", "query_ready", "states_of"]
 
 # Arrays are given as `(SELECT $1::text[])`: of a bare one the planner sees the length and plans the
 # statement anew each time, which takes longer than to carry it out.
@@ -54,7 +54,7 @@ _ANY = f"""coalesce((
     WHERE d.destination = s.destination AND {_READY} AND {{condition}}
     ORDER BY {_TENANT}, (-d.priority), d.id LIMIT 1
 ), false)"""
-_LOOK = f"""
+_QUERY = f"""
 WITH sorts AS MATERIALIZED (
     SELECT s.*,
            {_ANY.format(condition=f"{_TENANT} > s.tenant")}
@@ -204,8 +204,8 @@ Line = tuple[list[Candidate], int]
 """The first deliveries of a tenant and sort, and how many were asked for."""
 
 
-class Look(NamedTuple):
-    """What to look at first: the sorts of a destination, of the tenant that was served last."""
+class ReadyQuery(NamedTuple):
+    """What to query first: the sorts of a destination, of the tenant that was served last."""
 
     destination: int
     sorts: list[Sort]
@@ -213,8 +213,8 @@ class Look(NamedTuple):
     most: int
 
 
-class _Seen:
-    """What the first look has shown of a destination."""
+class _Found:
+    """What the first query has found of a destination."""
 
     def __init__(self) -> None:
         self.filled: list[Sort] = []
@@ -223,28 +223,28 @@ class _Seen:
         self.lines: dict[tuple[str, Sort], Line] = {}
 
 
-class Outlook(NamedTuple):
-    """What lies ahead of a claim, and what the first look has shown of each destination."""
+class Ahead(NamedTuple):
+    """What lies ahead of a claim, and what the first query has found of each destination."""
 
     is_time: bool
     is_late: bool
     is_suspected: bool
     next_due: datetime | None
     routes_version: int
-    seen: dict[int, _Seen]
+    found: dict[int, _Found]
 
 
-async def look(
+async def query_ready(
     link: Link,
-    looks: Iterable[Look],
+    queries: Iterable[ReadyQuery],
     *,
     asked: Sequence[int],
     generations: Sequence[str],
     bounds: Reading,
     now: datetime,
-) -> Outlook:
-    """Look at all destinations of a claim at once."""
-    places = [(one, sort) for one in looks for sort in one.sorts]
+) -> Ahead:
+    """Query all destinations of a claim at once."""
+    places = [(one, sort) for one in queries for sort in one.sorts]
     wanted = [
         (
             one.destination,
@@ -256,11 +256,11 @@ async def look(
         for one, sort in places
     ]
     given = columns(wanted, 7)
-    rows = await link.fetch(_LOOK, now, list(asked), list(generations), *given)
-    seen: dict[int, _Seen] = {}
+    rows = await link.fetch(_QUERY, now, list(asked), list(generations), *given)
+    found: dict[int, _Found] = {}
     for (one, sort), row in zip(places, rows if places else (), strict=True):
         has_others, is_filled, tokens, refilled_at, is_paused, *line = row[5:]
-        shown = seen.setdefault(one.destination, _Seen())
+        shown = found.setdefault(one.destination, _Found())
         shown.has_others |= has_others
         shown.state = _state((one.tenant, tokens, refilled_at, is_paused))
         if is_filled:
@@ -269,17 +269,17 @@ async def look(
             known = _candidates(bounds, one.destination, sort, one.tenant, line)
             shown.lines[one.tenant, sort] = known, one.most
     is_time, is_late, is_suspected, next_due, routes_version = rows[0][:5]
-    return Outlook(is_time, is_late, is_suspected, next_due, routes_version, seen)
+    return Ahead(is_time, is_late, is_suspected, next_due, routes_version, found)
 
 
 class PostgresReady:
-    """`Ready`, with what the first look has shown."""
+    """`Ready`, with what the first query has found."""
 
     def __init__(
         self,
         link: Link,
-        first: Look,
-        seen: _Seen | None,
+        first: ReadyQuery,
+        found: _Found | None,
         *,
         turn: int,
         bounds: Reading,
@@ -288,31 +288,31 @@ class PostgresReady:
         self._link = link
         self._bounds = bounds
         self._first = first
-        self._seen = seen
+        self._found = found
         self._turn = turn
         self._now = now
-        self._lines: dict[tuple[str, Sort], Line] = {} if seen is None else seen.lines
+        self._lines: dict[tuple[str, Sort], Line] = {} if found is None else found.lines
         self._second_lap: list[TenantState] | None = None
         self._is_new = True
 
     async def promote(self, *, start: str, most: int, turn: int) -> None:
         for first in dict.fromkeys((start, "")):
             await self._link.fetch(_PROMOTE, self._first.destination, first, most, self._now, turn)
-        self._seen = None
+        self._found = None
 
     async def survey(self, sorts: Sequence[Sort], *, tenant: str) -> tuple[list[Sort], bool]:
-        if self._seen is None:
+        if self._found is None:
             first = self._first._replace(sorts=list(sorts), tenant=tenant)
-            outlook = await look(
+            ahead = await query_ready(
                 self._link, [first], asked=(), generations=(), bounds=self._bounds, now=self._now
             )
-            self._seen = outlook.seen.get(first.destination, _Seen())
-            self._lines = self._seen.lines
-        return self._seen.filled, self._seen.has_others
+            self._found = ahead.found.get(first.destination, _Found())
+            self._lines = self._found.lines
+        return self._found.filled, self._found.has_others
 
     async def state_of(self, tenant: str) -> TenantState:
-        if self._seen is not None and self._seen.state.tenant == tenant:
-            return self._seen.state
+        if self._found is not None and self._found.state.tenant == tenant:
+            return self._found.state
         states = await states_of(self._link, [(self._first.destination, tenant)])
         return states[self._first.destination, tenant]
 

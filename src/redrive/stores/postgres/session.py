@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -31,16 +32,20 @@ _TEXTS = (
 # freed now, and those that somebody is publishing to, as texts that are handed on as they are.
 # Not `status = 1`: the planner would go through all leases for each of them, by their own index.
 _DELIVER = """
-WITH given AS MATERIALIZED (
+WITH present AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), given AS MATERIALIZED (
     SELECT id, token FROM unnest((SELECT $2::text::bigint[]), (SELECT $3::text::bigint[]))
         AS given (id, token)
 ), done AS (
     UPDATE redrive.deliveries d
-    SET status = 2, settled_at = $1, worker = NULL, lease_until = NULL, is_alone = false
-    FROM given
-    WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1 AND d.lease_until > $1
+    SET status = 2, settled_at = present.now, worker = NULL, lease_until = NULL, is_alone = false
+    FROM present CROSS JOIN given
+    WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1
+      AND d.lease_until > present.now
     RETURNING d.id, d.token, d.attempts + d.snoozes > 1
-              OR coalesce(d.first_failed_at < $1, false) AS was_tried, d.destination, d.lane
+              OR coalesce(d.first_failed_at < present.now, false) AS was_tried,
+              d.destination, d.lane
 ), forgotten AS (
     DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
 ), held AS MATERIALIZED (
@@ -84,6 +89,9 @@ VALUES ($1, $2::text[], redrive.log_end())
 class PostgresSession(Session, Link):
     """A transaction on a connection; what the statements call `redrive` is any schema."""
 
+    present: datetime | None = None
+    """The same as `now`, if that was read: deliveries read the server's clock themselves."""
+
     log_with_attempt = """CASE WHEN given.attempt IS NULL THEN d.log
     WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
     THEN coalesce(d.log, '[]') || given.attempt::jsonb
@@ -120,7 +128,7 @@ class PostgresSession(Session, Link):
 
     async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
         values = numbers(one.delivery_id for one in leases), numbers(one.token for one in leases)
-        ((refused, *lanes),) = await self.fetch(_DELIVER, self.now, *values)
+        ((refused, *lanes),) = await self.fetch(_DELIVER, self.present, *values)
         frees = await lanes_here.free_held(self, *lanes)
         gone = set(refused or ())
         return {one for one in leases if one.delivery_id not in gone}, frees

@@ -11,15 +11,18 @@ from redrive.model.delivery import DeliveryId
 from redrive.observer import Observer, Observers
 from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
+from redrive.stores.postgres.claiming import ClaimsRole
 from redrive.stores.postgres.connection import read_address, translated
+from redrive.stores.postgres.effects import EffectsRole
 from redrive.stores.postgres.lanes import stuck
-from redrive.stores.postgres.roles.effects import EffectsRole
+from redrive.stores.postgres.late_events import LateEventsRole
+from redrive.stores.postgres.publishing import PublishingRole
+from redrive.stores.postgres.reporting import ReportsRole
 from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.keeping import KeepingRole
-from redrive.stores.postgres.roles.log import LogRole
-from redrive.stores.postgres.roles.queue import QueueRole
 from redrive.stores.postgres.roles.tenants import TenantsRole
 from redrive.stores.postgres.schema import has_schema
+from redrive.stores.postgres.settling import SettlementsRole
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.inspection import InspectionRole
@@ -37,10 +40,13 @@ _SECONDS = 10.0
 
 
 class PostgresStore(
-    LogRole,
+    PublishingRole,
     LogReadingRole,
     RegistryRole,
-    QueueRole,
+    LateEventsRole,
+    ClaimsRole,
+    SettlementsRole,
+    ReportsRole,
     EffectsRole,
     GatesRole,
     TenantsRole,

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from redrive.model.audit import Actor
-from redrive.model.gate import BreakerChange, BreakerState, GateFigures
-from redrive.store import Report, Reported
+from redrive.model.gate import BreakerChange, GateFigures
 from redrive.stores.postgres import gating
-from redrive.stores.postgres.connection import translated
 from redrive.stores.postgres.core import Core
-from redrive.stores.postgres.single_statement.report import UNCHANGED, values
 
 __all__ = ["GatesRole"]
 
 
 class GatesRole(Core):
-    """`Gates`."""
-
-    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
-        if (unchanged := await self._unchanged(batch)) is not None:
-            return Reported(breakers=unchanged)
-        served = self._served
-        reported = await self._share(
-            lambda link, now: gating.report(link, batch, chance=chance, now=now, also=served)
-        )
-        if reported.changes:
-            self._notifications.notify()
-        return reported
-
-    async def _unchanged(self, batch: Sequence[Report]) -> Mapping[str, BreakerState] | None:
-        """Return the breakers, after one trip to the server, if this is no news to them."""
-        looked_at = self._plain.looked_at
-        if looked_at is None or self._is_shared:
-            return None
-        breakers = self._plain.breakers.untouched(batch, now=looked_at)
-        if not breakers:
-            return None
-        with translated(self.address):
-            rows = await self._at_once(
-                UNCHANGED, *values(list(breakers.values())), within=self._patience, changes=False
-            )
-        if rows[0][0] == len(breakers):
-            return {name: one.state for name, one in breakers.items()}
-        self._plain.breakers.forget()
-        return None
+    """`Gates`, but for reports."""
 
     async def begin_check(
         self, destination: str, *, every: timedelta, lease: timedelta

@@ -1,4 +1,4 @@
-"""Appending at once: one statement that is a transaction of its own.
+"""Appending in one statement: it is a transaction of its own.
 
 Most events have no key, so nobody has to be waited for, and their ids and idempotency keys are new.
 Such ones go into the log in a single trip to the server. Where that is not so, the statement stores
@@ -7,17 +7,15 @@ nothing, and they are appended step by step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
-
-from redrive.model.event import Receipt
 from redrive.store import Entry
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import array_text, columns
+from redrive.stores.postgres.facts import Numbers
 
-__all__ = ["Numbers", "is_simple", "receipts", "statement"]
+__all__ = ["append_statement", "is_simple"]
 
 # The driver takes longer for the elements of an array than the server does. So ids and documents
 # come as one text each, and the other columns twice: as an array, which is empty when all values
@@ -139,13 +137,6 @@ _BETWEEN = "\x1e"
 """What stands between two documents: a character that JSON does not have."""
 
 
-class Numbers(msgspec.Struct, frozen=True):
-    """The numbers of the destinations in one version of the routes."""
-
-    version: int
-    of: Mapping[str, int]
-
-
 def is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     """Tell whether nothing stands against appending these at once."""
     known = numbers.of.keys()
@@ -155,7 +146,7 @@ def is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     )
 
 
-def statement(
+def append_statement(
     entries: Sequence[Entry], numbers: Numbers, *, now: datetime | None
 ) -> tuple[str, list[object]]:
     """Return a statement and its values; without an instant, it is the server's present.
@@ -209,13 +200,6 @@ def _statement_for_one(
         return _ONE_PLAIN, values
     values += event.source, event.idempotency_key
     return _ONE_WITH_KEY, values
-
-
-def receipts(entries: Sequence[Entry]) -> tuple[Receipt, ...]:
-    """Return what those who published them get."""
-    return tuple(
-        Receipt(event_id=entry.event.id, destinations=entry.destinations) for entry in entries
-    )
 
 
 def _given(column: list[object]) -> tuple[list[object], object]:

@@ -1,29 +1,33 @@
-"""Claiming at once: fresh deliveries, where nothing has to be decided.
+"""Claiming in one statement: fresh deliveries, where nothing has to be decided.
 
-A gate is plain when a first attempt passes it and leaves it as it was: no limit, no outage, no
-pause, no tenants who take turns. What it looked like is remembered by the claim that found out, and
-a claim at once holds only while it looks the same. It shares the gate with others of its kind, who
-pick other deliveries. When there is anything but fresh work, the claim that decides takes over.
+A gate is plain when a first attempt passes it and leaves it as it was. What it looked like is
+remembered by the claim in steps that found out, and this one holds only while it looks the same. It
+shares the gate with others of its kind, who pick other deliveries. When there is anything but fresh
+work, the steps take over.
+
+An idle worker asks in the same way for gates that are not plain: where nothing is ready, there is
+nothing to decide, whatever limits, tenants or lanes there are. Only a breaker that is not closed
+may have to change by being asked.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from redrive.claiming.ready import SOON
 from redrive.model.delivery import Kind, Lease, Leased
+from redrive.model.gate import Closed
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
 from redrive.stores.postgres.codec import columns
+from redrive.stores.postgres.facts import Duties, Facts, KnownGate
 from redrive.stores.postgres.scan_bounds import Reading
-from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS, Duties
-from redrive.stores.postgres.single_statement.idle import NOTHING_TO_SORT_OUT, heard, is_on_record
-from redrive.stores.postgres.single_statement.report import Breakers
+from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS
 
-__all__ = ["CLAIM", "CLAIM_AND_LOOK", "Plain", "PlainGates", "duties"]
+__all__ = ["ClaimStatement"]
 
 _MOST_LEFT_ALONE = 64
 _WIDTH = 11
@@ -43,13 +47,26 @@ _LINE = f"""
     FROM redrive.deliveries d
     WHERE d.destination = q.destination AND d.generation = $2 AND d.kind = 3 AND {_TENANT} = ''
       AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
-      AND (-d.priority, d.id) > (0::smallint, q.floor)
+      AND (-d.priority, d.id) > (0::smallint, q.bound)
       AND (d.deadline IS NULL OR d.deadline > present.now)
       {{more}} ORDER BY {_TENANT}, (-d.priority), d.id
 """
 _FIRST = f"{_LINE.format(more='')} LIMIT 1"
 # What came due before the gate was reopened has tokens of its own to wait for.
 _FRESH = _LINE.format(more="AND (q.reopened_at IS NULL OR d.due > q.reopened_at)")
+# In the order of each index and with a limit, so that it is a look at the first of each.
+_NOTHING_TO_SORT_OUT = """NOT coalesce((
+           SELECT due <= present.now FROM redrive.deliveries
+           WHERE status = 0 AND NOT is_ready ORDER BY due LIMIT 1
+       ), false)
+       AND NOT coalesce((
+           SELECT true FROM redrive.deliveries
+           WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
+           ORDER BY destination, generation, priority DESC, id LIMIT 1
+       ), false)
+       AND NOT EXISTS (SELECT FROM redrive.late_lanes)"""
+"""Whether nothing has come due that is not in its line yet, nobody is suspect and no lane late."""
+
 # What was found comes in the first row, and then each delivery in one: a row for all of it would
 # have the driver read the same again with every delivery.
 _CLAIM = f"""
@@ -59,22 +76,22 @@ WITH present AS MATERIALIZED (
     SELECT q.* FROM unnest(
         (SELECT $5::integer[]), (SELECT $6::text[]), (SELECT $7::text[]), (SELECT $8::bigint[]),
         (SELECT $9::integer[]), (SELECT $10::integer[]), (SELECT $11::timestamptz[])
-    ) AS q (destination, description, gate, floor, most, breaker_generation, reopened_at)
+    ) AS q (destination, description, gate, bound, most, breaker_generation, reopened_at)
     JOIN redrive.destinations t ON t.id = q.destination AND t.document = q.description
     JOIN redrive.gates g ON g.destination = q.destination AND g.document = q.gate
     WHERE t.removed_at IS NULL
     ORDER BY t.id FOR SHARE OF g  -- in the order in which everybody locks them
 ), outlook AS MATERIALIZED (
     SELECT (SELECT count(*) FROM asked) = cardinality($5::integer[])
-               AND {NOTHING_TO_SORT_OUT}
+               AND {_NOTHING_TO_SORT_OUT}
+               {{closed}}
                AND NOT EXISTS (
                    SELECT FROM asked q
                    WHERE {_IS_OTHER} OR coalesce((SELECT d.due <= q.reopened_at {_FIRST}), false)
                ) AS is_plain,
            (
                SELECT due FROM redrive.deliveries
-               WHERE status = 0 AND NOT is_ready AND NOT is_behind AND generation = $2
-                 AND destination = ANY ((SELECT $5::integer[])::integer[])
+               WHERE status = 0 AND NOT is_ready AND NOT is_behind AND {{next}}
                ORDER BY due LIMIT 1
            ) AS next_due
     FROM present
@@ -114,151 +131,141 @@ WITH present AS MATERIALIZED (
 ){{heard}}
 SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any, front.destinations,
        front.firsts, NULL::integer AS destination, NULL::bigint AS id, NULL::bigint AS token,
-       NULL::timestamptz AS enqueued_at, NULL::text AS document{{glanced}}
+       NULL::timestamptz AS enqueued_at, NULL::text AS document{{duties}}
 FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL,
-       leased.destination, leased.id, leased.token, leased.enqueued_at, e.document{{not_glanced}}
+       leased.destination, leased.id, leased.token, leased.enqueued_at, e.document{{no_duties}}
 FROM leased JOIN redrive.events e ON e.position = leased.position
 ORDER BY id NULLS FIRST
 """
-CLAIM = _CLAIM.format(glanced="", not_glanced="", heard="")
-CLAIM_AND_LOOK = _CLAIM.format(
-    glanced=f", {is_on_record('$3')}, {DUTY_COLUMNS}",
-    not_glanced=", NULL" * len(Duties._fields),
-    heard=f", {heard('$3', '$4')}",
+CLAIM = _CLAIM.format(
+    closed="",
+    next="generation = $2 AND destination = ANY ((SELECT $5::integer[])::integer[])",
+    heard="",
+    duties="",
+    no_duties="",
 )
-"""The same for a worker that had nothing to do, which is heard of by it and looks around."""
+CLAIM_WHEN_IDLE = _CLAIM.format(
+    # In the order of the index and with a limit, so that it is a look at the first of each.
+    closed="""AND NOT EXISTS (
+                   SELECT FROM unnest((SELECT $13::integer[])) AS q (destination)
+                   CROSS JOIN unnest((SELECT $15::text[])) AS g (generation)
+                   CROSS JOIN generate_series(0, 3) AS k (kind)
+                   CROSS JOIN LATERAL (
+                       SELECT FROM redrive.deliveries d
+                       WHERE d.destination = q.destination AND d.generation = g.generation
+                         AND d.kind = k.kind
+                         AND d.status = 0 AND d.is_ready AND NOT d.is_behind AND d.crashes < 2
+                       ORDER BY coalesce(d.tenant, '') COLLATE "C", (-d.priority), d.id LIMIT 1
+                   ) first
+               )""",
+    next="""generation = ANY ((SELECT $15::text[])::text[])
+                 AND destination = ANY ((SELECT $14::integer[])::integer[])""",
+    heard=""", heard AS (
+    UPDATE redrive.workers w SET seen_at = present.now FROM present
+    WHERE w.id = $3 AND w.seen_at < present.now - $4::interval / 6
+)""",
+    duties=f""", EXISTS (
+           SELECT FROM redrive.workers WHERE id = $3 AND serving IS NOT NULL
+       ) AS is_on_record, {DUTY_COLUMNS}""",
+    no_duties=", NULL" * len(Duties._fields),
+)
+"""The same for a worker that had nothing to do: it is heard of by it, and asks for its duties.
+
+Gates that are not plain may be asked too, as long as they have nothing ready. Whoever was silent
+for long has been forgotten, and only a heartbeat brings it back: it is not on record.
+"""
 
 
-class Plain(NamedTuple):
-    """A plain gate: the number of its destination, how both look, and what a lease tells of it.
+class ClaimStatement:
+    """One claim in one statement: what it asks for, and what came of it."""
 
-    What came due before it was reopened is not claimed at once.
-    """
+    _bounds: Reading
 
-    number: int
-    description: str
-    gate: str
-    breaker_generation: int
-    reopened_at: datetime | None
-
-
-class PlainGates:
-    """Which gates are plain, as far as this process knows."""
-
-    def __init__(self) -> None:
-        self.breakers = Breakers()
-        self.looked_at: datetime | None = None
-        """When a claim was made last, by the server's clock."""
-        self.counts_leases = True
-        """Whether what the last claim in steps was let take depends on how much is in flight."""
-        self.keeps_order = True
-        """Whether some of what it asked for stands in lanes."""
-        self._known: dict[str, Plain] = {}
-        self._worker = ""
-        self._asked: Mapping[str, int] = {}
-        self._taken: Counter[str] = Counter()
-        self._patience = 0
-        self._left_alone = 0
-
-    def hear_of(self, worker: str) -> None:
-        """Take note of who has claimed, and is on record for it."""
-        self._worker = worker
-
-    def has_heard_of(self, worker: str) -> bool:
-        """Tell whether a worker is on record."""
-        return worker == self._worker
-
-    def learn(self, destination: str, plain: Plain | None) -> None:
-        """Take note of how a gate looks, if it is plain."""
-        if plain is None:
-            self._known.pop(destination, None)
+    def __init__(
+        self,
+        facts: Facts,
+        request: ClaimRequest,
+        *,
+        plain: Mapping[str, KnownGate],
+        closed: list[int],
+    ) -> None:
+        self._facts = facts
+        self._request = request
+        self._plain = plain
+        self._closed = closed
+        self._shares = _shares(facts, request, plain)
+        self.is_of_idle = facts.is_idle
+        """Whether it asks for the duties too."""
+        if self.is_of_idle:
+            self.text = CLAIM_WHEN_IDLE
+            self._asked = [facts.gates[one.destination].number for one in request.allowances]
         else:
-            self._known[destination] = plain
+            self.text = CLAIM
 
-    def covers(self, destinations: Collection[str]) -> bool:
-        """Tell whether all of these are plain."""
-        return self._known.keys() >= set(destinations)
-
-    def may_serve(self, request: ClaimRequest) -> bool:
-        """Tell whether a claim may be worth a try at once."""
-        if self._left_alone > 0:
-            self._left_alone -= 1
-            return False
+    @classmethod
+    def of(cls, facts: Facts, request: ClaimRequest) -> ClaimStatement | None:
+        """Return the statement for a claim, or `None` if there seems to be more to decide."""
+        if request.alone or request.worker != facts.worker:
+            return None
         wanted = [one for one in request.allowances if one.total > 0]
-        return (
-            not request.alone
-            and request.worker == self._worker
-            and len(request.generations) == 1
-            and bool(wanted)
-            and self.covers([one.destination for one in wanted])
-            and request.limit >= len(wanted)
-        )
+        asked = request.allowances if facts.is_idle else wanted
+        if not asked or facts.known([one.destination for one in asked]) is None:
+            return None
+        plain: dict[str, KnownGate] = {}
+        closed: list[int] = []
+        may_lease = len(request.generations) == 1 and request.limit >= len(wanted)
+        for one in wanted:
+            gate = facts.gates[one.destination]
+            if may_lease and gate.gate is not None:
+                plain[one.destination] = gate
+            elif isinstance(gate.breaker, Closed):
+                closed.append(gate.number)
+            else:
+                return None
+        if not facts.is_idle:
+            if closed:
+                return None
+            if facts.rest > 0:
+                facts.rest -= 1
+                return None
+        return cls(facts, request, plain=plain, closed=closed)
 
-    def values(
-        self, request: ClaimRequest, *, bounds: Reading, now: datetime | None
-    ) -> list[object]:
-        """Return what `CLAIM` takes; without an instant, it is the server's present."""
-        (generation,) = request.generations
+    def values(self, now: datetime | None) -> list[object]:
+        """Return the values of the statement; without an instant, it is the server's present."""
+        request, generation = self._request, self._request.generations[0]
+        self._bounds = self._facts.bounds.reading()
         rows = []
-        for name, most in self._shares(request).items():
-            plain = self._known[name]
-            floor = bounds.below((plain.number, generation, ""))
-            rows.append(
-                (
-                    plain.number,
-                    plain.description,
-                    plain.gate,
-                    floor,
-                    most,
-                    plain.breaker_generation,
-                    plain.reopened_at,
-                )
-            )
-        asked = columns(rows, 7)
-        return [now, generation, request.worker, request.lease, *asked, request.most_bytes]
+        for name, most in self._shares.items():
+            gate = self._plain[name]
+            bound = self._bounds.below((gate.number, generation, ""))
+            state = (gate.breaker.generation, gate.reopened_at)
+            rows.append((gate.number, gate.description, gate.gate, bound, most, *state))
+        given: list[object] = [now, generation, request.worker, request.lease]
+        given += [*columns(rows, 7), request.most_bytes]
+        if self.is_of_idle:
+            given += [self._closed, self._asked, list(request.generations)]
+        return given
 
-    def _shares(self, request: ClaimRequest) -> Mapping[str, int]:
-        """Return how many each may give: an equal part to all who gave all they could last time.
+    def read(self, rows: Sequence[Sequence[Any]]) -> tuple[Claim | None, Duties | None]:
+        """Return what was claimed, unless it has to be decided about, and what duties have asked.
 
-        Of the others it is a little more than they had then.
+        After several claims in vain, the next go by steps at once, ever more of them.
         """
-        totals = {one.destination: one.total for one in request.allowances if one.total > 0}
-        limit = request.limit
-        if sum(totals.values()) <= limit:
-            self._asked = totals
-            return totals
-        equal = limit // len(totals)
-        quiet = {
-            name: min(self._taken[name] + 1, equal)
-            for name in totals
-            if self._taken[name] < self._asked.get(name, 0)
-        }
-        busy = len(totals) - len(quiet)
-        part = (limit - sum(quiet.values())) // busy if busy else 0
-        self._asked = {
-            name: min(total, quiet.get(name, part) if busy else equal)
-            for name, total in totals.items()
-        }
-        return self._asked
-
-    def read(
-        self, request: ClaimRequest, rows: Sequence[Sequence[Any]], *, bounds: Reading
-    ) -> Claim | None:
-        """Return what was claimed, or `None` when it has to be decided about after all."""
+        facts = self._facts
         now, is_plain, next_due, are_passed_by, numbers, firsts = rows[0][:6]
         if not is_plain:
-            self._patience = min(_MOST_LEFT_ALONE, 2 * self._patience + 1)
-            self._left_alone = self._patience
-            return None
-        self._patience = 0
-        known = {plain.number: (name, plain) for name, plain in self._known.items()}
-        ids: dict[int, list[int]] = {number: [] for number in numbers}
+            facts.misses = min(_MOST_LEFT_ALONE, 2 * facts.misses + 1)
+            facts.rest = facts.misses
+            return None, None
+        facts.misses = 0
+        known = {gate.number: (name, gate) for name, gate in self._plain.items()}
+        ids: dict[int, list[int]] = {number: [] for number in known}
         deliveries = []
         for row in rows[1:]:
             destination, number, token, enqueued_at, document = row[6:_WIDTH]
-            name, plain = known[destination]
+            name, gate = known[destination]
             ids[destination].append(number)
             deliveries.append(
                 Leased(
@@ -273,28 +280,50 @@ class PlainGates:
                     crashes=0,
                     last_crash_at=None,
                     is_alone=False,
-                    breaker_generation=plain.breaker_generation,
+                    breaker_generation=gate.breaker.generation,
                 )
             )
-        self._taken = Counter({known[number][0]: len(some) for number, some in ids.items()})
-        (generation,) = request.generations
-        for destination, first in zip(numbers, firsts, strict=True):
+        facts.taken = Counter({known[number][0]: len(some) for number, some in ids.items()})
+        generation = self._request.generations[0]
+        for destination, first in zip(numbers or (), firsts or (), strict=True):
             last = max(ids[destination], default=0)
             seen = [] if first is None else [first, max(first, last)]
-            bounds.saw((destination, generation, ""), seen)
+            self._bounds.saw((destination, generation, ""), seen)
         if are_passed_by:  # somebody has them, and may give them back
             next_due = min(next_due or now + SOON, now + SOON)
-        around = duties(rows)
-        return Claim(
+        is_heard, *asked = rows[0][_WIDTH:] or (False,)
+        duties = Duties(now, *asked) if asked else None
+        claim = Claim(
             now=now,
             deliveries=tuple(deliveries),
             next_due=next_due,
-            is_heartbeat=around is not None and rows[0][_WIDTH],
-            routes_version=None if around is None else around.routes_version,
+            is_heartbeat=is_heard,
+            routes_version=duties and duties.routes_version,
         )
+        return claim, duties
 
 
-def duties(rows: Sequence[Sequence[Any]]) -> Duties | None:
-    """Return what was seen besides, if that was asked for."""
-    first = rows[0]
-    return Duties(first[0], *first[_WIDTH + 1 :]) if len(first) > _WIDTH else None
+def _shares(
+    facts: Facts, request: ClaimRequest, plain: Mapping[str, KnownGate]
+) -> Mapping[str, int]:
+    """Return how many each may give: an equal part to all who gave all they could last time.
+
+    Of the others it is a little more than they had then.
+    """
+    totals = {one.destination: one.total for one in request.allowances if one.destination in plain}
+    limit = request.limit
+    if sum(totals.values()) > limit:
+        equal = limit // len(totals)
+        quiet = {
+            name: min(facts.taken[name] + 1, equal)
+            for name in totals
+            if facts.taken[name] < facts.asked.get(name, 0)
+        }
+        busy = len(totals) - len(quiet)
+        part = (limit - sum(quiet.values())) // busy if busy else 0
+        totals = {
+            name: min(total, quiet.get(name, part) if busy else equal)
+            for name, total in totals.items()
+        }
+    facts.asked = totals
+    return totals

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import NamedTuple
+__all__ = ["DUTIES", "DUTY_COLUMNS"]
 
-from redrive.stores.postgres.late_events import HAS_LATE
-
-__all__ = ["DUTIES", "DUTY_COLUMNS", "Duties"]
+_HAS_LATE = """EXISTS (SELECT FROM redrive.late_events) OR EXISTS (
+    SELECT FROM redrive.route_changes
+    WHERE NOT is_done AND (until IS NULL OR until <= redrive.log_end())
+)"""
+"""Whether there is anything to catch up with; costs next to nothing if not."""
 
 # In the order of an index and with a limit, or the planner might prefer to read the whole table.
 # What a destination is like is told by its document; a name that looks the same costs a look.
@@ -23,7 +24,7 @@ DUTY_COLUMNS = f"""
        EXISTS (
            SELECT FROM redrive.destinations WHERE document LIKE '%"dead_letter"%'
        ) AS may_shed,
-       {HAS_LATE} AS has_late,
+       {_HAS_LATE} AS has_late,
        EXISTS (
            SELECT FROM redrive.replays WHERE state IN ('running', 'paused')
        ) AS has_replays,
@@ -38,16 +39,3 @@ DUTIES = f"""
 SELECT present.now, {DUTY_COLUMNS}
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS present
 """
-
-
-class Duties(NamedTuple):
-    """Which duties may have something to do, and whether destinations have changed."""
-
-    now: datetime
-    has_expired: bool
-    has_overdue: bool
-    may_shed: bool
-    has_late: bool
-    has_replays: bool
-    has_schedules: bool
-    routes_version: int

@@ -1,4 +1,4 @@
-"""Settling at once: deliveries that have arrived, and keep nobody behind them waiting."""
+"""Settling in one statement: deliveries that have arrived, and keep nobody behind them waiting."""
 
 from __future__ import annotations
 

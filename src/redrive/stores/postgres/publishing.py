@@ -1,41 +1,35 @@
-"""The log and the routes, each call in a transaction of its own or the caller's."""
+"""Publishing: events go into the log in one statement, in steps, or in the caller's transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from typing import TypeVar
 
 import asyncpg
 
-from redrive.errors import KeyHeldError, StoreError, StoreUnavailableError
-from redrive.store import (
-    Append,
-    Appended,
-    CaughtUp,
-    Entry,
-    RoutesChanged,
-)
+from redrive.errors import StoreError, StoreUnavailableError
+from redrive.model.event import Receipt
+from redrive.store import Append, Appended, Entry, RoutesChanged
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import late_events, log
+from redrive.stores.postgres import log
 from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import BEGIN, Core, Job
+from redrive.stores.postgres.held_keys import HeldKeys, KeyHeldError
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
 from redrive.stores.postgres.pool import CONNECT_SECONDS
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.postgres.single_statement import append as single_statement
+from redrive.stores.postgres.single_statement.append import append_statement, is_simple
 from redrive.stores.sql.log import read_routes
 
-__all__ = ["LogRole"]
-
+__all__ = ["PublishingRole"]
 
 T = TypeVar("T")
-_MOST_AT_ONCE = 500
 _MANY = 2_000
-_PATIENCE_SECONDS = 5.0
 
 # Where somebody holds a key, one wait is shorter than the second after which the server looks for
 # a deadlock: in the end of it all is let go, so that nobody who waits for us is ever its victim.
@@ -50,21 +44,23 @@ _HARDLY = f"{BEGIN}; SET LOCAL lock_timeout = '10ms'"
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
-def _patience(entries: int) -> float:
-    """Return for how many seconds to wait: a line that is dead is to be noticed soon."""
-    return CONNECT_SECONDS * max(1, entries / _MANY)
-
-
-class LogRole(Core):
+class PublishingRole(Core):
     """What is written of `EventLog`, also within transactions of the caller's."""
 
     _acquaintances: Acquaintances | None = None
-    _numbers = single_statement.Numbers(-1, {})
+
+    @cached_property
+    def _held(self) -> HeldKeys:
+        return HeldKeys(self._append)
 
     async def open(self) -> None:
         await super().open()
         if self._acquaintances is None:
             self._acquaintances = Acquaintances(self.address, await self._identity())
+
+    async def close(self) -> None:
+        await super().close()
+        self.__dict__.pop("_held", None)  # it belongs to the event loop
 
     async def _identity(self) -> Identity:
         try:
@@ -80,57 +76,61 @@ class LogRole(Core):
         all_or_nothing: bool,
         within: object = None,
     ) -> Append:
-        async def job(link: PostgresSession, now: datetime) -> Append:
-            appended = await log.append(
-                link,
-                entries,
-                routes_version=routes_version,
-                all_or_nothing=all_or_nothing,
-                now=now,
-            )
-            return RoutesChanged(await read_routes(link)) if appended is None else appended
-
         if within is not None:
+            job = _steps(entries, routes_version=routes_version, all_or_nothing=all_or_nothing)
             return await self._join(within, job)
-        append = self._append_patiently if all_or_nothing else self._append_briefly
+        if not all_or_nothing:
+            return await self._held.append(entries, routes_version=routes_version)
+        return await self._append(entries, routes_version=routes_version, is_patient=True)
+
+    async def _append(
+        self, entries: Sequence[Entry], *, routes_version: int, is_patient: bool
+    ) -> Append:
+        """Append together; who is patient waits for held keys, and wants all or nothing."""
+        appended = None
         try:
-            appended = await self._append_at_once(entries, routes_version)
-            if appended is None:
-                appended = await append(job)
+            appended = await self._append_in_one_statement(entries, routes_version)
         except KeyHeldError:
-            if not all_or_nothing:
+            if not is_patient:
                 raise
+        if appended is None:
+            self.facts.went("append", "steps")
+            append = self._append_patiently if is_patient else self._append_in_steps
+            job = _steps(entries, routes_version=routes_version, all_or_nothing=is_patient)
             appended = await append(job)
         if not isinstance(appended, RoutesChanged):
             self._notifications.notify()
         return appended
 
-    async def _append_at_once(self, entries: Sequence[Entry], routes_version: int) -> Append | None:
+    async def _append_in_one_statement(
+        self, entries: Sequence[Entry], routes_version: int
+    ) -> Append | None:
         """Append in one trip to the server; `None` if more is needed, or it failed on the way.
 
         Who then appends step by step sees by the ids whether it took effect all the same, and
         hears what is wrong if it still is.
         """
-        if self._numbers.version != routes_version:
-            self._numbers = await self._read(lambda link, _: log.read_numbers(link))
-        numbers = self._numbers
-        if numbers.version != routes_version or not single_statement.is_simple(entries, numbers):
+        if self.facts.numbers.version != routes_version:
+            self.facts.numbers = await self._read(lambda link, _: log.read_numbers(link))
+        numbers = self.facts.numbers
+        if numbers.version != routes_version or not is_simple(entries, numbers):
             return None
+        text, values = append_statement(entries, numbers, now=self._given_now)
         try:
-            text, values = single_statement.statement(entries, numbers, now=self._given_now)
-            rows = await self._at_once(text, *values, within=_patience(len(entries)))
+            rows = await self._statement_once(text, *values, within=_patience(len(entries)))
         except TimeoutError as error:
             with translated(self.address):
                 raise error from None
         except asyncpg.LockNotAvailableError as error:
-            raise KeyHeldError("A key of these events is held; nothing was stored.") from error
+            raise KeyHeldError from error
         except (asyncpg.PostgresError, *LOST):
             return None
-        return Appended(single_statement.receipts(entries)) if rows else None
-
-    async def _append_briefly(self, job: Job[Append]) -> Append:
-        """Append in steps; for who publishes together, so that nobody waits for what is held."""
-        return await self._append_holding(job, begin=_BRIEFLY)
+        if not rows:
+            return None
+        self.facts.went("append", "statement")
+        return Appended(
+            tuple(Receipt(event_id=one.event.id, destinations=one.destinations) for one in entries)
+        )
 
     async def _append_patiently(self, job: Job[Append]) -> Append:
         """Append in steps; wait for keys that somebody holds, but not for ever.
@@ -138,26 +138,27 @@ class LogRole(Core):
         A wait keeps a connection. However many have to wait, others find one that is free.
         """
         with suppress(KeyHeldError):
-            return await self._append_holding(job, begin=_HARDLY)
+            return await self._append_in_steps(job, begin=_HARDLY)
         end = self._clock.monotonic() + _LONGEST_WAIT_SECONDS
         for _ in range(_WAITS):
             async with self._patient:
                 if self._clock.monotonic() > end:
                     break
                 with suppress(KeyHeldError):
-                    return await self._append_holding(job, begin=_PATIENTLY)
+                    return await self._append_in_steps(job, begin=_PATIENTLY)
         raise StoreUnavailableError(
             f"Somebody has published in {self.address.name} with the same key or idempotency key, "
             "and has left that transaction open; nothing was stored. Commit it or roll it back, "
             "and publish again."
         )
 
-    async def _append_holding(self, job: Job[Append], *, begin: str) -> Append:
+    async def _append_in_steps(self, job: Job[Append], *, begin: str = _BRIEFLY) -> Append:
+        """Append in steps; raises if a key is held for longer than the transaction waits."""
         try:
-            return await self._run(job, begin=begin)
+            return await self._run_with_now(job, begin=begin)
         except StoreUnavailableError as error:
             if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-                raise KeyHeldError("A key of these events is held; nothing was stored.") from error
+                raise KeyHeldError from error
             raise
 
     async def _join(self, within: object, job: Job[T]) -> T:
@@ -178,13 +179,21 @@ class LogRole(Core):
             return self._clock.now()
         return from_micros(await link.value(_NOW))
 
-    async def catch_up(self) -> CaughtUp:
-        if not (await self._due_duties()).has_late:
-            return CaughtUp()
-        caught_up = await self._write(
-            lambda link, now: late_events.catch_up(link, limit=_MOST_AT_ONCE, now=now),
-            within=_PATIENCE_SECONDS,
+
+def _steps(entries: Sequence[Entry], *, routes_version: int, all_or_nothing: bool) -> Job[Append]:
+    async def job(link: PostgresSession, now: datetime) -> Append:
+        appended = await log.append(
+            link,
+            entries,
+            routes_version=routes_version,
+            all_or_nothing=all_or_nothing,
+            now=now,
         )
-        if caught_up.added:
-            self._notifications.notify()
-        return caught_up
+        return RoutesChanged(await read_routes(link)) if appended is None else appended
+
+    return job
+
+
+def _patience(entries: int) -> float:
+    """Return for how many seconds to wait: a line that is dead is to be noticed soon."""
+    return CONNECT_SECONDS * max(1, entries / _MANY)

@@ -1,4 +1,4 @@
-"""A publisher whose store says that somebody holds a key divides what it stores together."""
+"""What is appended together is divided when somebody holds a key of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from redrive.clock import SystemClock, SystemIds
-from redrive.errors import KeyHeldError, StoreUnavailableError
+from redrive.errors import StoreUnavailableError
 from redrive.model.event import EventAttributes, Receipt
 from redrive.observer import Observers
 from redrive.pipeline.publish import Publisher
 from redrive.store import Append, Entry
 from redrive.stores.memory import MemoryStore
+from redrive.stores.postgres.held_keys import HeldKeys, KeyHeldError
 
 clock = SystemClock()
 
@@ -24,6 +25,7 @@ class Held(MemoryStore):
     def __init__(self, *keys: str | None) -> None:
         super().__init__(clock)
         self._keys = keys
+        self._waiting = HeldKeys(self.store)
         self.free = asyncio.Event()
         self.error: Exception | None = None
         self.calls: list[list[str | None]] = []
@@ -36,36 +38,38 @@ class Held(MemoryStore):
         all_or_nothing: bool,
         within: object = None,
     ) -> Append:
+        assert not all_or_nothing
+        assert within is None
+        return await self._waiting.append(entries, routes_version=routes_version)
+
+    async def store(
+        self, entries: Sequence[Entry], *, routes_version: int, is_patient: bool
+    ) -> Append:
         keys = [entry.event.key for entry in entries]
         self.calls.append(keys)
         await clock.sleep(0)
         if not self.free.is_set() and any(key in self._keys for key in keys):
-            if not all_or_nothing:
-                raise KeyHeldError("held")
+            if not is_patient:
+                raise KeyHeldError
             await self.free.wait()
             if self.error is not None:
                 raise self.error
         return await super().append(
-            entries, routes_version=routes_version, all_or_nothing=all_or_nothing, within=within
+            entries, routes_version=routes_version, all_or_nothing=is_patient
         )
 
 
 class Stumbling(Held):
     """Which cannot store two together, and whose key is free as soon as somebody has met it."""
 
-    async def append(
-        self,
-        entries: Sequence[Entry],
-        *,
-        routes_version: int,
-        all_or_nothing: bool,
-        within: object = None,
+    async def store(
+        self, entries: Sequence[Entry], *, routes_version: int, is_patient: bool
     ) -> Append:
         if len(entries) > 1:
             raise ValueError("not together")
         try:
-            return await super().append(
-                entries, routes_version=routes_version, all_or_nothing=all_or_nothing, within=within
+            return await super().store(
+                entries, routes_version=routes_version, is_patient=is_patient
             )
         except KeyHeldError:
             self.free.set()
