@@ -175,7 +175,10 @@ class Publisher:
                     future.set_exception(error)
         else:
             for (_, future), result in zip(batch, results, strict=True):
-                _hand_on(result, future)
+                if isinstance(result, asyncio.Future):
+                    result.add_done_callback(partial(_hand_on, future))
+                elif not future.done():
+                    future.set_result(result)
 
     async def _append(
         self, events: Sequence[Prepared], *, all_or_nothing: bool, within: object
@@ -203,9 +206,10 @@ class Publisher:
         )
         if stored and (len(stored) == len(events) or not all_or_nothing):
             self._tell(stored, within)
-        for one, result in zip(events, appended.results, strict=True):
-            if isinstance(result, asyncio.Future):
-                result.add_done_callback(partial(self._tell_later, one.event.type))
+        if len(stored) < len(events):
+            for one, result in zip(events, appended.results, strict=True):
+                if isinstance(result, asyncio.Future):
+                    result.add_done_callback(partial(self._tell_later, one.event.type))
         return appended.results
 
     def _tell_later(self, event_type: str, result: Later) -> None:
@@ -254,15 +258,11 @@ async def _ready(result: AppendResult | Later) -> AppendResult:
     return await result if isinstance(result, asyncio.Future) else result
 
 
-def _hand_on(result: AppendResult | Later, future: Later) -> None:
-    """Tell a caller its result, as soon as it is there."""
+def _hand_on(future: Later, result: Later) -> None:
+    """Tell a caller its result, which has come later."""
     if future.done():
         return
-    if not isinstance(result, asyncio.Future):
-        future.set_result(result)
-    elif not result.done():
-        result.add_done_callback(partial(_hand_on, future=future))
-    elif (error := result.exception()) is not None:
+    if (error := result.exception()) is not None:
         future.set_exception(error)
     else:
         future.set_result(result.result())

@@ -61,8 +61,11 @@ class HeldKeys:
 
     async def append(self, entries: Sequence[Entry], *, routes_version: int) -> Append:
         """Append what needs no held key; what does gets its result later."""
+        if not self._queues:
+            with suppress(KeyHeldError):
+                return await self._store(entries, routes_version)
         named = [bool(_name(one.event)) for one in entries]
-        late = [_name(one.event) in self._queues for one in entries]
+        late = [_name(one.event) in self._queues for one in entries] if self._queues else named
         # One without a key that was lost on its way may itself be in its way.
         appended: Append = Appended(())
         are_late = late
