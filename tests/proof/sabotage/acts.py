@@ -258,9 +258,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "two who change a gate at once undo each other",
-        "postgres",
-        "gating.py",
-        'f"{_READ} FOR UPDATE OF g" if locks else _READ',
+        "sql",
+        "gates.py",
+        "_LOCK if locks else _READ",
         "_READ",
         "counts_on_top",
         tests="tests/stores/postgres/test_claiming.py",

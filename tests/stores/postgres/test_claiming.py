@@ -13,9 +13,10 @@ from redrive.model.destination import Destination
 from redrive.model.gate import Closed, Open
 from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
-from redrive.stores.postgres import PostgresStore, connection, gating
+from redrive.stores.postgres import PostgresStore, connection
 from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
+from redrive.stores.sql import gates
 from tests.conformance import World, an_event, entries
 from tests.conformance.gating import DOWN, Gated
 from tests.conformance.world import OPERATOR
@@ -137,7 +138,7 @@ async def test_gates_of_what_was_removed_are_found_without_reading_through_histo
     await person.execute("ANALYZE deliveries")
     await world.store.unregister("mailing", actor=OPERATOR)
 
-    statement = named(gating._LISTED, await person.fetchval("SELECT current_schema()"))  # noqa: SLF001 - its plan
+    statement = named(gates._LISTED.postgres, await person.fetchval("SELECT current_schema()"))  # noqa: SLF001 - its plan
     plan = await person.fetch(f"EXPLAIN (ANALYZE, COSTS off, TIMING off) {statement}")
 
     scans = [line for (line,) in plan if " on deliveries" in line]

@@ -30,7 +30,7 @@ from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.facts import Facts
-from redrive.stores.postgres.gating import GateRepository
+from redrive.stores.postgres.gating import known_gate, lock_gates
 from redrive.stores.postgres.lanes import free_late_lanes
 from redrive.stores.postgres.ready import (
     FRESH,
@@ -40,8 +40,10 @@ from redrive.stores.postgres.ready import (
     query_ready,
     states_of,
 )
+from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.settling import see_worker
 from redrive.stores.postgres.single_statement.claim import ClaimStatement
+from redrive.stores.sql.gates import GateRepository
 
 __all__ = ["ClaimsRole"]
 
@@ -184,13 +186,13 @@ class ClaimsRole(Core):
     async def _ask(self, statement: str) -> list[Any]:
         return await self._statement(statement, within=self.facts.patience, changes=False)
 
-    async def _claim_in_steps(self, link: Link, request: ClaimRequest) -> Claim:
+    async def _claim_in_steps(self, link: PostgresSession, request: ClaimRequest) -> Claim:
         now = self._given_now
         asked = {one.destination for one in request.allowances}
         limit, is_limited = request.limit, False
         while True:
-            keeper = await GateRepository.read(link, now=now, only=asked)
-            now = keeper.now
+            keeper = await lock_gates(link, asked, now=now)
+            now = link.now
             limited = msgspec.structs.replace(request, limit=limit)
             claiming = _Claiming(link, keeper, limited, facts=self.facts, now=now)
             ahead = await claiming.query()
@@ -413,7 +415,7 @@ class _Claiming:
         for name, passage in self._passages.items():
             found = ahead.found.get(self._keeper.numbers[name])
             has_tenants = found is None or found.has_others
-            facts.gates[name] = self._keeper.known(name, passage, has_tenants=has_tenants)
+            facts.gates[name] = known_gate(self._keeper, name, passage, has_tenants=has_tenants)
 
     async def fitting(self) -> int | None:
         """Return how many of the chosen there is room for, if nothing was leased for lack of it."""

@@ -13,10 +13,11 @@ from redrive.model.gate import Closed, Gate
 from redrive.policies import outage
 from redrive.store import Report, Reported
 from redrive.stores.codec import destination_from, json_text
-from redrive.stores.postgres import gating
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.facts import KnownGate
+from redrive.stores.postgres.gating import lock_gates
+from redrive.stores.postgres.session import PostgresSession
 
 __all__ = ["ReportsRole"]
 
@@ -37,12 +38,16 @@ class ReportsRole(Core):
         if (unchanged := await self._report_in_one_statement(batch)) is not None:
             return unchanged
         self.facts.went("report", "steps")
-        now, served = self._given_now, self.facts.served
-        reported = await self._share(
-            lambda link: gating.report(link, batch, chance=chance, now=now, also=served)
-        )
+        # With those that the claim of this turn will lock, so that all are locked in one order.
+        names = self.facts.served.union(one.destination for one in batch)
+
+        async def job(session: PostgresSession) -> Reported:
+            gates = await lock_gates(session, names, now=self._given_now)
+            return await gates.hear(batch, chance=chance)
+
+        reported = await self._share(job)
         if reported.changes:
-            self._notifications.notify()
+            self._ring()
         return reported
 
     async def _report_in_one_statement(self, batch: Sequence[Report]) -> Reported | None:

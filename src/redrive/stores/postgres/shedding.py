@@ -11,9 +11,10 @@ from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
 from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.gating import GateRepository
 from redrive.stores.postgres.inspection import find_deliveries
 from redrive.stores.postgres.intervention import fail_pending
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.gates import GateRepository
 
 __all__ = ["shed"]
 
@@ -39,13 +40,15 @@ FOR NO KEY UPDATE SKIP LOCKED
 """
 
 
-async def shed(link: Link, *, blame: ShedBlame, now: datetime, limit: int) -> Sequence[Delivery]:
+async def shed(
+    link: PostgresSession, *, blame: ShedBlame, now: datetime, limit: int
+) -> Sequence[Delivery]:
     """Carry out `DeliveryQueue.shed`; gates where nothing is given up are not locked."""
-    glance = await GateRepository.read(link, now=now, locks=False)
+    glance = await GateRepository.read(link, locks=False)
     suspected = [name for name in glance.numbers if await glance.shedding(name)]
     if not suspected:
         return ()
-    keeper = await GateRepository.read(link, now=now, only=suspected)
+    keeper = await GateRepository.read(link, only=suspected)
     everything: list[DeliveryId] = []
     for name in sorted(keeper.numbers):
         why, rest = await keeper.shedding(name), limit - len(everything)

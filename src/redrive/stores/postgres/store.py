@@ -18,13 +18,12 @@ from redrive.stores.postgres.lanes import stuck
 from redrive.stores.postgres.late_events import LateEventsRole
 from redrive.stores.postgres.publishing import PublishingRole
 from redrive.stores.postgres.reporting import ReportsRole
-from redrive.stores.postgres.roles.gates import GatesRole
 from redrive.stores.postgres.roles.keeping import KeepingRole
-from redrive.stores.postgres.roles.tenants import TenantsRole
 from redrive.stores.postgres.schema import has_schema
 from redrive.stores.postgres.settling import SettlementsRole
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.figures import FiguresRole
+from redrive.stores.sql.gates import GatesRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.letters import LettersRole
@@ -33,6 +32,7 @@ from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
+from redrive.stores.sql.tenants import TenantsRole
 
 __all__ = ["PostgresStore", "is_there"]
 

@@ -7,9 +7,8 @@ to win the interpreter's lock from the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -32,16 +31,16 @@ from redrive.stores.codec import (
     maybe_from_micros,
     micros,
 )
+from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.append import count
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.dialect import rewritten
-from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.sqlite.ready import SqliteReady
+from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["SEE_WORKER", "claim", "see_worker"]
 
-T = TypeVar("T")
 _MOST_PROMOTED = 2_000
 
 SEE_WORKER = """
@@ -139,7 +138,7 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
         is_flooded = connection.changes() == _MOST_PROMOTED
     limit = request.limit
     while True:
-        keeper = GateRepository(connection, now=now)
+        keeper = finish(GateRepository.read(SqliteSession(connection, now)))
         limited = msgspec.structs.replace(request, limit=limit)
         claiming = _Claiming(connection, keeper, limited, is_flooded=is_flooded, now=now)
         suspects = claiming.suspects()
@@ -158,7 +157,7 @@ def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) 
         deliveries=deliveries,
         next_due=claiming.next_due(),
         suspects=len(suspects) - len(deliveries if request.alone else ()),
-        changes=keeper.write(),
+        changes=finish(keeper.write()),
         routes_version=count(connection, "routes_version"),
     )
 
@@ -239,7 +238,7 @@ class _Claiming:
                 is_flooded=self._is_flooded,
                 now=self._now,
             )
-            serving = _at_once(selection.serve())
+            serving = finish(selection.serve())
             if selection.again_at is not None:
                 self._opening.append(selection.again_at)
             chosen[name] = self._charge(name, selection.turnstile, serving, selection.states())
@@ -268,7 +267,7 @@ class _Claiming:
         return min([*self._opening, *([] if due is None else [from_micros(due)])], default=None)
 
     def _turnstile(self, name: str, *, total: int) -> Turnstile:
-        passage = self._keeper.passage(name)
+        passage = finish(self._keeper.passage(name))
         return Turnstile(self._keeper.gate(name), passage, total=total)
 
     def _charge(
@@ -331,16 +330,6 @@ def _fitting(
         return None
     sizes = [size for (size,) in rows(connection, _SIZES, (json_text(ids),))]
     return fitting(sizes, most_bytes)
-
-
-def _at_once(selection: Coroutine[Any, Any, T]) -> T:
-    """Return what comes of a selection that never waits."""
-    try:
-        selection.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError("nothing in SQLite waits")
 
 
 def _was_held(one: Candidate, turnstile: Turnstile) -> bool:

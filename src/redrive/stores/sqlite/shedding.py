@@ -13,10 +13,11 @@ from redrive.model.settlement import FailureReason
 from redrive.policies.outage import Shedding
 from redrive.store import Blame, ShedBlame
 from redrive.stores.codec import json_text, micros
+from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.gating import GateRepository
 from redrive.stores.sqlite.inspection import find_deliveries
 from redrive.stores.sqlite.intervention import fail_pending
+from redrive.stores.sqlite.session import SqliteSession, finish
 
 __all__ = ["has_to_shed", "shed"]
 
@@ -40,11 +41,11 @@ SELECT id FROM (
 
 def has_to_shed(connection: apsw.Connection, *, now: datetime) -> bool:
     """Tell whether anything is not to wait; takes no write lock, unlike `shed`."""
-    keeper = GateRepository(connection, now=now)
+    keeper = finish(GateRepository.read(SqliteSession(connection, now)))
     return any(
         _due(connection, keeper.numbers[name], why, now=now, limit=1)
         for name in keeper.numbers
-        if (why := keeper.shedding(name))
+        if (why := finish(keeper.shedding(name)))
     )
 
 
@@ -52,10 +53,10 @@ def shed(
     connection: apsw.Connection, *, blame: ShedBlame, now: datetime, limit: int
 ) -> Sequence[Delivery]:
     """Carry out `DeliveryQueue.shed`."""
-    keeper = GateRepository(connection, now=now)
+    keeper = finish(GateRepository.read(SqliteSession(connection, now)))
     everything: list[DeliveryId] = []
     for name in sorted(keeper.numbers):
-        why, rest = keeper.shedding(name), limit - len(everything)
+        why, rest = finish(keeper.shedding(name)), limit - len(everything)
         if why is None or rest <= 0:
             continue
         found = _due(connection, keeper.numbers[name], why, now=now, limit=rest)

@@ -10,6 +10,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.store import Capabilities, Finding
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.figures import FiguresRole
+from redrive.stores.sql.gates import GatesRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.letters import LettersRole
@@ -18,14 +19,13 @@ from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.retention import RetentionRole
+from redrive.stores.sql.tenants import TenantsRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.effects import Effects
 from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.publishing import Publishing
 from redrive.stores.sqlite.queue import Queue
-from redrive.stores.sqlite.roles.gates import GatesRole
 from redrive.stores.sqlite.roles.keeping import KeepingRole
-from redrive.stores.sqlite.roles.tenants import TenantsRole
 from redrive.stores.sqlite.threads import Threads
 
 __all__ = ["SqliteStore"]

@@ -1,0 +1,327 @@
+"""The gates of destinations: kept as documents, changed by the policy in a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+
+from redrive.claiming import passage as passages
+from redrive.errors import not_found
+from redrive.model.audit import REDRIVE, Actor
+from redrive.model.destination import Destination, Order
+from redrive.model.fairness import Fairness
+from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, HalfOpen, Open, Pause
+from redrive.model.limits import Limits
+from redrive.policies import gate as policy
+from redrive.policies import outage
+from redrive.policies.breaker import forced_open, reset
+from redrive.store import Report, Reported
+from redrive.stores.codec import destination_from, json_text
+from redrive.stores.sql.audit import record
+from redrive.stores.sql.session import Either, Session
+from redrive.stores.sql.store import SqlStore, reading, writing
+
+__all__ = ["GateRepository", "GatesRole"]
+
+# In SQLite, a gate of an older release that never changed has no row.
+_JOIN = Either(sqlite="LEFT JOIN", postgres="JOIN")
+_READ = _JOIN.within("""
+SELECT t.name, t.id, t.document, g.document, clock_timestamp()
+FROM redrive.destinations t {} redrive.gates g ON g.destination = t.id
+WHERE $1::text[] IS NULL OR t.name = ANY ($1)
+ORDER BY t.id
+""")
+_LOCK = Either(*(f"{one} FOR UPDATE OF g" for one in _READ))
+_LEASED = """
+SELECT count(*), count(*) FILTER (WHERE breaker_generation = $1) FROM redrive.deliveries
+WHERE status = 1 AND lease_until > $2 AND destination = $3
+"""
+_BLOCKED = """
+SELECT 1 FROM redrive.deliveries
+WHERE destination = $1 AND lane IS NOT NULL AND status = 3 AND resolution IS NULL LIMIT 1
+"""
+_WRITE = """
+INSERT INTO redrive.gates (destination, document)
+SELECT destination, document
+FROM json_to_recordset($1::json) AS given (destination integer, document text) WHERE true
+ON CONFLICT (destination) DO UPDATE SET document = excluded.document
+"""
+
+# One part per partial index, which SQLite is told and PostgreSQL finds by its order: nobody reads
+# through the history of what was removed.
+_TENANT = "coalesce(tenant, '') COLLATE \"C\""
+_UNSETTLED = (
+    (
+        "ready",
+        "status = 0 AND is_ready = true AND is_behind = false AND crashes < 2",
+        f"destination, generation, kind, {_TENANT}, (-priority), id",
+    ),
+    (
+        "suspects",
+        "status = 0 AND is_ready = true AND is_behind = false AND crashes >= 2",
+        "destination, generation, priority DESC, id",
+    ),
+    ("waiting_tenants", "status = 0 AND is_ready = false", f"destination, {_TENANT}, due"),
+    (
+        "lanes",
+        "lane IS NOT NULL AND status <> 2 AND resolution IS NULL",
+        "destination, lane, id",
+    ),
+    ("leases", "status = 1", "lease_until"),
+    ("letters", "status = 3 AND resolution IS NULL", "destination, settled_at, id"),
+)
+_LISTED = Either(
+    sqlite=" OR ".join(
+        f"EXISTS (SELECT FROM redrive.deliveries INDEXED BY redrive_{index} "
+        f"WHERE destination = t.id AND {which})"
+        for index, which, _ in _UNSETTLED
+    ),
+    postgres=" OR ".join(
+        "coalesce((SELECT true FROM redrive.deliveries "
+        f"WHERE destination = t.id AND {which} ORDER BY {order} LIMIT 1), false)"
+        for _, which, order in _UNSETTLED
+    ),
+).within("""
+SELECT name FROM redrive.destinations t WHERE removed_at IS NULL OR {}
+ORDER BY name COLLATE "C"
+""")
+
+_gates = msgspec.json.Decoder(Gate)
+_NEW = Gate()
+
+
+class GatesRole(SqlStore):
+    """`Gates`."""
+
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        async def job(session: Session, _: datetime) -> Reported:
+            gates = await GateRepository.read(session, only={one.destination for one in batch})
+            return await gates.hear(batch, chance=chance)
+
+        reported = await self._write(job)
+        if reported.changes:
+            self._ring()
+        return reported
+
+    @writing()
+    async def begin_check(
+        self, session: Session, destination: str, *, every: timedelta, lease: timedelta
+    ) -> int | None:
+        gates = await GateRepository.read(session, only=[destination])
+        gate, may_check = outage.lease_check(
+            gates.gate(destination), every=every, lease=lease, now=session.now
+        )
+        gates.put(destination, gate)
+        await gates.write()
+        return gate.breaker.generation if may_check else None
+
+    @reading
+    async def gates(self, session: Session) -> Sequence[GateFigures]:
+        gates = await GateRepository.read(session, locks=False)
+        return [await gates.figures(name) for (name,) in await session.fetch(_LISTED)]
+
+    @writing()
+    async def pause(self, session: Session, destination: str, *, actor: Actor) -> bool:
+        gates = await GateRepository.read(session)
+        gate = gates.gate(destination)
+        if gate.pause is not None:
+            return False
+        pause = Pause(by=actor.by, why=actor.why, at=session.now)
+        gates.put(destination, policy.paused(gate, pause))
+        await gates.write()
+        await record(session, "pause", (), actor, count=1, detail=destination)
+        return True
+
+    @writing(rings=True)
+    async def resume(self, session: Session, destination: str, *, actor: Actor) -> bool:
+        gates = await GateRepository.read(session)
+        gate = gates.gate(destination)
+        if gate.pause is None:
+            return False
+        gates.put(destination, policy.resumed(gate, now=session.now))
+        await gates.write()
+        await record(session, "resume", (), actor, count=1, detail=destination)
+        return True
+
+    @writing()
+    async def open_breaker(
+        self, session: Session, destination: str, *, until: datetime | None, actor: Actor
+    ) -> BreakerChange:
+        change = await _force(
+            session, destination, lambda state: forced_open(state, until=until, now=session.now)
+        )
+        await record(session, "open_breaker", (), actor, count=1, detail=destination)
+        return change
+
+    @writing(rings=True)
+    async def reset_breaker(
+        self, session: Session, destination: str, *, actor: Actor
+    ) -> BreakerChange:
+        change = await _force(session, destination, lambda state: reset(state, now=session.now))
+        await record(session, "reset_breaker", (), actor, count=1, detail=destination)
+        return change
+
+
+class GateRepository:
+    """The gates of one transaction, by their destination's name; those that change are written.
+
+    Whoever means to change them locks them, always in the same order.
+    """
+
+    def __init__(self, session: Session, rows: Sequence[Sequence[Any]]) -> None:
+        self.session = session
+        self.read_at: datetime | None = rows[0][4] if rows else None
+        """When they were read, by the clock of a server."""
+        self.numbers: dict[str, int] = {}
+        self._destinations: dict[str, Destination] = {}
+        self._documents: dict[str, tuple[str, str]] = {}
+        self._before: dict[str, Gate] = {}
+        self._after: dict[str, Gate] = {}
+        for name, number, destination, gate, _ in rows:
+            self.numbers[name] = number
+            self._documents[name] = (destination, gate)
+            self._destinations[name] = destination_from(destination)
+            self._before[name] = self._after[name] = _NEW if gate is None else _gates.decode(gate)
+
+    @classmethod
+    async def read(
+        cls, session: Session, *, only: Collection[str] | None = None, locks: bool = True
+    ) -> Self:
+        """Read the gates of these destinations, or of all."""
+        names = None if only is None else sorted(only)
+        return cls(session, await session.fetch(_LOCK if locks else _READ, names))
+
+    def gate(self, destination: str) -> Gate:
+        """Return a gate as it stands."""
+        if destination not in self._after:
+            raise not_found(destination, sorted(self.numbers), what="destination")
+        return self._after[destination]
+
+    def description(self, destination: str) -> str:
+        """Return the document of a destination as it was read."""
+        return self._documents[destination][0]
+
+    def documents(self, destination: str) -> tuple[str, str] | None:
+        """Return a destination and its gate as they were read, unless the gate has changed."""
+        is_same = self._after[destination] == self._before[destination]
+        return self._documents[destination] if is_same else None
+
+    def limits(self, destination: str) -> Limits:
+        """Return what is kept to at the gate."""
+        return self._destinations[destination].limits
+
+    def fairness(self, destination: str) -> Fairness:
+        """Return how its tenants share a destination."""
+        return self._destinations[destination].fairness
+
+    def keeps_order(self, destination: str) -> bool:
+        """Tell whether the events of a key wait for each other."""
+        return self._destinations[destination].order is not Order.NONE
+
+    def counts_leases(self, destination: str) -> bool:
+        """Tell whether what the gate lets through depends on how much is in flight."""
+        is_probing = isinstance(self.gate(destination).breaker, HalfOpen | Open)
+        return is_probing or self.limits(destination).concurrency is not None
+
+    def put(self, destination: str, gate: Gate) -> None:
+        """Change a gate."""
+        self._after[destination] = gate
+
+    async def passage(self, destination: str) -> passages.Passage:
+        """Bring a gate up to the present, and return what it lets through."""
+        gate, now = self.gate(destination), self.session.now
+        in_flight = probing = 0
+        if self.counts_leases(destination):
+            [(in_flight, probing)] = await self.session.fetch(
+                _LEASED, gate.breaker.generation, now, self.numbers[destination]
+            )
+        gate, passage = passages.passage(
+            gate,
+            self.limits(destination),
+            in_flight=in_flight,
+            probing=probing,
+            now=now,
+            is_blocked=await self._is_blocked(destination),
+        )
+        self.put(destination, gate)
+        return passage
+
+    async def shedding(self, destination: str) -> outage.Shedding | None:
+        """Return what is not to wait at a gate now, if anything."""
+        gate, limits = self.gate(destination), self.limits(destination)
+        why = outage.what_to_drop(gate, limits, now=self.session.now)
+        return None if why is None or await self._is_blocked(destination) else why
+
+    async def _is_blocked(self, destination: str) -> bool:
+        """Tell whether a dead letter of one key holds all others."""
+        if self._destinations[destination].order is not Order.BLOCK:
+            return False
+        return await self.session.value(_BLOCKED, self.numbers[destination]) is not None
+
+    async def hear(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        """Take in reports, and write what comes of them."""
+        now, paused = self.session.now, []
+        for one in batch:
+            name, before = one.destination, self.gate(one.destination)
+            after = outage.after_report(before, self.limits(name), one, now=now, chance=chance)
+            self.put(name, after)
+            if after.pause is not before.pause:
+                paused.append(name)
+                actor = Actor(REDRIVE, one.pause)
+                await record(self.session, "pause", (), actor, count=1, detail=name)
+        breakers = {one.destination: self.gate(one.destination).breaker for one in batch}
+        return Reported(changes=await self.write(), paused=tuple(paused), breakers=breakers)
+
+    async def figures(self, destination: str) -> GateFigures:
+        """Return a gate as people see it."""
+        passage = await self.passage(destination)
+        return GateFigures(
+            destination=destination,
+            at=self.session.now,
+            gate=self.gate(destination),
+            limits=self.limits(destination),
+            hold=passage.holds[0] if passage.holds else None,
+            holds=passage.holds,
+            until=passage.again_at,
+        )
+
+    async def write(self) -> tuple[BreakerChange, ...]:
+        """Keep what has changed, and return how breakers did."""
+        if changed := self.changed():
+            rows = [{"destination": number, "document": document} for number, document in changed]
+            await self.session.fetch(_WRITE, self.session.records(rows))
+        return self.changes()
+
+    def changed(self) -> list[tuple[int, str]]:
+        """Return the number and the document of each gate that has changed."""
+        return [(self.numbers[name], json_text(self._after[name])) for name in self._changed()]
+
+    def changes(self) -> tuple[BreakerChange, ...]:
+        """Return how breakers have changed."""
+        return tuple(
+            BreakerChange(
+                destination=name,
+                before=self._before[name].breaker,
+                after=self._after[name].breaker,
+            )
+            for name in self._changed()
+            if self._before[name].breaker.generation != self._after[name].breaker.generation
+        )
+
+    def _changed(self) -> list[str]:
+        return [name for name, gate in self._after.items() if gate != self._before[name]]
+
+
+async def _force(
+    session: Session, destination: str, becomes: Callable[[BreakerState], BreakerState]
+) -> BreakerChange:
+    """Bring a breaker into a state by hand."""
+    gates = await GateRepository.read(session)
+    gate = gates.gate(destination)
+    state = becomes(gate.breaker)
+    gates.put(destination, policy.with_breaker(gate, state, now=session.now))
+    await gates.write()
+    return BreakerChange(destination=destination, before=gate.breaker, after=state)
