@@ -84,13 +84,9 @@ class ReplaysConformance:
     async def test_each_act_of_a_person_is_on_record(self, world: World) -> None:
         await letters_of(world, 3)
         replay = await start(world)
-        for act in (
-            world.store.pause_replay,
-            world.store.resume_replay,
-            world.store.cancel_replay,
-        ):
+        for state in (ReplayState.PAUSED, ReplayState.RUNNING, ReplayState.CANCELLED):
             world.clock.advance("1s")
-            assert await act(replay.id, actor=Actor("bob", "because"))
+            assert await world.store.steer_replay(replay.id, state, actor=Actor("bob", "because"))
         after = await found(world, replay)
         entries = await world.store.audit()
 
@@ -106,10 +102,10 @@ class ReplaysConformance:
     async def test_a_paused_replay_sends_nothing_until_it_is_resumed(self, world: World) -> None:
         letters = await letters_of(world, 3)
         replay = await start(world, canary=2)
-        await world.store.pause_replay(replay.id, actor=OPERATOR)
+        await world.store.steer_replay(replay.id, ReplayState.PAUSED, actor=OPERATOR)
 
         while_paused = await advance(world)
-        await world.store.resume_replay(replay.id, actor=OPERATOR)
+        await world.store.steer_replay(replay.id, ReplayState.RUNNING, actor=OPERATOR)
 
         assert while_paused == []
         assert await advance(world) == letters[:2]
@@ -119,11 +115,11 @@ class ReplaysConformance:
         replay = await start(world)
         await advance(world)
 
-        await world.store.cancel_replay(replay.id, actor=OPERATOR)
+        await world.store.steer_replay(replay.id, ReplayState.CANCELLED, actor=OPERATOR)
         assert await deliver(world) == [first]
 
         assert await advance(world) == []
-        assert not await world.store.resume_replay(replay.id, actor=OPERATOR)
+        assert not await world.store.steer_replay(replay.id, ReplayState.RUNNING, actor=OPERATOR)
         assert counts_of(await found(world, replay)) == (3, 1, 1, 0, 0)
         assert [(await world.show(one)).status for one in rest] == [Status.FAILED] * 2
 
@@ -132,14 +128,14 @@ class ReplaysConformance:
         replay = await start(world)
         store = world.store
 
-        assert not await store.resume_replay(replay.id, actor=OPERATOR)
-        assert not await store.pause_replay(replay.id + 1, actor=OPERATOR)
+        assert not await store.steer_replay(replay.id, ReplayState.RUNNING, actor=OPERATOR)
+        assert not await store.steer_replay(replay.id + 1, ReplayState.PAUSED, actor=OPERATOR)
         await advance(world)
         await deliver(world)
         await advance(world)
 
-        assert not await store.pause_replay(replay.id, actor=OPERATOR)
-        assert not await store.cancel_replay(replay.id, actor=OPERATOR)
+        assert not await store.steer_replay(replay.id, ReplayState.PAUSED, actor=OPERATOR)
+        assert not await store.steer_replay(replay.id, ReplayState.CANCELLED, actor=OPERATOR)
         assert await store.find_replay(replay.id + 1) is None
         assert [one.action for one in await store.audit()] == ["start_replay"]
 

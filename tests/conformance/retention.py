@@ -9,6 +9,7 @@ import msgspec
 from redrive.model.delivery import Status
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.outcome import Fault
+from redrive.model.replay import ReplayState
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Conflict, NewReplay, Pruned, Selection
@@ -156,9 +157,9 @@ class RetentionConformance:
             assert replay is not None
             started.append(replay.id)
         running, cancelled, late = started
-        await world.store.cancel_replay(cancelled, actor=OPERATOR)
+        await world.store.steer_replay(cancelled, ReplayState.CANCELLED, actor=OPERATOR)
         world.clock.advance(_DAY)
-        await world.store.cancel_replay(late, actor=OPERATOR)
+        await world.store.steer_replay(late, ReplayState.CANCELLED, actor=OPERATOR)
         world.clock.advance(4 * _DAY)
 
         planned = await world.store.prunable(retention)

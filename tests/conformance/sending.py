@@ -128,7 +128,7 @@ class SendingConformance:
         one, other = (await world.claim()).deliveries
         await world.fail(one)
         await advance(world)
-        await world.store.resume_replay(replay.id, actor=OPERATOR)
+        await world.store.steer_replay(replay.id, ReplayState.RUNNING, actor=OPERATOR)
 
         early = await advance(world)
         await world.settle(other, Delivered())
@@ -213,10 +213,10 @@ class SendingConformance:
         """It is another failure than the one that was selected."""
         letter = await world.dead_letter()
         one, other = await start(world), await start(world, canary=1)
-        await world.store.pause_replay(other.id, actor=OPERATOR)
+        await world.store.steer_replay(other.id, ReplayState.PAUSED, actor=OPERATOR)
         await advance(world)
         await world.fail(await world.claim_one())
-        await world.store.resume_replay(other.id, actor=OPERATOR)
+        await world.store.steer_replay(other.id, ReplayState.RUNNING, actor=OPERATOR)
 
         sent = await advance(world)
 

@@ -1016,18 +1016,20 @@ class WaitsForLettersThatWereDropped(Mutant):
 
 
 class ResumesWithoutACanary(Mutant):
-    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
+    async def steer_replay(self, replay_id: int, state: ReplayState, *, actor: Actor) -> bool:
+        if state is not ReplayState.RUNNING:
+            return await super().steer_replay(replay_id, state, actor=actor)
         wave = self._replays[replay_id].replay.wave
-        is_new = await super().resume_replay(replay_id, actor=actor)
+        is_new = await super().steer_replay(replay_id, state, actor=actor)
         record = self._replays[replay_id]
         record.replay = msgspec.structs.replace(record.replay, wave=wave)
         return is_new
 
 
 class GoesOnAfterACancel(Mutant):
-    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        is_new = await super().cancel_replay(replay_id, actor=actor)
-        if is_new:
+    async def steer_replay(self, replay_id: int, state: ReplayState, *, actor: Actor) -> bool:
+        is_new = await super().steer_replay(replay_id, state, actor=actor)
+        if is_new and state is ReplayState.CANCELLED:
             await super().start_replay(NewReplay(selection=Selection(query=Query())), actor=actor)
         return is_new
 

@@ -13,10 +13,10 @@ from redrive.model.checks import check_generation
 from redrive.model.delivery import Status
 from redrive.model.gate import Closed
 from redrive.model.limits import Rate, read_rate
-from redrive.model.replay import AutoReplay, Pace
+from redrive.model.replay import AutoReplay, Pace, ReplayState
 from redrive.observer import Operated, ReplayStarted
 from redrive.operations.context import OperationContext, check_limit, known_ids
-from redrive.policies.replay import estimate
+from redrive.policies.replay import ACTIONS, estimate
 from redrive.policies.schedule import next_due
 from redrive.store import NewReplay, Query, Replay, Selection, Survey
 
@@ -126,21 +126,15 @@ class Replaying(OperationContext):
 
     async def pause_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
         """Send no more letters for now; tells whether it was running."""
-        actor, store = Actor(by, why), await self._to_change()
-        is_new = await store.pause_replay(_known(replay_id), actor=actor)
-        return await self._turned("pause_replay", replay_id, actor, is_new=is_new)
+        return await self._steer(replay_id, ReplayState.PAUSED, Actor(by, why))
 
     async def resume_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
         """Go on with one that was paused, or, beginning with a canary again, that has stopped."""
-        actor, store = Actor(by, why), await self._to_change()
-        is_new = await store.resume_replay(_known(replay_id), actor=actor)
-        return await self._turned("resume_replay", replay_id, actor, is_new=is_new)
+        return await self._steer(replay_id, ReplayState.RUNNING, Actor(by, why))
 
     async def cancel_replay(self, replay_id: int, *, by: str, why: str = "") -> bool:
-        """Leave the letters that had no turn yet alone, for good; tells whether it was not over."""
-        actor, store = Actor(by, why), await self._to_change()
-        is_new = await store.cancel_replay(_known(replay_id), actor=actor)
-        return await self._turned("cancel_replay", replay_id, actor, is_new=is_new)
+        """Leave the letters that are not sent yet alone for good; tells whether it was not over."""
+        return await self._steer(replay_id, ReplayState.CANCELLED, Actor(by, why))
 
     async def schedules(self) -> Sequence[AutomaticReplay]:
         """Return the destinations that are replayed by themselves, and when that is next due."""
@@ -153,10 +147,12 @@ class Replaying(OperationContext):
             for one in await (await self._store()).schedules()
         ]
 
-    async def _turned(self, action: str, replay_id: int, actor: Actor, *, is_new: bool) -> bool:
+    async def _steer(self, replay_id: int, state: ReplayState, actor: Actor) -> bool:
+        store = await self._to_change()
+        is_new = await store.steer_replay(_known(replay_id), state, actor=actor)
         if is_new:
             self._observer.notice(
-                Operated(action=action, by=actor.by, why=actor.why, replay=replay_id)
+                Operated(action=ACTIONS[state], by=actor.by, why=actor.why, replay=replay_id)
             )
         else:
             await self.show_replay(replay_id)

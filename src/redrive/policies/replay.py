@@ -17,8 +17,31 @@ from redrive.model.replay import Pace, ReplayState, Wave
 from redrive.policies.buckets import awaited, refilled, whole
 from redrive.store import Replay
 
-__all__ = ["Decision", "Done", "Send", "Stop", "Wait", "decide", "estimate", "moved", "resumed"]
+__all__ = [
+    "ACTIONS",
+    "Decision",
+    "Done",
+    "Send",
+    "Stop",
+    "Wait",
+    "decide",
+    "estimate",
+    "moved",
+    "steered",
+]
 
+ACTIONS = {
+    ReplayState.PAUSED: "pause_replay",
+    ReplayState.RUNNING: "resume_replay",
+    ReplayState.CANCELLED: "cancel_replay",
+}
+"""What the audit log calls it when a person brings a replay into a state."""
+
+_BEFORE = {
+    ReplayState.PAUSED: (ReplayState.RUNNING,),
+    ReplayState.RUNNING: (ReplayState.PAUSED, ReplayState.STOPPED),
+    ReplayState.CANCELLED: (ReplayState.RUNNING, ReplayState.PAUSED, ReplayState.STOPPED),
+}
 _MOST_AT_ONCE = 250
 """How many letters one step sends: more would hold a store's write lock for too long."""
 
@@ -91,9 +114,14 @@ def moved(
     )
 
 
-def resumed(replay: Replay) -> Replay:
-    """Return a replay that goes on; one that had stopped begins with a canary again."""
-    if replay.state is not ReplayState.STOPPED:
+def steered(replay: Replay, state: ReplayState) -> Replay | None:
+    """Return a replay that a person brings into a state, or `None` where it cannot get there.
+
+    One that had stopped goes on with a canary again.
+    """
+    if replay.state not in _BEFORE[state]:
+        return None
+    if state is not ReplayState.RUNNING or replay.state is not ReplayState.STOPPED:
         return replay
     # A wave that is full: the next one begins when nothing of it is under way.
     wave = Wave(number=replay.wave.number, failed_before=replay.failed)

@@ -175,14 +175,12 @@ class Replays(Protocol):
     async def find_replay(self, replay_id: int) -> Replay | None:
         """Return one replay, with its newcomers counted."""
 
-    async def pause_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        """Send nothing more for now; tells whether it was running."""
+    async def steer_replay(self, replay_id: int, state: ReplayState, *, actor: Actor) -> bool:
+        """Bring a replay into a state; tells whether it was in one that leads there.
 
-    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        """Go on with one that is paused, or, from a new canary on, stopped."""
-
-    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        """Leave the rest alone for good; tells whether it was not over yet."""
+        `PAUSED`, from running: nothing more is sent for now. `RUNNING`, from paused or, beginning
+        with a canary again, from stopped. `CANCELLED`, from all but over: the rest is left alone.
+        """
 
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
         """Start what is due of the destinations that are replayed by themselves.

@@ -11,6 +11,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Status
 from redrive.model.event import EventId
 from redrive.model.outcome import Exchange
+from redrive.model.replay import ReplayState
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Settled
 from redrive.stores.memory import MemoryStore
@@ -300,7 +301,7 @@ async def test_workers_that_settle_at_once_are_all_counted(world: World, postgre
     assert sum(failed for _, _, _, failed, _ in counts) == 30
     await advance(world)
     for replay in (one, other):
-        await world.store.resume_replay(replay.id, actor=OPERATOR)
+        await world.store.steer_replay(replay.id, ReplayState.RUNNING, actor=OPERATOR)
     assert await in_psql(postgres_url, "SELECT count(*) FROM redrive.replay_outcomes") == 0
     assert [counts_of(await found(world, replay)) for replay in (one, other)] == counts
 

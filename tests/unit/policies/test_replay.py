@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redrive.errors import ConfigurationError
 from redrive.model.limits import Limits, Rate
 from redrive.model.replay import Pace, ReplayState, Wave
-from redrive.policies.replay import Done, Send, Stop, Wait, decide, estimate, moved, resumed
+from redrive.policies.replay import Done, Send, Stop, Wait, decide, estimate, moved, steered
 from redrive.store import Replay
 from redrive.testing import FakeClock
 
@@ -150,8 +150,9 @@ def test_a_stopped_replay_begins_with_a_canary_again() -> None:
     replay = settled(sent(a_replay(pace=Pace(canary=4))), failed=1)
     stopped = msgspec.structs.replace(replay, state=ReplayState.STOPPED)
 
-    again = resumed(stopped)
+    again = steered(stopped, ReplayState.RUNNING)
 
+    assert again is not None
     assert decide(again, held=0, now=NOW) == Wait()
     decision = decide(settled(again, delivered=3), held=0, now=NOW)
     assert decision == Send(count=4, wave=Wave(number=2, size=4, failed_before=1, is_canary=True))
@@ -160,7 +161,26 @@ def test_a_stopped_replay_begins_with_a_canary_again() -> None:
 def test_a_paused_replay_goes_on_where_it_was() -> None:
     replay = msgspec.structs.replace(sent(a_replay()), state=ReplayState.PAUSED)
 
-    assert resumed(replay) == replay
+    assert steered(replay, ReplayState.RUNNING) == replay
+
+
+@pytest.mark.parametrize("state", list(ReplayState))
+def test_a_person_steers_only_where_it_means_something(state: ReplayState) -> None:
+    replay = msgspec.structs.replace(a_replay(), state=state)
+    wanted = (ReplayState.PAUSED, ReplayState.RUNNING, ReplayState.CANCELLED)
+
+    reached = {one for one in wanted if steered(replay, one) is not None}
+
+    assert (
+        reached
+        == {
+            ReplayState.RUNNING: {ReplayState.PAUSED, ReplayState.CANCELLED},
+            ReplayState.PAUSED: {ReplayState.RUNNING, ReplayState.CANCELLED},
+            ReplayState.STOPPED: {ReplayState.RUNNING, ReplayState.CANCELLED},
+            ReplayState.CANCELLED: set(),
+            ReplayState.DONE: set(),
+        }[state]
+    )
 
 
 @settings(max_examples=60)

@@ -36,7 +36,6 @@ __all__ = ["MemoryReplays"]
 
 T = TypeVar("T", bound=str)
 _MOST_NAMED = 10
-_NOT_OVER = (ReplayState.RUNNING, ReplayState.PAUSED, ReplayState.STOPPED)
 
 
 class MemoryReplays(MemoryGates, MemoryIntervention):
@@ -102,15 +101,17 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
                 return None
             return msgspec.structs.replace(record.replay, newcomers=self._newcomers(record))
 
-    async def pause_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        return self._turn(replay_id, ReplayState.PAUSED, (ReplayState.RUNNING,), actor)
-
-    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        idle = (ReplayState.PAUSED, ReplayState.STOPPED)
-        return self._turn(replay_id, ReplayState.RUNNING, idle, actor)
-
-    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        return self._turn(replay_id, ReplayState.CANCELLED, _NOT_OVER, actor)
+    async def steer_replay(self, replay_id: int, state: ReplayState, *, actor: Actor) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            record = self._replays.get(replay_id)
+            steered = None if record is None else policy.steered(record.replay, state)
+            if record is None or steered is None:
+                return False
+            record.replay = steered
+            self._end(record, state, actor.why, now=now, by=actor.by)
+            self._note_replay(policy.ACTIONS[state], record.replay, actor, now=now)
+            return True
 
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
         with self._lock:
@@ -329,24 +330,6 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         found.sort(key=lambda row: (row.auto_replays, row.id))
         return found[: schedule.batch]
 
-    def _turn(
-        self,
-        replay_id: int,
-        state: ReplayState,
-        before: Sequence[ReplayState],
-        actor: Actor,
-    ) -> bool:
-        with self._lock:
-            now = self._clock.now()
-            record = self._replays.get(replay_id)
-            if record is None or record.replay.state not in before:
-                return False
-            if state is ReplayState.RUNNING:
-                record.replay = policy.resumed(record.replay)
-            self._end(record, state, actor.why, now=now, by=actor.by)
-            self._note_replay(f"{_ACTIONS[state]}_replay", record.replay, actor, now=now)
-            return True
-
     def _end(
         self, record: Record, state: ReplayState, why: str, *, now: datetime, by: str = ""
     ) -> None:
@@ -364,10 +347,3 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
 
 def _largest(names: Iterable[T]) -> tuple[tuple[T, int], ...]:
     return tuple(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
-
-
-_ACTIONS = {
-    ReplayState.PAUSED: "pause",
-    ReplayState.RUNNING: "resume",
-    ReplayState.CANCELLED: "cancel",
-}

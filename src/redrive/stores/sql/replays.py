@@ -36,13 +36,6 @@ __all__ = ["ReplaysRole", "find_replays"]
 
 _MOST_NAMED = 10
 _NO_LAST = 2**63 - 1
-_ACTIONS = {
-    ReplayState.PAUSED: "pause_replay",
-    ReplayState.RUNNING: "resume_replay",
-    ReplayState.CANCELLED: "cancel_replay",
-}
-"""What the audit log calls it when a person brings a replay into a state."""
-
 _SELECTED = """
 FROM redrive.deliveries d
 JOIN redrive.events e ON e.position = d.position
@@ -248,34 +241,17 @@ class ReplaysRole(SqlStore):
             return msgspec.structs.replace(replay, newcomers=await _newcomers(session, replay))
         return None
 
-    async def pause_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        return await self._turn(replay_id, ReplayState.PAUSED, (ReplayState.RUNNING,), actor)
-
-    async def resume_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        idle = (ReplayState.PAUSED, ReplayState.STOPPED)
-        return await self._turn(replay_id, ReplayState.RUNNING, idle, actor)
-
-    async def cancel_replay(self, replay_id: int, *, actor: Actor) -> bool:
-        before = (ReplayState.RUNNING, ReplayState.PAUSED, ReplayState.STOPPED)
-        return await self._turn(replay_id, ReplayState.CANCELLED, before, actor)
-
     @writing(rings=True)
-    async def _turn(
-        self,
-        session: Session,
-        replay_id: int,
-        state: ReplayState,
-        before: Sequence[ReplayState],
-        actor: Actor,
+    async def steer_replay(
+        self, session: Session, replay_id: int, state: ReplayState, *, actor: Actor
     ) -> bool:
-        """Bring a replay into another state, as a person says."""
-        replay = await _locked(session, replay_id)
-        if replay is None or replay.state not in before:
+        found = await _locked(session, replay_id)
+        replay = None if found is None else policy.steered(found, state)
+        if replay is None:
             return False
-        if state is ReplayState.RUNNING:
-            replay = policy.resumed(replay)
         await _keep(session, _in_state(session, replay, state, actor.why, by=actor.by))
-        await record(session, _ACTIONS[state], (), actor, count=1, detail=str(replay_id))
+        action = policy.ACTIONS[state]
+        await record(session, action, (), actor, count=1, detail=str(replay_id))
         return True
 
     async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
