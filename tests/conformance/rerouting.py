@@ -342,6 +342,21 @@ class MoveConformance:
         assert beside == [old[1]]
         assert done.moved == (old[0],)
 
+    async def test_nothing_is_moved_beside_what_runs_behind_a_letter_that_was_sent_again(
+        self, world: World
+    ) -> None:
+        await world.store.register([_SKIPPER])
+        old = await world.publish(an_event(key="k"), to="ledger")
+        passed_by = await world.dead_letter(an_event(key="k"), to="skipper")
+        await world.publish(an_event(key="k"), to="skipper")
+        await world.claim_one("skipper")
+        await world.store.replay([passed_by], actor=OPERATOR)
+
+        moved = await world.store.move(old, target="skipper", actor=OPERATOR)
+
+        assert moved == Moved(busy=1)
+        assert ids_of(await world.claim("skipper")) == []
+
     async def test_a_moved_letter_carries_what_it_was_edited_to(self, world: World) -> None:
         edited = await world.dead_letter(an_event({}))
         await edit(world, edited, b'{"total":1}', before=b"{}")

@@ -17,10 +17,10 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import idempotency, log, rerouting
+from redrive.stores.postgres import idempotency, log
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.sql import figures, regrouping, retention
+from redrive.stores.sql import figures, regrouping, rerouting, retention
 from redrive.stores.sql.session import Either
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, only
@@ -163,13 +163,10 @@ async def test_an_event_that_is_being_given_to_somebody_stays(
     connection = await asyncpg.connect(address.dsn)
     transaction = connection.transaction()
     await transaction.start()
+    session = PostgresSession(connection, address.schema)
+    session.now = world.now
     added = await rerouting.backfill(
-        Link(connection, address.schema),
-        "mailing",
-        [position],
-        actor=OPERATOR,
-        generation=None,
-        now=world.now,
+        session, "mailing", [position], actor=OPERATOR, generation=None
     )
     during = await prune(world)
     await (transaction.commit() if is_committed else transaction.rollback())

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from redrive.model.delivery import DeliveryId, Status
-from redrive.model.destination import Order
-from redrive.stores.postgres.codec import STATUSES
 from redrive.stores.postgres.connection import Link
 
 __all__ = [
@@ -19,8 +16,6 @@ __all__ = [
     "line_up",
     "line_up_strays",
     "pass_by",
-    "relane",
-    "stuck",
 ]
 
 Lane = tuple[int, str]
@@ -68,16 +63,6 @@ _AS_ARRAYS = {"numbers": "$1::integer[]", "keys": "$2::text[]"}
 _AS_TEXTS = {"numbers": "$1::text::integer[]", "keys": "$2::text::text[]"}
 _FREE, _FREE_HELD = _FREEING.format(**_AS_ARRAYS), _FREEING.format(**_AS_TEXTS)
 _PUT_OFF, _PUT_OFF_HELD = _PUTTING_OFF.format(**_AS_ARRAYS), _PUTTING_OFF.format(**_AS_TEXTS)
-_OUT_OF_LANES = """
-UPDATE redrive.deliveries SET lane = NULL, is_behind = false
-WHERE destination = $1 AND lane IS NOT NULL AND ($2::smallint IS NULL OR status = $2)
-"""
-_INTO_LANES = """
-UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0, kind = d.kind % 3
-FROM redrive.events e
-WHERE e.position = d.position AND e.key IS NOT NULL AND d.destination = $1 AND d.lane IS NULL
-  AND d.status <> 2 AND d.resolution IS NULL AND (d.status < 3 OR $2)
-"""
 # What was put in a lane, or in none, by an order that its destination no longer keeps.
 _STRAYS = """
 SELECT d.id, d.position, d.destination, e.key, d.lane IS NULL
@@ -96,23 +81,6 @@ UPDATE redrive.deliveries SET lane = NULL, is_behind = false WHERE id = ANY ($1:
 _PUT_IN = """
 UPDATE redrive.deliveries d SET lane = e.key, is_behind = d.status = 0, kind = d.kind % 3
 FROM redrive.events e WHERE e.position = d.position AND d.id = ANY ($1::bigint[])
-"""
-_STUCK = """
-SELECT d.id FROM redrive.deliveries d
-WHERE d.lane IS NOT NULL AND d.status <> 2 AND d.resolution IS NULL AND d.status = 0 AND d.is_behind
-  AND NOT EXISTS (
-      SELECT FROM redrive.deliveries o
-      WHERE o.destination = d.destination AND o.lane = d.lane
-        AND o.status <> 2 AND o.resolution IS NULL AND (o.id < d.id OR o.status = 1)
-  )
-  AND NOT EXISTS (
-      SELECT FROM redrive.late_lanes l WHERE l.destination = d.destination AND l.lane = d.lane
-  )
-ORDER BY d.id LIMIT $1
-"""
-_ALL_LANES = """
-SELECT DISTINCT destination, lane FROM redrive.deliveries
-WHERE destination = $1 AND lane IS NOT NULL AND status <> 2 AND resolution IS NULL
 """
 _TAKE_LATE = """
 DELETE FROM redrive.late_lanes WHERE (destination, lane) IN (
@@ -193,27 +161,6 @@ async def line_up(link: Link, ids: Sequence[int]) -> bool:
     lanes = await lanes_of(link, ids)
     await free_lanes(link, lanes)
     return bool(lanes)
-
-
-async def stuck(link: Link, *, limit: int) -> tuple[DeliveryId, ...]:
-    """Carry out `Checkup.stuck`; a lane that is still to be looked at is not stuck."""
-    return tuple(DeliveryId(row[0]) for row in await link.fetch(_STUCK, limit))
-
-
-async def relane(link: Link, destination: int, *, before: Order, after: Order) -> None:
-    """Put what waits for a destination into lanes, or out of them, when its order has changed.
-
-    Dead letters that were passed by stay out of the way.
-    """
-    if after is Order.NONE:
-        await link.fetch(_OUT_OF_LANES, destination, None)
-        return
-    if after is Order.SKIP:
-        await link.fetch(_OUT_OF_LANES, destination, STATUSES.index(Status.FAILED))
-    stops = after is not Order.SKIP and before is not Order.SKIP
-    await link.fetch(_INTO_LANES, destination, stops)
-    lanes = await link.fetch(_ALL_LANES, destination)
-    await free_lanes(link, [(row[0], row[1]) for row in lanes])
 
 
 async def line_up_strays(link: Link, positions: Sequence[int]) -> frozenset[int]:

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
-from redrive.model.destination import Destination, Order
+from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import lanes as lanes_here
@@ -132,9 +132,6 @@ class PostgresSession(Session, Link):
         frees = await lanes_here.free_held(self, *lanes)
         gone = set(refused or ())
         return {one for one in leases if one.delivery_id not in gone}, frees
-
-    async def relane(self, destination: int, *, before: Order, after: Order) -> None:
-        await lanes_here.relane(self, destination, before=before, after=after)
 
     async def change_routes(self, changed: Sequence[Destination]) -> None:
         version = await self.value(_ANNOUNCE)

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 import asyncpg
 
 from redrive.clock import Clock
-from redrive.model.delivery import DeliveryId
 from redrive.observer import Observer, Observers
 from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
 from redrive.stores.postgres.claiming import ClaimsRole
 from redrive.stores.postgres.connection import read_address, translated
 from redrive.stores.postgres.effects import EffectsRole
-from redrive.stores.postgres.lanes import stuck
 from redrive.stores.postgres.late_events import LateEventsRole
 from redrive.stores.postgres.publishing import PublishingRole
 from redrive.stores.postgres.reporting import ReportsRole
-from redrive.stores.postgres.roles.keeping import KeepingRole
 from redrive.stores.postgres.schema import has_schema
 from redrive.stores.postgres.settling import SettlementsRole
 from redrive.stores.sql.audit import AuditRole
@@ -26,11 +23,13 @@ from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.gates import GatesRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.lanes import LanesRole
 from redrive.stores.sql.letters import LettersRole
 from redrive.stores.sql.log import LogReadingRole
 from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
+from redrive.stores.sql.rerouting import ReroutingRole
 from redrive.stores.sql.retention import RetentionRole
 from redrive.stores.sql.tenants import TenantsRole
 
@@ -56,7 +55,8 @@ class PostgresStore(
     AuditRole,
     ReplaysRole,
     LettersRole,
-    KeepingRole,
+    ReroutingRole,
+    LanesRole,
     RetentionRole,
     RegroupingRole,
 ):
@@ -77,9 +77,6 @@ class PostgresStore(
             joins_transactions=True,
             effects_at_once=self.address.pool // 2,
         )
-
-    async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:
-        return await self._read(lambda link, _: stuck(link, limit=limit))
 
     async def check(self) -> Sequence[Finding]:
         return await self._read(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from redrive.model.delivery import DeliveryId
+from redrive.model.destination import Order
 from redrive.stores.sql.session import Either, Lane, Session
+from redrive.stores.sql.store import SqlStore, reading
 
-__all__ = ["lanes_of", "pass_by"]
+__all__ = ["LanesRole", "hold", "lanes_of", "pass_by", "relane"]
 
 _LANES = Either(
     sqlite="""
@@ -25,6 +28,80 @@ WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL AND destination IN (
     SELECT id FROM redrive.destinations WHERE document::json ->> 'order' = 'skip'
 )
 """
+_HOLD = """
+SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+_OUT_OF_LANES = """
+UPDATE redrive.deliveries SET lane = NULL, is_behind = false
+WHERE destination = $1 AND lane IS NOT NULL AND ($2::smallint IS NULL OR status = $2)
+"""
+_INTO_LANES = """
+UPDATE redrive.deliveries AS d SET lane = e.key, is_behind = d.status = 0, kind = d.kind % 3
+FROM redrive.events e
+WHERE e.position = d.position AND e.key IS NOT NULL AND d.destination = $1 AND d.lane IS NULL
+  AND d.status <> 2 AND d.resolution IS NULL AND (d.status < 3 OR $2)
+"""
+_STEP_BACK = """
+UPDATE redrive.deliveries AS d SET is_behind = true
+WHERE d.destination = $1 AND d.lane IS NOT NULL AND d.resolution IS NULL AND d.status <> 2
+  AND d.status = 0 AND NOT d.is_behind AND EXISTS (
+      SELECT FROM redrive.deliveries AS head
+      WHERE head.destination = d.destination AND head.lane = d.lane AND head.id < d.id
+        AND head.status <> 2 AND head.resolution IS NULL
+  )
+"""
+_ALL_LANES = """
+SELECT DISTINCT destination, lane FROM redrive.deliveries
+WHERE destination = $1 AND lane IS NOT NULL AND status <> 2 AND resolution IS NULL
+"""
+# A lane that PostgreSQL has put off is not stuck.
+_STUCK = Either(
+    sqlite="",
+    postgres="""AND NOT EXISTS (
+      SELECT FROM redrive.late_lanes l WHERE l.destination = d.destination AND l.lane = d.lane
+  )""",
+).within("""
+SELECT d.id FROM redrive.deliveries d
+WHERE d.lane IS NOT NULL AND d.resolution IS NULL AND d.status <> 2 AND d.status = 0
+  AND d.is_behind AND NOT EXISTS (
+      SELECT FROM redrive.deliveries o
+      WHERE o.destination = d.destination AND o.lane = d.lane AND o.resolution IS NULL
+        AND o.status <> 2 AND (o.id < d.id OR o.status = 1)
+  ) {}
+ORDER BY d.id LIMIT $1
+""")
+_FAILED = 3
+
+
+class LanesRole(SqlStore):
+    """What `Checkup` asks of lanes."""
+
+    @reading
+    async def stuck(self, session: Session, *, limit: int = 100) -> Sequence[DeliveryId]:
+        return tuple(DeliveryId(number) for (number,) in await session.fetch(_STUCK, limit))
+
+
+async def hold(session: Session, keys: Collection[str]) -> set[str]:
+    """Keep publishers from these keys until the transaction ends, but for those who are there."""
+    return {key for (key,) in await session.fetch(_HOLD, sorted(keys))}
+
+
+async def relane(session: Session, destination: int, *, before: Order, after: Order) -> None:
+    """Put what waits for a destination into lanes, or out of them, when its order has changed.
+
+    Dead letters that were passed by stay out of the way.
+    """
+    if after is Order.NONE:
+        await session.fetch(_OUT_OF_LANES, destination, None)
+        return
+    if after is Order.SKIP:
+        await session.fetch(_OUT_OF_LANES, destination, _FAILED)
+    stops = after is not Order.SKIP and before is not Order.SKIP
+    await session.fetch(_INTO_LANES, destination, stops)
+    await session.fetch(_STEP_BACK, destination)
+    lanes = await session.fetch(_ALL_LANES, destination)
+    await session.free_lanes([(number, key) for number, key in lanes])
 
 
 async def lanes_of(session: Session, ids: Sequence[int]) -> list[Lane]:

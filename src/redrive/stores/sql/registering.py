@@ -21,6 +21,7 @@ from redrive.stores.declaring import (
     standing_from,
 )
 from redrive.stores.sql.audit import record
+from redrive.stores.sql.lanes import relane
 from redrive.stores.sql.log import read_routes
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore
@@ -160,7 +161,8 @@ async def _keep(session: Session, ruling: Ruling, number: int) -> None:
     if ruling.is_change:
         after = ruling.after.destination
         if ruling.before is not None and ruling.before.destination.order is not after.order:
-            await session.relane(number, before=ruling.before.destination.order, after=after.order)
+            before = ruling.before.destination.order
+            await relane(session, number, before=before, after=after.order)
         number = await session.value(_WRITE, ruling.name, json_text(after))
         await session.fetch(_ADD_GATE, number)
     if not ruling.is_kept:

@@ -11,7 +11,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
-from redrive.model.destination import Destination, Order
+from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.stores.codec import from_micros
 
@@ -104,10 +104,6 @@ class Session(ABC):
     @abstractmethod
     async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
         """Settle as delivered what has a current lease; tell what, and whether a lane was freed."""
-
-    @abstractmethod
-    async def relane(self, destination: int, *, before: Order, after: Order) -> None:
-        """Put what waits into lanes, or out of them, when a destination's order changes."""
 
     @abstractmethod
     async def change_routes(self, changed: Sequence[Destination]) -> None:

@@ -31,9 +31,6 @@ __all__ = [
     "append",
     "count",
     "destination_ids",
-    "fall_in_behind",
-    "give",
-    "grow",
 ]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -78,10 +75,6 @@ ON CONFLICT (source, key) DO UPDATE SET position = excluded.position, since = NU
 WHERE remains ->> 'event_id' = (SELECT id FROM redrive_events WHERE position = excluded.position)
 """
 _KNOWN_IDS = "SELECT id FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))"
-_GIVE = """
-UPDATE redrive_events SET destinations = given.value ->> 1
-FROM json_each(?) AS given WHERE redrive_events.id = given.value ->> 0
-"""
 _FALL_IN_BEHIND = """
 UPDATE redrive_deliveries AS d SET is_behind = 1
 WHERE d.id > ? AND d.lane IS NOT NULL AND EXISTS (
@@ -236,28 +229,6 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
     grow(connection, "unrouted", len(missing))
     keys = [(one.source, one.idempotency_key, one.id) for one in events if one.idempotency_key]
     connection.execute(_RESTORE_KEYS, (json_text(keys),))
-
-
-def give(
-    connection: apsw.Connection, given: Sequence[tuple[str, str]], *, instead_of: str = ""
-) -> None:
-    """Note that events, each by its id, were given to one more destination, or to another one."""
-    names: dict[str, list[str]] = {}
-    for event_id, destination in given:
-        names.setdefault(event_id, []).append(destination)
-    found = rows(
-        connection,
-        "SELECT id, destinations FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))",
-        (json_text(list(names)),),
-    )
-    changed = [
-        (event_id, json_text(sorted({*_names.decode(before), *names[event_id]} - {instead_of})))
-        for event_id, before in found
-    ]
-    connection.execute(_GIVE, (json_text(changed),))
-    unrouted = sum(before == "[]" for _, before in found)
-    if unrouted:
-        grow(connection, "unrouted", -unrouted)
 
 
 def _delivery_row(

@@ -6,28 +6,15 @@ from collections.abc import Sequence
 
 import apsw
 
-from redrive.model.delivery import DeliveryId
-from redrive.model.destination import Order
 from redrive.stores.codec import json_text
-from redrive.stores.sqlite.connection import rows
 
-__all__ = ["Lane", "free_lanes", "lanes_of", "line_up", "pass_by", "rejoin", "relane", "stuck"]
+__all__ = ["Lane", "free_lanes", "lanes_of", "line_up", "pass_by", "rejoin"]
 
 _OF = "IN (SELECT value FROM json_each(?))"
 _LANES = """
 SELECT DISTINCT d.destination, d.lane
 FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
 WHERE d.lane IS NOT NULL
-"""
-_STUCK = """
-SELECT d.id FROM redrive_deliveries d
-WHERE d.lane IS NOT NULL AND d.resolution IS NULL AND d.status = 0 AND d.is_behind = 1
-  AND NOT EXISTS (
-      SELECT 1 FROM redrive_deliveries o
-      WHERE o.destination = d.destination AND o.lane = d.lane AND o.resolution IS NULL
-        AND o.status <> 2 AND (o.id < d.id OR o.status = 1)
-  )
-ORDER BY d.id LIMIT ?
 """
 _SKIPS = "destination IN (SELECT id FROM redrive_destinations WHERE document ->> 'order' = 'skip')"
 _KEY = "(SELECT key FROM redrive_events e WHERE e.position = redrive_deliveries.position)"
@@ -40,7 +27,6 @@ UPDATE redrive_deliveries SET lane = {_KEY} WHERE id {_OF} AND lane IS NULL AND 
     SELECT id FROM redrive_destinations WHERE document ->> 'order' <> 'none'
 )
 """
-_IN_LANE = "status <> 2 AND resolution IS NULL"
 _BUSY = "SELECT destination, lane FROM redrive_deliveries WHERE status = 1 AND lane IS NOT NULL"
 """Asked of what is in flight, of which there is little, and not along the lanes."""
 
@@ -74,19 +60,6 @@ WHERE d.status = 0 AND d.lane IS NOT NULL AND ({_HAS_EARLIER} OR {_IS_BUSY}) AND
     )
 )
 """
-_OUT_OF_LANES = """
-UPDATE redrive_deliveries SET lane = NULL, is_behind = 0
-WHERE destination = ?1 AND lane IS NOT NULL AND (?2 IS NULL OR status = ?2)
-"""
-_INTO_LANES = f"""
-UPDATE redrive_deliveries SET lane = {_KEY}
-WHERE destination = ?1 AND {_IN_LANE} AND lane IS NULL AND (status < 3 OR ?2)
-"""
-_ALIGN = f"""
-UPDATE redrive_deliveries AS d SET is_behind = ifnull({_HAS_EARLIER} OR {_IS_BUSY}, 0)
-WHERE d.destination = ? AND d.status = 0
-"""
-_FAILED = 3
 
 Lane = tuple[int, str]
 """A destination's number, and the key."""
@@ -124,23 +97,3 @@ def line_up(connection: apsw.Connection, ids: Sequence[int]) -> bool:
         connection.execute(_FALL_IN, (json_text(ids), json_text(lanes)))
         free_lanes(connection, lanes)
     return bool(lanes)
-
-
-def stuck(connection: apsw.Connection, *, limit: int) -> tuple[DeliveryId, ...]:
-    """Carry out `Checkup.stuck`."""
-    return tuple(DeliveryId(number) for (number,) in rows(connection, _STUCK, (limit,)))
-
-
-def relane(connection: apsw.Connection, destination: int, *, before: Order, after: Order) -> None:
-    """Put what waits for a destination into lanes, or out of them, when its order has changed.
-
-    Dead letters that were passed by stay out of the way.
-    """
-    if after is Order.NONE:
-        connection.execute(_OUT_OF_LANES, (destination, None))
-        return
-    if after is Order.SKIP:
-        connection.execute(_OUT_OF_LANES, (destination, _FAILED))
-    stops = after is not Order.SKIP and before is not Order.SKIP
-    connection.execute(_INTO_LANES, (destination, stops))
-    connection.execute(_ALIGN, (destination,))

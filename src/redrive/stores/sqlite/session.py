@@ -11,7 +11,7 @@ import msgspec
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Lease
-from redrive.model.destination import Destination, Order
+from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
@@ -23,7 +23,7 @@ from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import Either, Lane, Session
 from redrive.stores.sqlite.append import add_events
 from redrive.stores.sqlite.dialect import bound, rewritten
-from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin, relane
+from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
 
 __all__ = ["SqliteSession", "finish"]
 
@@ -118,9 +118,6 @@ class SqliteSession(Session):
         if lanes:
             free_lanes(self.connection, lanes)
         return current, bool(lanes)
-
-    async def relane(self, destination: int, *, before: Order, after: Order) -> None:
-        relane(self.connection, destination, before=before, after=after)
 
     async def change_routes(self, changed: Sequence[Destination]) -> None:  # noqa: ARG002 - nobody is publishing meanwhile
         await grow(self, "routes_version", 1)

@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from redrive.clock import Clock
-from redrive.model.delivery import DeliveryId
 from redrive.store import Capabilities, Finding
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.gates import GatesRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.lanes import LanesRole
 from redrive.stores.sql.letters import LettersRole
 from redrive.stores.sql.log import LogReadingRole
 from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
+from redrive.stores.sql.rerouting import ReroutingRole
 from redrive.stores.sql.retention import RetentionRole
 from redrive.stores.sql.tenants import TenantsRole
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.effects import Effects
-from redrive.stores.sqlite.lanes import stuck
 from redrive.stores.sqlite.publishing import Publishing
 from redrive.stores.sqlite.queue import Queue
-from redrive.stores.sqlite.roles.keeping import KeepingRole
 from redrive.stores.sqlite.threads import Threads
 
 __all__ = ["SqliteStore"]
@@ -45,7 +44,8 @@ class SqliteStore(
     AuditRole,
     ReplaysRole,
     LettersRole,
-    KeepingRole,
+    ReroutingRole,
+    LanesRole,
     RetentionRole,
     RegroupingRole,
 ):
@@ -63,9 +63,6 @@ class SqliteStore(
         self, path: Path, *, clock: Clock, history: int = 20, threads: Threads | None = None
     ) -> None:
         super().__init__(path, clock=clock, history=history, threads=threads or Threads())
-
-    async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:
-        return await self._reader.call(lambda connection: stuck(connection, limit=limit))
 
     async def check(self) -> Sequence[Finding]:
         return await self._threads.run(check_up, self.path, now=self._clock.now())
