@@ -110,7 +110,7 @@ async def test_an_effect_is_undone_when_it_takes_too_long(url: str, ledger: Ledg
         if len(tries) == 1:
             await asyncio.Event().wait()
 
-    app = billing(url, ledger, hang_once, timeout="200ms")
+    app = billing(url, ledger, hang_once, timeout="2s")
 
     async with app:
         await app.publish("order.paid", 7)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from redrive.errors import StoreUnavailableError, TransactionError
-from redrive.model.delivery import Attempt, Leased
-from redrive.model.settlement import Delivered
-from redrive.store import ALREADY_APPLIED, Effect, Ending, Settled
+from redrive.model.delivery import Leased
+from redrive.store import Effect, Ending
 from redrive.stores.finishing import to_the_end
-from redrive.stores.inbox import inbox_key
-from redrive.stores.postgres.codec import jsonb
-from redrive.stores.postgres.connection import LOST, Connection, Link, translated
+from redrive.stores.postgres.connection import LOST, Connection, translated
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.pool import CONNECT_SECONDS, drop, stand_in
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.sql.leases import settle
+from redrive.stores.sql.effects import settle_effect, take_effect
 
 __all__ = ["EffectsRole"]
 
@@ -40,21 +37,6 @@ SELECT pg_current_xact_id()::text, set_config('idle_in_transaction_session_timeo
 _STILL_OPEN = """
 SELECT pg_current_xact_id_if_assigned()::text,
        set_config('idle_in_transaction_session_timeout', $1, true)
-"""
-# Somebody who applies the same waits here until this transaction ends.
-_TAKE = """
-INSERT INTO redrive.inbox (handler, source, key, event)
-SELECT $1, $2, $3, $4::uuid FROM redrive.deliveries d
-WHERE d.id = $5 AND d.token = $6 AND d.status = 1 AND d.lease_until > $7
-ON CONFLICT (handler, source, key) DO UPDATE SET event = excluded.event, since = NULL
-RETURNING xmax = 0
-"""
-_WORKER = "SELECT worker FROM redrive.deliveries WHERE id = $1"
-_NOTE = """
-UPDATE redrive.deliveries SET log = CASE
-    WHEN jsonb_array_length(coalesce(log, '[]')) < $2 THEN coalesce(log, '[]') || $3::text::jsonb
-    ELSE (log - 0) || $3::text::jsonb END
-WHERE id = $1
 """
 
 
@@ -86,8 +68,8 @@ class EffectsRole(Core):
         async with self._effects, self._room() as room:
             session = PostgresSession(room.connection, self.address.schema)
             with translated(self.address):
-                now = await self._now(session)
-                entered = await enter(session, leased, at_most=at_most, now=now)
+                session.now = await self._now(session)
+                entered = await _enter(session, leased, at_most=at_most)
             if entered is None:
                 return Ending.REFUSED
             if entered.is_new:
@@ -118,12 +100,13 @@ class EffectsRole(Core):
         self, room: _Room, session: PostgresSession, leased: Leased, entered: _Entered
     ) -> tuple[Ending, bool]:
         """Settle and commit, or find that the lease is no longer current."""
-        settle = settle_effect if entered.is_new else settle_repeat
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await still_open(session, entered)
+                await _still_open(session, entered)
                 session.now = session.present = await self._now(session)
-                refused, frees = await settle(session, leased, history=self._history)
+                refused, frees = await settle_effect(
+                    session, leased, is_new=entered.is_new, history=self._history
+                )
                 if refused:
                     return Ending.REFUSED, False
                 room.is_open = False
@@ -176,56 +159,24 @@ class EffectsRole(Core):
                 raise
 
 
-async def enter(
-    link: Link, leased: Leased, *, at_most: timedelta, now: datetime
+async def _enter(
+    session: PostgresSession, leased: Leased, *, at_most: timedelta
 ) -> _Entered | None:
     """Take the inbox record of a delivery whose lease is current; `None` if it is not."""
-    number = (await link.fetch(_ENTER, _milliseconds(at_most + _SILENCE)))[0][0]
-    lease, event = leased.lease, leased.event
-    taken = await link.fetch(
-        _TAKE,
-        *(leased.destination, *inbox_key(event), event.id),
-        *(lease.delivery_id, lease.token, now),
-    )
-    return _Entered(number=number, is_new=taken[0][0]) if taken else None
+    number = (await session.fetch(_ENTER, _milliseconds(at_most + _SILENCE)))[0][0]
+    is_new = await take_effect(session, leased)
+    return None if is_new is None else _Entered(number=number, is_new=is_new)
 
 
-async def still_open(link: Link, entered: _Entered) -> None:
+async def _still_open(session: PostgresSession, entered: _Entered) -> None:
     """Make sure that the handler has left the transaction open."""
-    number = (await link.fetch(_STILL_OPEN, _milliseconds(_SILENCE)))[0][0]
+    number = (await session.fetch(_STILL_OPEN, _milliseconds(_SILENCE)))[0][0]
     if number != entered.number:
         raise TransactionError(
             "The handler has ended the transaction that it was handed, so its effect could not be "
             "committed together with the delivery; leave commit and rollback to Redrive, and use "
             "`async with connection.transaction():` for a part of it."
         )
-
-
-async def settle_effect(
-    session: PostgresSession, leased: Leased, *, history: int
-) -> tuple[bool, bool]:
-    """Settle as delivered; tell whether that was refused, and whether a lane was freed."""
-    settled = Settled(lease=leased.lease, settlement=Delivered())
-    refused, frees = await settle(session, [settled], history=history)
-    return bool(refused), frees
-
-
-async def settle_repeat(
-    session: PostgresSession, leased: Leased, *, history: int
-) -> tuple[bool, bool]:
-    """Settle what was applied before, and say so in its story."""
-    number = leased.lease.delivery_id
-    attempt = Attempt(
-        number=leased.attempt,
-        started_at=leased.claimed_at,
-        ended_at=session.now,
-        worker=await session.value(_WORKER, number) or "",
-        result=ALREADY_APPLIED,
-    )
-    refused, frees = await settle_effect(session, leased, history=history)
-    if not refused:
-        await session.fetch(_NOTE, number, history, jsonb(attempt))
-    return refused, frees
 
 
 def _milliseconds(span: timedelta) -> str:

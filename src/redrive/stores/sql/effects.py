@@ -17,7 +17,9 @@ WHERE id = $1 AND token = $2 AND status = 1 AND lease_until > $3
 """
 # In PostgreSQL, somebody who applies the same waits here until this transaction ends.
 _TAKE = """
-INSERT INTO redrive.inbox (handler, source, key, event) VALUES ($1, $2, $3, $4::uuid)
+INSERT INTO redrive.inbox (handler, source, key, event)
+SELECT $1, $2, $3, $4::uuid FROM redrive.deliveries
+WHERE id = $5 AND token = $6 AND status = 1 AND lease_until > $7
 ON CONFLICT (handler, source, key) DO NOTHING RETURNING 1
 """
 _TAKE_OVER = """
@@ -31,11 +33,12 @@ async def take_effect(session: Session, leased: Leased) -> bool | None:
 
     Tells whether the effect is still to be applied.
     """
+    record = (leased.destination, *inbox_key(leased.event), leased.event.id)
+    lease = leased.lease
+    if await session.fetch(_TAKE, *record, lease.delivery_id, lease.token, session.now):
+        return True
     if await _worker(session, leased) is None:
         return None
-    record = (leased.destination, *inbox_key(leased.event), leased.event.id)
-    if await session.fetch(_TAKE, *record):
-        return True
     await session.fetch(_TAKE_OVER, *record)
     return False
 
