@@ -23,6 +23,7 @@ from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sql.audit import read_audit
 from redrive.stores.sql.figures import read_figures
+from redrive.stores.sql.inspection import conditions_of, find_deliveries
 from redrive.stores.sql.log import read_events
 from redrive.stores.sql.registering import register
 from redrive.stores.sql.replays import find_replays
@@ -30,7 +31,6 @@ from redrive.stores.sqlite import (
     SqliteStore,
     SqliteTransaction,
     core,
-    inspection,
 )
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.schema import migrate
@@ -377,7 +377,7 @@ class HostGround:
             lambda: [
                 Made(one.event_id, one.destination, one.id)
                 for query in queries
-                for one in inspection.find(self._eye, query, cursor=None, limit=_ALL).deliveries
+                for one in self._find(query)
             ]
         )
         given = {name: value for name, value in about.given.items() if name != "within"}
@@ -394,9 +394,14 @@ class HostGround:
         if isinstance(answer, Appended):
             self._safely(self._follower.go_on)
 
-    def _in(self, status: Status) -> tuple[Delivery, ...]:
-        query = Query(status=status, with_resolved=True)
-        return inspection.find(self._eye, query, cursor=None, limit=_ALL).deliveries
+    def _in(self, status: Status) -> list[Delivery]:
+        return self._find(Query(status=status, with_resolved=True))
+
+    def _find(self, query: Query) -> list[Delivery]:
+        session = self._session
+        conditions, values = conditions_of(session, query, "d.enqueued_at")
+        where = f"WHERE {' AND '.join(conditions)} ORDER BY d.id"
+        return finish(find_deliveries(session, where, *values))
 
     def _safely(self, work: Callable[[], T]) -> T:
         """Do what is no part of the simulated system, on a disk that does not fail."""

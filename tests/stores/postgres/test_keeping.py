@@ -20,7 +20,7 @@ from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
 from redrive.stores.postgres import idempotency, log
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.sql import figures, regrouping, rerouting, retention
+from redrive.stores.sql import figures, regrouping, rerouting, retention, shedding
 from redrive.stores.sql.session import Either
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, only
@@ -344,6 +344,7 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         rerouting._LATEST: (["k"], 1),
         figures._DUE: (now,),
         figures._WORKLOAD: (now,),
+        shedding._DUE: (1, None, now, 1),
     }
     tables = ("deliveries", "events", "idle", "idempotency", "inbox", "keys")
 

@@ -18,7 +18,7 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Pruned, Query, Settled
 from redrive.stores.memory import MemoryStore
-from redrive.stores.sql import figures, regrouping, retention
+from redrive.stores.sql import figures, regrouping, retention, shedding
 from redrive.stores.sqlite import SqliteStore, schema
 from redrive.stores.sqlite.dialect import rewritten
 from tests.conformance.world import (
@@ -131,6 +131,7 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
             rewritten(retention._UNCHANGED): ("[]",),
             rewritten(figures._DUE): (1,),
             rewritten(figures._WORKLOAD): (1,),
+            rewritten(shedding._DUE): (1, 1, 1, 1),
         }
 
         def plans(connection: apsw.Connection) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 from redrive.model.delivery import Delivery, DeliveryId, Lease
 from redrive.store import FORGOTTEN_AFTER, Blame, Overdue, Serving, Settled, ShedBlame
 from redrive.stores.codec import json_text
-from redrive.stores.postgres import shedding
 from redrive.stores.postgres.codec import numbers
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.core import Core
@@ -18,6 +17,7 @@ from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.settle import SETTLE, is_simple
 from redrive.stores.sql.intervention import expire
 from redrive.stores.sql.leases import LeasesRole, overdue, settle
+from redrive.stores.sql.shedding import shed
 
 __all__ = ["SettlementsRole", "see_worker"]
 
@@ -147,13 +147,12 @@ class SettlementsRole(Core, LeasesRole):
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
         if not (await self._duties()).may_shed:
             return ()
-        shed = await self._write(
-            lambda link, now: shedding.shed(link, blame=blame, now=now, limit=limit),
-            is_prompt=True,
+        dropped = await self._write(
+            lambda session, _: shed(session, blame=blame, limit=limit), is_prompt=True
         )
-        if shed:
+        if dropped:
             self._notifications.notify()
-        return shed
+        return dropped
 
 
 async def see_worker(link: Link, worker: str, now: datetime) -> None:

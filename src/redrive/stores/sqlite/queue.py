@@ -19,8 +19,9 @@ from redrive.store import (
 from redrive.stores.sql.intervention import expire, has_expired
 from redrive.stores.sql.leases import LeasesRole, overdue, settle
 from redrive.stores.sql.session import Session
+from redrive.stores.sql.shedding import has_to_shed, shed
 from redrive.stores.sql.store import writing
-from redrive.stores.sqlite import claiming, shedding
+from redrive.stores.sqlite import claiming
 from redrive.stores.sqlite.core import Core
 
 __all__ = ["Queue", "extend", "heartbeat"]
@@ -73,11 +74,10 @@ class Queue(LeasesRole, Core):
         return await self._write(lambda session, _: expire(session, blame=blame, limit=limit))
 
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
-        now = self._clock.now()
-        if not await self._reader.call(lambda c: shedding.has_to_shed(c, now=now)):
-            return ()
-        return await self._commit(
-            lambda c, now: shedding.shed(c, blame=blame, now=now, limit=limit), rings=True
+        if not await self._read(lambda session, _: has_to_shed(session)):
+            return ()  # without having taken the write lock
+        return await self._write(
+            lambda session, _: shed(session, blame=blame, limit=limit), rings=True
         )
 
 
