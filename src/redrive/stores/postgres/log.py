@@ -30,7 +30,6 @@ from redrive.stores.sifting import (
 __all__ = [
     "append",
     "count",
-    "destination_ids",
     "grow",
     "read_numbers",
     "take_turns",
@@ -171,7 +170,7 @@ async def _give_back(
 
 async def _destinations_of(link: Link, entries: Sequence[Entry]) -> dict[str, tuple[int, bool]]:
     wanted = {name for entry in entries for name in entry.destinations}
-    return await destination_ids(link, wanted) if wanted else {}
+    return await _destination_ids(link, wanted) if wanted else {}
 
 
 async def _insert(
@@ -249,17 +248,14 @@ def _delivery_row(event: Event[msgspec.Raw], destination: tuple[int, bool]) -> t
     )
 
 
-async def destination_ids(
-    link: Link, names: AbstractSet[str], *, with_removed: bool = False
-) -> dict[str, tuple[int, bool]]:
+async def _destination_ids(link: Link, names: AbstractSet[str]) -> dict[str, tuple[int, bool]]:
     """Return each destination's id and whether it keeps order."""
     found = {
         name: (number, destination_from(document).order is not Order.NONE)
         for number, name, document in await link.fetch(
             "SELECT id, name, document FROM redrive.destinations "
-            "WHERE name = ANY ($1::text[]) AND (removed_at IS NULL OR $2)",
+            "WHERE name = ANY ($1::text[]) AND removed_at IS NULL",
             sorted(names),
-            with_removed,
         )
     }
     if missing := sorted(names - found.keys()):

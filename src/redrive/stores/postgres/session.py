@@ -96,9 +96,6 @@ class PostgresSession(Session, Link):
     WHEN jsonb_array_length(coalesce(d.log, '[]')) < $2
     THEN coalesce(d.log, '[]') || given.attempt::jsonb
     ELSE (d.log - 0) || given.attempt::jsonb END"""
-    uncounted = """(
-    SELECT count(*) FROM redrive.replay_outcomes o WHERE o.replay = r.id AND o.is_delivered = {}
-)"""
 
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         text = statement.postgres if isinstance(statement, Either) else statement

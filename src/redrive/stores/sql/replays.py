@@ -62,11 +62,17 @@ _COUNTED = {
 }
 _LETTERS = "SELECT d.id, d.lane IS NOT NULL {found} ORDER BY d.id"
 
+_UNCOUNTED = "(SELECT count(*) FROM redrive.replay_outcomes o WHERE o.replay = r.id AND {})"
+# Whoever settles in PostgreSQL only adds an outcome, which the replay's next step counts.
+_OUTCOMES = Either(
+    sqlite="r.delivered, r.failed",
+    postgres=f"""r.delivered + {_UNCOUNTED.format("o.is_delivered")},
+       r.failed + {_UNCOUNTED.format("NOT o.is_delivered")}""",
+)
 _READ = """
-SELECT r.id, r.state, r.selected, r.sent, r.delivered + {delivered}, r.failed + {failed},
-       r.skipped, r.document
-FROM redrive.replays r {where}
+SELECT r.document, r.state, r.id, r.selected, r.sent, r.skipped, {} FROM redrive.replays r
 """
+_COUNTS = ("id", "selected", "sent", "skipped", "delivered", "failed")
 _LOCK = "SELECT id FROM redrive.replays WHERE id = $1 FOR NO KEY UPDATE"
 _BEGIN = "INSERT INTO redrive.replays (state, selected, document) VALUES ($1, 0, $2) RETURNING id"
 _SELECT_ITEMS = """
@@ -450,32 +456,15 @@ async def _locked(session: Session, replay_id: int) -> Replay | None:
 
 async def find_replays(session: Session, where: str, *values: object) -> list[Replay]:
     """Return replays; what is counted beside their documents is right, not what is in them."""
-    statement = _READ.format(
-        delivered=session.uncounted.format("true"),
-        failed=session.uncounted.format("false"),
-        where=where,
-    )
     return [
         msgspec.structs.replace(
             _replays.decode(document),
-            id=number,
             state=ReplayState(state),
-            selected=selected,
-            sent=sent,
-            delivered=delivered,
-            failed=failed,
-            skipped=skipped,
+            **dict(zip(_COUNTS, counts, strict=True)),
         )
-        for (
-            number,
-            state,
-            selected,
-            sent,
-            delivered,
-            failed,
-            skipped,
-            document,
-        ) in await session.fetch(statement, *values)
+        for document, state, *counts in await session.fetch(
+            _OUTCOMES.within(_READ + where), *values
+        )
     ]
 
 

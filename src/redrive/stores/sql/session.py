@@ -54,9 +54,6 @@ class Session(ABC):
     log_with_attempt: str
     """The story `d.log` with `given.attempt` at its end, and at most `$2` tries long."""
 
-    uncounted: str
-    """How many outcomes of a replay `r` are not in its row yet, those delivered or the others."""
-
     @abstractmethod
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         """Run a statement; returns its rows, to be unpacked by place."""

@@ -30,7 +30,6 @@ __all__ = [
     "add_events",
     "append",
     "count",
-    "destination_ids",
 ]
 
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -151,7 +150,7 @@ def _insert(
 ) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
     wanted = {name for entry in entries for name in entry.destinations}
-    destinations = destination_ids(connection, wanted)
+    destinations = _destination_ids(connection, wanted)
     versions = _take_turns(connection, [entry.event for entry in entries])
     connection.execute(
         _INSERT_EVENTS,
@@ -191,7 +190,7 @@ def _insert(
         last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
         connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": micros(now)})
         if any(is_ordered for _, is_ordered in destinations.values()):
-            fall_in_behind(connection, last)
+            connection.execute(_FALL_IN_BEHIND, (last,))
     return versions
 
 
@@ -209,11 +208,6 @@ def _take_turns(
         if event.key is not None:
             versions[event.id] = last[event.key] = last[event.key] + 1
     return versions
-
-
-def fall_in_behind(connection: apsw.Connection, last: int) -> None:
-    """Put the deliveries above an id behind what goes before them in their lanes."""
-    connection.execute(_FALL_IN_BEHIND, (last,))
 
 
 def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw]]) -> None:
@@ -247,16 +241,15 @@ def _delivery_row(
     )
 
 
-def destination_ids(
-    connection: apsw.Connection, names: AbstractSet[str], *, with_removed: bool = False
+def _destination_ids(
+    connection: apsw.Connection, names: AbstractSet[str]
 ) -> dict[str, tuple[int, bool]]:
     """Return each destination's id and whether it keeps order."""
     found = {
         name: (number, destination_from(document).order is not Order.NONE)
         for number, name, document in rows(
             connection,
-            "SELECT id, name, document FROM redrive_destinations WHERE removed_at IS NULL OR ?",
-            (with_removed,),
+            "SELECT id, name, document FROM redrive_destinations WHERE removed_at IS NULL",
         )
         if name in names
     }

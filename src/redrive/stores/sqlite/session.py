@@ -67,8 +67,6 @@ _lanes = msgspec.json.Decoder(list[Lane])
 class SqliteSession(Session):
     """A transaction on the thread that owns the connection: nothing in it ever waits."""
 
-    uncounted = "0"  # a trigger counts them
-
     def __init__(self, connection: apsw.Connection, now: datetime) -> None:
         self.connection = connection
         self.now = now

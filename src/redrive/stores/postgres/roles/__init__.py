@@ -1,1 +1,0 @@
-"""The roles of the store contract on PostgreSQL, one file each."""

@@ -1,1 +1,0 @@
-"""The roles of the store contract on SQLite, one file each."""
