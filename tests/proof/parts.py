@@ -32,6 +32,7 @@ _PASSED = re.compile(r"(\d+) passed")
 _CHUNK = 25
 _MOST_EXAMPLES = 5_000
 _STEPS = 100
+_SEEDS_ON_A_SERVER = 300
 _SHARED = ("sqlite", "postgres")
 """The stores that processes share."""
 
@@ -307,11 +308,15 @@ def simulation(order: Order) -> Iterator[Result]:
         size = ("--seeds", str(order.seeds))
     figures, failure = _simulated(*size)
     yield watch.result(figures["seeds"] if isinstance(figures, dict) else 0, failure=failure)
+    watch = _Watch("simulation", "simulated worlds", "postgres")
+    order.told("seed by seed, on a server")
+    figures, failure = _simulated("--store", "postgres", "--seeds", str(_SEEDS_ON_A_SERVER))
+    yield watch.result(figures["seeds"] if isinstance(figures, dict) else 0, failure=failure)
 
 
 def planted(order: Order) -> Iterator[Result]:
     """Plant bugs in the engine, and see that the simulation finds each of them."""
-    watch = _Watch("planted", "planted bugs that the simulation found", "memory")
+    watch = _Watch("planted", "planted bugs that the simulation found", "memory and postgres")
     order.told("bug by bug")
     catches, failure = _simulated("--bugs")
     yield watch.result(sum(one.get("seed") is not None for one in catches or ()), failure=failure)

@@ -165,6 +165,8 @@ class Cluster:
         self.folder = a_folder("postgres")
         self.port = free_port()
         self.url = f"postgresql://redrive@127.0.0.1:{self.port}/postgres"
+        self.local_url = f"postgresql://redrive@/postgres?host={self.folder}&port={self.port}"
+        """The same without a network between."""
         self.database = Database(self.url)
         self._settings = {
             **_SMALL,

@@ -9,14 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from random import SystemRandom
+from typing import get_args
 
 import msgspec
 
 from tests.simulation.bugs import BUGS, Bug
+from tests.simulation.plan import StoreKind
 from tests.simulation.run import Result, run
 
 __all__ = ["KEPT", "Brief", "hunt", "kept_seeds", "main", "run_brief"]
@@ -25,6 +28,10 @@ KEPT = Path(__file__).parent / "kept.txt"
 """Seeds that once found something; every run replays them."""
 _AT_ONCE = 20
 _MOST_PER_BUG = 500
+_TROUBLES = (
+    *("lost_requests", "lost_replies", "late_replies", "duplicates", "disk_errors"),
+    *("lost_notices", "lock_timeout"),
+)
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +44,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     deliveries: int
     faults: dict[str, int]
+    ways: dict[str, int] = {}
     is_repeated: bool = False
     report: str = ""
 
@@ -47,17 +55,17 @@ def kept_seeds() -> list[int]:
     return [int(line) for line in lines if line]
 
 
-def run_brief(seed: int) -> Brief:
+def run_brief(seed: int, *, store: StoreKind | None = None) -> Brief:
     """Run a seed; one in a hundred twice, which must give the same trace."""
-    result = run(seed)
+    result = run(seed, store=store)
     report = "" if result.is_well else result.report()
     is_repeated = seed % 100 == 0
     if is_repeated and not report:
-        again = run(seed)
+        again = run(seed, store=store)
         if again.trace != result.trace:
             report = f"seed {seed} has two traces: {result.trace} and {again.trace}"
     faults = Counter(one.what for one in result.plan.faults)
-    for name in ("lost_requests", "lost_replies", "late_replies", "duplicates", "disk_errors"):
+    for name in _TROUBLES:
         faults[name.replace("_", " ")] += getattr(result.plan, name) > 0
     return Brief(
         seed=seed,
@@ -67,6 +75,7 @@ def run_brief(seed: int) -> Brief:
         seconds=result.seconds,
         deliveries=result.deliveries,
         faults={name: number for name, number in sorted(faults.items()) if number},
+        ways=result.ways,
         is_repeated=is_repeated,
         report=report,
     )
@@ -88,14 +97,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--bugs", action="store_true", help="look for every planted bug")
+    stores = get_args(StoreKind)
+    parser.add_argument("--store", choices=stores, help="run on this store; drawn when left out")
     options = parser.parse_args()
     if options.bugs:
         _hunt_all(options)
     if options.seed is not None:
-        _show(run(options.seed))
+        _show(run(options.seed, store=options.store))
         return
     start = options.start if options.start is not None else SystemRandom().randrange(10**9)
-    seeds: Iterator[int] = iter([*kept_seeds()])
+    # What they found was on the store that they draw.
+    seeds: Iterator[int] = iter([] if options.store else kept_seeds())
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)
@@ -159,7 +171,7 @@ def _run_all(
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:
         seeds = still_going()
         while batch := list(islice(seeds, _AT_ONCE * options.jobs)):
-            for brief in pool.map(run_brief, batch, chunksize=5):
+            for brief in pool.map(partial(run_brief, store=options.store), batch, chunksize=5):
                 briefs.append(brief)
                 if brief.report:
                     wrong.append(brief)
@@ -174,14 +186,17 @@ def _sum_up(
     briefs: list[Brief], wrong: list[Brief], *, start: int, took: float, path: Path | None
 ) -> None:
     faults: Counter[str] = Counter()
+    ways: Counter[str] = Counter()
     for brief in briefs:
         faults.update(brief.faults)
+        ways.update(brief.ways)
     figures = {
         "seeds": len(briefs),
         "first": start,
         "wrong": [one.seed for one in wrong],
         "run twice": sum(one.is_repeated for one in briefs),
         "on sqlite": sum(one.store == "sqlite" for one in briefs),
+        "on postgres": sum(one.store == "postgres" for one in briefs),
         "deliveries": sum(one.deliveries for one in briefs),
         "virtual hours": round(sum(one.seconds for one in briefs) / 3600, 1),
         "steps": sum(one.steps for one in briefs),
@@ -189,11 +204,11 @@ def _sum_up(
         "seeds a minute": round(len(briefs) / took * 60),
     }
     rows = [*figures.items(), *((f"fault: {name}", one) for name, one in sorted(faults.items()))]
-    _say("\n" + "\n".join(f"{name:<24} {value}" for name, value in rows))
+    rows += [(f"way: {name}", one) for name, one in sorted(ways.items())]
+    _say("\n" + "\n".join(f"{name:<32} {value}" for name, value in rows))
     if path is not None:
-        path.write_bytes(
-            msgspec.json.format(msgspec.json.encode({**figures, "faults": dict(faults)}), indent=2)
-        )
+        told = {**figures, "faults": dict(faults), "ways": dict(ways)}
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=2))
 
 
 def _say(text: str, end: str = "\n") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -255,6 +256,7 @@ class HostGround:
     """One host with one clock, one file, and as many processes as the plan has."""
 
     def __init__(self, plan: Plan, loop: SimulationLoop, history: History) -> None:
+        self.ways: Counter[str] = Counter()
         self._plan = plan
         self._loop = loop
         self._history = history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Protocol, cast
 
@@ -25,6 +26,9 @@ _ALL = 100_000
 
 class Ground(Protocol):
     """Where the store is."""
+
+    ways: Counter[str]
+    """How often each call went which way, on a store that has several."""
 
     def clock_for(self, number: int) -> HostClock:
         """Return the clock of a new machine."""
@@ -70,6 +74,7 @@ class NetworkGround:
         history: History,
         make: type[MemoryStore] = MemoryStore,
     ) -> None:
+        self.ways: Counter[str] = Counter()
         self._plan = plan
         self._loop = loop
         self._history = history

@@ -154,7 +154,7 @@ class Publisher:
                 if chance.random() < plan.keyed_twice
                 else None
             ),
-            priority=chance.choice([0, 0, 0, 5, -5]),
+            priority=chance.choice([0, 0, 0, 5, -5]) * (not plan.is_plain),
             generation=chance.choice([None, *plan.generations]),
             due=self._distant(now) or self._instant(now, plan.delayed, 0.1, 8.0),
             deadline=self._instant(now, plan.deadlines, 0.5, 20.0),

@@ -15,11 +15,16 @@ from redrive.model.fairness import Fairness
 from redrive.model.limits import Breaker, Rate
 from redrive.model.replay import AutoReplay
 
-__all__ = ["DestinationPlan", "Fault", "Plan", "draw"]
+__all__ = ["DestinationPlan", "Fault", "Plan", "StoreKind", "draw"]
 
-StoreKind = Literal["memory", "sqlite"]
+StoreKind = Literal["memory", "sqlite", "postgres"]
 _SQLITE_EVERY = 8
 """One seed in so many runs on the real SQLite store, which takes longer."""
+
+_WORKERS_ON_A_SERVER, _MOST_ON_A_SERVER, _LONGEST_ON_A_SERVER = 2, 20, 6.0
+"""Workers, events and seconds of trouble, where every statement is carried out for real."""
+_PLAIN = 0.6
+"""The share of worlds on PostgreSQL in which single statements do most of the work."""
 
 
 class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +74,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is drawn before a run begins.
 
     `far` is the share of events that are due in minutes or hours, `ahead` how many seconds past the
-    minute the clocks begin. Where there is a `next_release`, it is rolled out at the first of the
+    minute the clocks begin. `lock_timeout` is the server's own, where it has one. Events of a plain
+    world have no priority. Where there is a `next_release`, it is rolled out at the first of the
     `rollouts`, back at the second, and so on.
     """
 
@@ -106,6 +112,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     duplicates: float = 0.0
     disk_errors: float = 0.0
     late_commits: float = 0.0
+    is_plain: bool = False
+    lost_notices: float = 0.0
+    lock_timeout: float = 0.0
+    pool: int = 0
     drift: float = 0.0
     faults: tuple[Fault, ...] = ()
     next_release: tuple[DestinationPlan, ...] = ()
@@ -155,7 +165,33 @@ class _Draw:
         )
         is_calm = not (is_rerouted or is_scheduled or any(one.joins_at for one in destinations))
         is_released = self._releases.random() < 0.3
-        return self._released(plan) if is_calm and is_released else plan
+        plan = self._released(plan) if is_calm and is_released else plan
+        return self._on_a_server(plan) if plan.store == "postgres" else plan
+
+    def _on_a_server(self, plan: Plan) -> Plan:
+        """Draw what only a real server has; its transactions overlap by themselves."""
+        chance = Random(f"server of {self._seed}")  # noqa: S311 - a simulation
+        duration = min(plan.duration, _LONGEST_ON_A_SERVER)
+        workers = min(plan.workers, _WORKERS_ON_A_SERVER)
+        plan = msgspec.structs.replace(
+            plan,
+            workers=workers,
+            events=min(plan.events, _MOST_ON_A_SERVER),
+            poll=max(plan.poll, 1.0),
+            duration=duration,
+            faults=tuple(
+                msgspec.structs.replace(one, machine=one.machine % workers)
+                for one in plan.faults
+                if one.at < duration
+            ),
+            rollouts=tuple(one for one in plan.rollouts if one < duration),
+            duplicates=0.0,
+            late_commits=0.0,
+            lost_notices=chance.choice([0.0, 0.0, 0.2, 1.0]),
+            lock_timeout=chance.choice([0.0, 0.0, 0.0, 0.05]),
+            pool=chance.choice([2, 3, 10]),
+        )
+        return _plain(plan) if chance.random() < _PLAIN else plan
 
     def _released(self, plan: Plan) -> Plan:
         """Let there be two releases that differ, rolled out and back once or more."""
@@ -213,7 +249,7 @@ class _Draw:
         duration = rng.choice([4.0, 8.0, 8.0, 12.0, 25.0])
         workers = rng.choice([1, 2, 2, 3])
         lease = rng.choice([1.0, 1.5, 3.0, 6.0])
-        is_networked = self._store == "memory"
+        is_networked = self._store != "sqlite"
         return Plan(
             seed=self._seed,
             store=self._store,
@@ -348,6 +384,40 @@ class _Draw:
                 for _ in range(number)
             ]
         return tuple(sorted(faults, key=lambda one: one.at))
+
+
+def _plain(plan: Plan) -> Plan:
+    """Let most attempts be such that there is nothing to decide, whatever happens around them."""
+
+    def simple(destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
+        return tuple(
+            msgspec.structs.replace(
+                one,
+                order="none",
+                concurrency=None,
+                rate=None,
+                retry_rate=None,
+                replay_rate=None,
+                retry_budget=None,
+                fairness=Fairness(),
+                transient=one.transient / 4,
+                snoozing=0.0,
+                throttling=0.0,
+            )
+            for one in destinations
+        )
+
+    return msgspec.structs.replace(
+        plan,
+        is_plain=True,
+        keyed_twice=max(plan.keyed_twice, 0.3),
+        keys=1,
+        tenants=0,
+        generations=("default",),
+        delayed=plan.delayed / 4,
+        destinations=simple(plan.destinations),
+        next_release=simple(plan.next_release),
+    )
 
 
 def _parted(destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:

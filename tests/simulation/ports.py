@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from redrive.clock import SystemClock
 from redrive.executor import Duty, RunningDuty
 from redrive.testing.fakes import InlineExecutor
 from tests.simulation.loop import SimulationLoop, Strand
@@ -18,7 +19,7 @@ T = TypeVar("T")
 _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class HostClock:
+class HostClock(SystemClock):
     """A machine's clock: it may be set, and run too fast or too slow."""
 
     def __init__(self, loop: SimulationLoop, *, drift: float = 0.0, ahead: float = 0.0) -> None:

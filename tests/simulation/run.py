@@ -14,7 +14,8 @@ from tests.simulation.disk import HostGround
 from tests.simulation.ground import Ground, NetworkGround
 from tests.simulation.history import History
 from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
-from tests.simulation.plan import Plan, draw
+from tests.simulation.plan import Plan, StoreKind, draw
+from tests.simulation.postgres import ServerGround
 from tests.simulation.world import World, promises_of
 
 __all__ = ["Result", "run"]
@@ -33,10 +34,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
     seconds: float
     """How much virtual time has passed."""
+    ways: dict[str, int]
+    """How often each call went which way, on a store that has several."""
 
     @property
     def is_well(self) -> bool:
         return not self.violations
+
+    @property
+    def _where(self) -> str:
+        return " STORE=postgres" if self.plan.store == "postgres" else ""
 
     def report(self) -> str:
         """Return everything that is needed to understand and repeat a failure."""
@@ -47,26 +54,29 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             f"seed {self.seed} breaks what must hold\n{wrong}\n\nthe plan\n{plan}\n\n"
             f"the last {len(self.last)} lines\n{lines}\n\n"
             f"seed {self.seed} breaks what must hold\n{wrong}\n"
-            f"run it again with: make simulate SEED={self.seed}"
+            f"run it again with: make simulate SEED={self.seed}{self._where}"
         )
 
 
-def run(seed: int, *, bug: Bug | None = None) -> Result:
+def run(seed: int, *, bug: Bug | None = None, store: StoreKind | None = None) -> Result:
     """Run a seed from beginning to end, or up to the first thing that is wrong.
 
-    A planted bug of a store is one of the store in memory.
+    Without a store it is drawn; a planted bug is one of the store that it names.
     """
     with planted(bug) as make:
-        return _run(draw(seed, store=None if bug is None else "memory"), make)
+        plan = draw(seed, store=store if bug is None else bug.on)
+        return _run(plan, make, spoils=None if bug is None else bug.words)
 
 
-def _run(plan: Plan, make: type[MemoryStore]) -> Result:
+def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None) -> Result:
     seed = plan.seed
     loop = SimulationLoop(seed)
     history = History(promises_of(plan), on_wrong=loop.stop)
     ground: Ground
     if plan.store == "sqlite":
         ground = HostGround(plan, loop, history)
+    elif plan.store == "postgres":
+        ground = ServerGround(plan, loop, history, spoils=spoils)
     else:
         ground = NetworkGround(plan, loop, history, make)
     world = World(plan, loop, history, ground)
@@ -95,6 +105,7 @@ def _run(plan: Plan, make: type[MemoryStore]) -> Result:
             steps=loop.steps,
             deliveries=history.deliveries,
             seconds=loop.time(),
+            ways=dict(ground.ways),
         )
         loop.discard()
         ground.end()

@@ -15,6 +15,7 @@ from tests.simulation.bugs import (
     queue,
     routes,
     schedules,
+    statements,
 )
 from tests.simulation.bugs.bug import Bug, planted
 
@@ -30,4 +31,5 @@ BUGS: tuple[Bug, ...] = (
     *declarations.BUGS,
     *schedules.BUGS,
     *engine.BUGS,
+    *statements.BUGS,
 )

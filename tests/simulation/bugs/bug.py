@@ -8,16 +8,20 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from redrive.stores.memory import MemoryStore
+from tests.simulation.plan import StoreKind
 
 __all__ = ["Bug", "planted"]
 
 
 class Bug(NamedTuple):
-    """A bug: a broken store, or something of the engine that is replaced."""
+    """A bug: a broken store, something of the engine that is replaced, or a spoiled statement."""
 
     name: str
     store: type[MemoryStore] = MemoryStore
     patches: tuple[tuple[Any, str, Any], ...] = ()
+    on: StoreKind = "memory"
+    words: tuple[str, str] | None = None
+    """Words of a statement on its way to the server, and what they become."""
 
 
 @contextmanager

@@ -1,0 +1,77 @@
+"""The whole engine on PostgreSQL, with the single statements that do most of its work."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.command import Brief, hunt, run_brief
+from tests.simulation.run import run
+
+# One process has the server: to start one takes as long as some seeds.
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600), pytest.mark.xdist_group("simulation")]
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 20
+WAYS = {
+    *("append: statement", "append: steps"),
+    *("claim: statement", "claim: look", "claim: steps"),
+    *("settle: statement", "settle: steps"),
+    *("report: statement", "report: steps"),
+    "heartbeat: statement",
+}
+PLANTED = [one.name for one in BUGS if one.on == "postgres"]
+MOST_SEEDS = 10
+
+
+@pytest.fixture(scope="module")
+def worlds() -> list[Brief]:
+    """Always the same seeds, so that a change is to blame; `make simulate` draws new ones."""
+    return [run_brief(seed, store="postgres") for seed in range(SEEDS)]
+
+
+def test_what_must_hold_holds_on_a_real_server(worlds: list[Brief]) -> None:
+    reports = [one.report for one in worlds if one.report]
+
+    assert not reports, "\n\n".join(reports)
+
+
+def test_every_way_is_taken(worlds: list[Brief]) -> None:
+    """What is never taken is not simulated."""
+    ways: Counter[str] = Counter()
+    for one in worlds:
+        ways.update(one.ways)
+
+    assert not {one for one in WAYS if not ways[one]}, ways
+
+
+def test_a_seed_gives_the_same_trace_on_another_server() -> None:
+    code = 'from tests.simulation.run import run; print(run(3, store="postgres").trace)'
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+    )
+
+    assert done.stdout.strip() == run(3, store="postgres").trace
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str) -> None:
+    (bug,) = [one for one in BUGS if one.name == name]
+
+    found = hunt(bug, most=MOST_SEEDS)
+
+    assert found is not None
+    assert found.violations[0].check.startswith("I"), "an invariant tells, not a run that breaks"
+
+
+def test_five_bugs_are_planted_in_single_statements() -> None:
+    assert len(PLANTED) >= 5
