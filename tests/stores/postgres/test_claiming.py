@@ -16,6 +16,7 @@ from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, connection
 from redrive.stores.postgres.connection import Link, named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
+from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql import gates
 from tests.conformance import World, an_event, entries
 from tests.conformance.gating import DOWN, Gated
@@ -80,7 +81,7 @@ async def test_putting_off_a_lane_does_not_wait_for_who_takes_it_up(
     async with person.transaction():
         await free_late_lanes(Link(person, address.schema))
         async with asyncio.timeout(PATIENCE_SECONDS), publisher.transaction():
-            await free_lanes(Link(publisher, address.schema), [(1, "lane"), (2, "lane")])
+            await free_lanes(PostgresSession(publisher, address.schema), [(1, "lane"), (2, "lane")])
 
     await publisher.close()
     assert await person.fetchval("SELECT count(*) FROM late_lanes") == 2

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from redrive.stores.postgres.connection import Link
+from redrive.stores.sql.lanes import hold, lanes_of
+from redrive.stores.sql.session import Lane, Session
 
-__all__ = [
-    "Lane",
-    "free_held",
-    "free_lanes",
-    "free_late_lanes",
-    "hold",
-    "lanes_of",
-    "line_up",
-    "line_up_strays",
-    "pass_by",
-]
+__all__ = ["free_held", "free_lanes", "free_late_lanes", "line_up", "line_up_strays"]
 
-Lane = tuple[int, str]
-"""A destination's number, and the key."""
-
-_LANES = """
-SELECT DISTINCT destination, lane FROM redrive.deliveries
-WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL
-"""
-_LEAVE_LANES = """
-UPDATE redrive.deliveries SET lane = NULL, is_behind = false
-WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL AND destination IN (
-    SELECT id FROM redrive.destinations WHERE document::json ->> 'order' = 'skip'
-)
-"""
-_HOLD = """
-SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
-FOR NO KEY UPDATE SKIP LOCKED
-"""
 # What is in flight goes first, else the earliest; whoever else was about to go waits behind it.
 _FREEING = """
 WITH busy AS MATERIALIZED (
@@ -92,17 +67,7 @@ RETURNING destination, lane
 """
 
 
-async def lanes_of(link: Link, ids: Sequence[int]) -> list[Lane]:
-    """Return the lanes these deliveries are in."""
-    return [(row[0], row[1]) for row in await link.fetch(_LANES, list(ids))]
-
-
-async def hold(link: Link, keys: Collection[str]) -> set[str]:
-    """Keep publishers from these keys until the transaction ends, but for those who are there."""
-    return {row[0] for row in await link.fetch(_HOLD, sorted(keys))}
-
-
-async def free_lanes(link: Link, lanes: Sequence[Lane]) -> None:
+async def free_lanes(session: Session, lanes: Sequence[Lane]) -> None:
     """Let the next delivery go in each of the lanes, if nothing stands in front of it.
 
     Somebody may be publishing to a lane in a transaction that is still open: what they add would
@@ -111,13 +76,13 @@ async def free_lanes(link: Link, lanes: Sequence[Lane]) -> None:
     """
     if not lanes:
         return
-    held = await hold(link, {key for _, key in lanes})
+    held = await hold(session, {key for _, key in lanes})
     now = [lane for lane in lanes if lane[1] in held]
     later = [lane for lane in lanes if lane[1] not in held]
     if now:
-        await link.fetch(_FREE, *_columns(now))
+        await session.fetch(_FREE, *_columns(now))
     if later:
-        await link.fetch(_PUT_OFF, *_columns(later))
+        await session.fetch(_PUT_OFF, *_columns(later))
 
 
 async def free_held(
@@ -148,38 +113,30 @@ async def free_late_lanes(link: Link) -> None:
         await link.fetch(_FREE, *_columns(taken))
 
 
-async def pass_by(link: Link, ids: Sequence[int]) -> None:
-    """Let dead letters leave their lanes where that is how order is kept."""
-    lanes = await lanes_of(link, ids)
-    if lanes:
-        await link.fetch(_LEAVE_LANES, list(ids))
-        await free_lanes(link, lanes)
-
-
-async def line_up(link: Link, ids: Sequence[int]) -> bool:
+async def line_up(session: Session, ids: Sequence[int]) -> bool:
     """Find out who goes next in the lanes of deliveries that are pending again; tell if any."""
-    lanes = await lanes_of(link, ids)
-    await free_lanes(link, lanes)
+    lanes = await lanes_of(session, ids)
+    await free_lanes(session, lanes)
     return bool(lanes)
 
 
-async def line_up_strays(link: Link, positions: Sequence[int]) -> frozenset[int]:
+async def line_up_strays(session: Session, positions: Sequence[int]) -> frozenset[int]:
     """Let the deliveries of these events keep the order that their destinations keep by now.
 
     Returns the events whose keys somebody else has in hand.
     """
-    strays = await link.fetch(_STRAYS, list(positions))
+    strays = await session.fetch(_STRAYS, list(positions))
     if not strays:
         return frozenset()
-    if not await link.fetch(_ORDER_STAYS):  # somebody is just changing it
+    if not await session.fetch(_ORDER_STAYS):  # somebody is just changing it
         return frozenset(row[1] for row in strays)
-    strays = await link.fetch(_STRAYS, list(positions))
-    held = await hold(link, {row[3] for row in strays})
+    strays = await session.fetch(_STRAYS, list(positions))
+    held = await hold(session, {row[3] for row in strays})
     ours = [row for row in strays if row[3] in held]
-    await link.fetch(_TAKE_OUT, [row[0] for row in ours if not row[4]])
+    await session.fetch(_TAKE_OUT, [row[0] for row in ours if not row[4]])
     if joining := [row for row in ours if row[4]]:
-        await link.fetch(_PUT_IN, [row[0] for row in joining])
-        await link.fetch(_FREE, *_columns(sorted({(row[2], row[3]) for row in joining})))
+        await session.fetch(_PUT_IN, [row[0] for row in joining])
+        await session.fetch(_FREE, *_columns(sorted({(row[2], row[3]) for row in joining})))
     return frozenset(row[1] for row in strays if row[3] not in held)
 
 

@@ -15,6 +15,7 @@ from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.lanes import line_up_strays
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.giving import give
+from redrive.stores.sql.lanes import hold
 
 __all__ = ["LateEventsRole"]
 
@@ -76,10 +77,6 @@ WHERE name = (
 _DESTINATIONS = """
 SELECT id, name, document FROM redrive.destinations
 WHERE name = ANY ($1::text[]) AND removed_at IS NULL
-"""
-_LOCK_KEYS = """
-SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
-FOR NO KEY UPDATE SKIP LOCKED
 """
 _LOCK_EVENTS = """
 SELECT position, destinations, document FROM redrive.events
@@ -208,7 +205,7 @@ async def _complete(
     }
     ordered = {name for name, (_, is_ordered) in destinations.items() if is_ordered}
     keys = {one.key for one in late if one.key is not None and one.lacking & ordered}
-    held = {row[0] for row in await link.fetch(_LOCK_KEYS, sorted(keys))} if keys else set()
+    held = await hold(link, keys) if keys else set()
     free = [
         one.position
         for one in lacking.values()

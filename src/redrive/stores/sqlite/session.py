@@ -98,10 +98,10 @@ class SqliteSession(Session):
         ]
 
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
-        free_lanes(self.connection, lanes)
+        await free_lanes(self, lanes)
 
     async def line_up(self, ids: Sequence[int]) -> bool:
-        return line_up(self.connection, ids)
+        return await line_up(self, ids)
 
     async def deliver(self, leases: Sequence[Lease]) -> tuple[set[Lease], bool]:
         found, in_lanes = self.connection.execute(
@@ -114,7 +114,7 @@ class SqliteSession(Session):
             await forget_exchanges(self, ids)
         self.connection.execute(_DELIVER, (micros(self.now), json_text(ids)))
         if lanes:
-            free_lanes(self.connection, lanes)
+            await free_lanes(self, lanes)
         return current, bool(lanes)
 
     async def change_routes(self, changed: Sequence[Destination]) -> None:  # noqa: ARG002 - nobody is publishing meanwhile
@@ -150,7 +150,7 @@ class SqliteSession(Session):
         )
         changed = [one.id for one in dead]
         await forget_exchanges(self, changed)
-        rejoin(self.connection, changed)
+        await rejoin(self, changed)
         if changed and of_replay is None:
             await record(self, "replay", changed, actor, detail=generation or "")
         return changed
