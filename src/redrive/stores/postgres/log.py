@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 import msgspec
@@ -29,8 +28,6 @@ from redrive.stores.sifting import (
 
 __all__ = [
     "append",
-    "count",
-    "grow",
     "read_numbers",
     "take_turns",
 ]
@@ -103,6 +100,10 @@ FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13
 JOIN stored ON stored.id = given.id CROSS JOIN present
 ORDER BY given.place
 """
+_DESTINATIONS = """
+SELECT id, name, document FROM redrive.destinations
+WHERE name = ANY ($1::text[]) AND removed_at IS NULL
+"""
 _FORGET_NEW = "DELETE FROM redrive.keys WHERE key = ANY ($1::text[]) AND version = 0"
 
 
@@ -130,7 +131,7 @@ async def append(
         destinations = await _destinations_of(link, entries)
     except UsageError:
         # Each statement sees what was committed before it: one may have been removed meanwhile.
-        if await count(link, "routes_version") == routes_version:
+        if (await read_numbers(link)).version == routes_version:
             raise
         return None
     taken = await take_keys(link, entries, known)
@@ -166,11 +167,6 @@ async def _give_back(
     new = set(keys) - {entry.event.key for entry in stored}
     if new:
         await link.fetch(_FORGET_NEW, sorted(new))
-
-
-async def _destinations_of(link: Link, entries: Sequence[Entry]) -> dict[str, tuple[int, bool]]:
-    wanted = {name for entry in entries for name in entry.destinations}
-    return await _destination_ids(link, wanted) if wanted else {}
 
 
 async def _insert(
@@ -248,15 +244,12 @@ def _delivery_row(event: Event[msgspec.Raw], destination: tuple[int, bool]) -> t
     )
 
 
-async def _destination_ids(link: Link, names: AbstractSet[str]) -> dict[str, tuple[int, bool]]:
-    """Return each destination's id and whether it keeps order."""
+async def _destinations_of(link: Link, entries: Sequence[Entry]) -> dict[str, tuple[int, bool]]:
+    """Return the id of each destination that is wanted, and whether it keeps order."""
+    names = {name for entry in entries for name in entry.destinations}
     found = {
         name: (number, destination_from(document).order is not Order.NONE)
-        for number, name, document in await link.fetch(
-            "SELECT id, name, document FROM redrive.destinations "
-            "WHERE name = ANY ($1::text[]) AND removed_at IS NULL",
-            sorted(names),
-        )
+        for number, name, document in await link.fetch(_DESTINATIONS, list(names))
     }
     if missing := sorted(names - found.keys()):
         raise UsageError(
@@ -274,13 +267,3 @@ async def read_numbers(link: Link) -> Numbers:
         "WHERE c.name = 'routes_version'"
     )
     return Numbers(rows[0][0], {name: number for _, name, number in rows if name is not None})
-
-
-async def count(link: Link, name: str) -> int:
-    """Read one of the counters."""
-    return int(await link.value("SELECT value FROM redrive.counters WHERE name = $1", name))
-
-
-async def grow(link: Link, name: str, by: int) -> None:
-    """Add to one of the counters."""
-    await link.fetch("UPDATE redrive.counters SET value = value + $2 WHERE name = $1", name, by)
