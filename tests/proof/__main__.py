@@ -51,6 +51,9 @@ def main(arguments: list[str] | None = None) -> int:
                 results.append(result)
                 mark = "[green]lost 0[/]" if result.is_clean else "[bold red]FAILED[/]"
                 console.print(f"{result.what} · {result.store} · {result.tried:,} · {mark}")
+                if result.ways:
+                    ways = ", ".join(f"{way} {times:,}" for way, times in result.ways.items())
+                    console.print(f"[dim]{ways}[/]")
         console.print(f"[dim]{part.name} took {time.monotonic() - begun:,.0f} s[/]")
     proof = Proof(at=datetime.now(UTC), version=version("redrive"), results=tuple(results))
     show(proof, console)

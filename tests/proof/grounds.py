@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -41,6 +42,8 @@ class Ground(Protocol):
     """After how many steps its stores are compared with the model; each where that is cheap."""
     frees_lanes_by_claims: bool
     """Whether only the next claim finds out who goes first in a lane that changed."""
+    ways: Counter[str]
+    """How often each act of its stores went which way, where there are several."""
 
     def fresh(self) -> AbstractContextManager[Site]:
         """Lend a site that is empty at first."""
@@ -53,6 +56,7 @@ class Memory:
     frees_lanes_by_claims = False
 
     def __init__(self, make_store: MakeStore = MemoryStore) -> None:
+        self.ways: Counter[str] = Counter()
         self._make_store = make_store
 
     @contextmanager
@@ -74,6 +78,7 @@ class Sqlite:
     frees_lanes_by_claims = False
 
     def __init__(self, folder: Path) -> None:
+        self.ways: Counter[str] = Counter()
         self._folder = folder
         self._template = folder / "template.db"
         self._made = 0
@@ -102,6 +107,7 @@ class Postgres:
     frees_lanes_by_claims = True
 
     def __init__(self, database: Database) -> None:
+        self.ways: Counter[str] = Counter()
         self._database = database
 
     @contextmanager
@@ -109,7 +115,12 @@ class Postgres:
         with self._database.empty_store() as url:
             # Everything on a few connections, so that a test of many examples opens few.
             narrow = f"{url}&pool=2"
-            yield Site(narrow, lambda clock: PostgresStore(narrow, clock=clock))
+            yield Site(narrow, lambda clock: self._make(narrow, clock))
+
+    def _make(self, url: str, clock: Clock) -> Store:
+        store = PostgresStore(url, clock=clock)
+        store.facts.ways = self.ways
+        return store
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,9 +69,21 @@ class _Watch:
     def seconds(self) -> float:
         return time.monotonic() - self._begun
 
-    def result(self, tried: int, *, lost: int = 0, failure: str = "") -> Result:
+    def result(
+        self,
+        tried: int,
+        *,
+        lost: int = 0,
+        failure: str = "",
+        ways: Mapping[str, int] | None = None,
+    ) -> Result:
         return Result(
-            **self._given, tried=tried, lost=lost, seconds=round(self.seconds, 1), failure=failure
+            **self._given,
+            tried=tried,
+            lost=lost,
+            seconds=round(self.seconds, 1),
+            failure=failure,
+            ways=dict(sorted((ways or {}).items())),
         )
 
 
@@ -95,14 +107,16 @@ def contract(order: Order) -> Iterator[Result]:
         with open_ground() as ground:
             while watch.seconds < order.seconds / len(GROUNDS) and examples < _MOST_EXAMPLES:
                 order.told(f"{name}, {examples * _STEPS:,} steps")
-                seed = order.start + examples
+                seed, is_plain = order.start + examples, examples // _CHUNK % 2 == 1
                 try:
-                    prove_contract(ground, examples=_CHUNK, steps=_STEPS, seed=seed)
+                    prove_contract(
+                        ground, examples=_CHUNK, steps=_STEPS, seed=seed, is_plain=is_plain
+                    )
                 except Exception as error:  # noqa: BLE001 - it is the result
                     failure = f"Seed {seed}.\n{_told(error)}"
                     break
                 examples += _CHUNK
-        yield watch.result(examples * _STEPS, failure=failure)
+        yield watch.result(examples * _STEPS, failure=failure, ways=ground.ways)
 
 
 def calls(order: Order) -> Iterator[Result]:
@@ -311,7 +325,8 @@ def simulation(order: Order) -> Iterator[Result]:
     watch = _Watch("simulation", "simulated worlds", "postgres")
     order.told("seed by seed, on a server")
     figures, failure = _simulated("--store", "postgres", "--seeds", str(_SEEDS_ON_A_SERVER))
-    yield watch.result(figures["seeds"] if isinstance(figures, dict) else 0, failure=failure)
+    figures = figures or {"seeds": 0, "ways": {}}
+    yield watch.result(figures["seeds"], failure=failure, ways=figures["ways"])
 
 
 def planted(order: Order) -> Iterator[Result]:

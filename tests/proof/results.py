@@ -25,6 +25,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     seconds: float = 0.0
     failure: str = ""
+    ways: dict[str, int] = {}
+    """How often each call of the store went which way, where there are several."""
 
     @property
     def is_clean(self) -> bool:

@@ -10,6 +10,7 @@ from tests.stores import mutants
 
 SIZES = {"memory": (60, 40), "sqlite": (200, 50), "postgres": (60, 40)}
 """How many examples of how many steps: many where they are cheap."""
+WAYS = ("statement", "steps")
 
 
 @pytest.mark.timeout(300)
@@ -18,6 +19,16 @@ def test_a_store_does_what_the_model_says(ground: Ground, size: tuple[int, int])
     examples, steps = size
 
     prove_contract(ground, examples=examples, steps=steps)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ground", ["postgres"], indirect=True)
+def test_a_store_does_it_in_every_way_it_has(ground: Ground) -> None:
+    """Single statements do what leaves nothing to decide; what is never taken is not proved."""
+    prove_contract(ground, examples=20, steps=40, is_plain=True)
+
+    ways = {f"{act}: {way}" for act in ("append", "claim", "settle") for way in WAYS}
+    assert not {one for one in ways if not ground.ways[one]}, ground.ways
 
 
 @pytest.mark.parametrize(
