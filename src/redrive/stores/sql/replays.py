@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -35,31 +35,17 @@ from redrive.stores.sql.store import SqlStore, reading, writing
 __all__ = ["ReplaysRole", "find_replays"]
 
 _MOST_NAMED = 10
-_NO_LAST = 2**63 - 1
+_ALL = _NO_LAST = 2**63 - 1
 _SELECTED = """
 FROM redrive.deliveries d
 JOIN redrive.events e ON e.position = d.position
 JOIN redrive.destinations t ON t.id = d.destination
 WHERE {where}
 """
-_COUNTED = {
-    "destinations": """
-        SELECT t.name, count(*) {found}
-        GROUP BY t.name ORDER BY count(*) DESC, t.name COLLATE "C"
-    """,
-    "reasons": """
-        SELECT d.reason, count(*) {found}
-        GROUP BY d.reason ORDER BY count(*) DESC, d.reason COLLATE "C"
-    """,
-    "groups": f"""
-        SELECT d.group_id, max(d.fault ->> 'title'), count(*) {{found}} AND d.group_id IS NOT NULL
-        GROUP BY d.group_id ORDER BY count(*) DESC, d.group_id COLLATE "C" LIMIT {_MOST_NAMED}
-    """,
-    "tenants": f"""
-        SELECT d.tenant, count(*) {{found}} AND d.tenant IS NOT NULL
-        GROUP BY d.tenant ORDER BY count(*) DESC, d.tenant COLLATE "C" LIMIT {_MOST_NAMED}
-    """,
-}
+_COUNTED = """
+SELECT {what}, count(*), max(d.fault ->> 'title') {found} AND {what} IS NOT NULL
+GROUP BY {what} ORDER BY count(*) DESC, {what} COLLATE "C" LIMIT {most}
+"""
 _LETTERS = "SELECT d.id, d.lane IS NOT NULL {found} ORDER BY d.id"
 
 _UNCOUNTED = "(SELECT count(*) FROM redrive.replay_outcomes o WHERE o.replay = r.id AND {})"
@@ -191,17 +177,22 @@ class ReplaysRole(SqlStore):
     async def survey(self, session: Session, selection: Selection) -> Survey:
         condition, values = _selected(session, selection)
         found = _SELECTED.format(where=condition)
-        counted = {
-            name: [tuple(row) for row in await session.fetch(one.format(found=found), *values)]
-            for name, one in _COUNTED.items()
-        }
+
+        async def counted(what: str, most: int = _ALL) -> list[Any]:
+            return await session.fetch(_COUNTED.format(what=what, found=found, most=most), *values)
+
         letters = await session.fetch(_LETTERS.format(found=found), *values)
         return Survey(
             selected=len(letters),
-            destinations=tuple(counted["destinations"]),
-            reasons=tuple((FailureReason(name), number) for name, number in counted["reasons"]),
-            groups=tuple((group, title or "", count) for group, title, count in counted["groups"]),
-            tenants=tuple(counted["tenants"]),
+            destinations=tuple((name, count) for name, count, _ in await counted("t.name")),
+            reasons=tuple(
+                (FailureReason(one), count) for one, count, _ in await counted("d.reason")
+            ),
+            groups=tuple(
+                (group, title or "", count)
+                for group, count, title in await counted("d.group_id", _MOST_NAMED)
+            ),
+            tenants=tuple((one, count) for one, count, _ in await counted("d.tenant", _MOST_NAMED)),
             in_lanes=sum(in_lane for _, in_lane in letters),
             behind=len(letters) - len(await _sendable(session, [one for one, _ in letters])),
         )
