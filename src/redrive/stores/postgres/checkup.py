@@ -83,7 +83,7 @@ WHERE s.schemaname = $1 ORDER BY s.relname
 async def check_up(
     link: Link, address: Address, *, ahead: timedelta, is_proxied: bool
 ) -> Sequence[Finding]:
-    """Carry out `Checkup.check`; `ahead` is how far our clock is before the server's."""
+    """Ask the server, and the schema; `ahead` is how far our clock is before the server's."""
     [server] = await link.fetch(_SERVER)
     transactions = await link.fetch(_TRANSACTIONS, _LONG, _MOST_NAMED)
     prepared = await link.fetch(_PREPARED, _LONG, _MOST_NAMED)

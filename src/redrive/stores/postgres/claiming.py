@@ -27,7 +27,6 @@ from redrive.policies.gate import marked, passed
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
 from redrive.stores.postgres.codec import columns, numbers
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.facts import Facts
 from redrive.stores.postgres.gating import known_gate, lock_gates
@@ -41,9 +40,9 @@ from redrive.stores.postgres.ready import (
     states_of,
 )
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.postgres.settling import see_worker
 from redrive.stores.postgres.single_statement.claim import ClaimStatement
 from redrive.stores.sql.gates import GateRepository
+from redrive.stores.sql.leases import see_worker
 
 __all__ = ["ClaimsRole"]
 
@@ -223,7 +222,7 @@ class _Claiming:
 
     def __init__(
         self,
-        link: Link,
+        link: PostgresSession,
         keeper: GateRepository,
         request: ClaimRequest,
         *,
@@ -434,7 +433,7 @@ class _Claiming:
         if not self._chosen:
             await self._keeper.write()
             if not self._is_known:
-                await see_worker(self._link, self._request.worker, self._now)
+                await see_worker(self._link, self._request.worker)
             return ()
         rows = await self._link.fetch(
             _LEASE,

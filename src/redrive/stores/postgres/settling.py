@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from redrive.model.delivery import Delivery, DeliveryId, Lease
 from redrive.store import FORGOTTEN_AFTER, Blame, Overdue, Serving, Settled, ShedBlame
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import numbers
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.settle import SETTLE, is_simple
@@ -19,7 +18,7 @@ from redrive.stores.sql.intervention import expire
 from redrive.stores.sql.leases import LeasesRole, overdue, settle
 from redrive.stores.sql.shedding import shed
 
-__all__ = ["SettlementsRole", "see_worker"]
+__all__ = ["SettlementsRole"]
 
 _EXTEND = """
 UPDATE redrive.deliveries d SET lease_until = present.now + $2::interval
@@ -46,10 +45,6 @@ FROM present CROSS JOIN unnest((SELECT $6::bigint[]), (SELECT $7::bigint[])) AS 
 WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1
   AND d.lease_until > present.now
 RETURNING d.id, d.token
-"""
-_SEE_WORKER = """
-INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 """
 
 
@@ -153,11 +148,6 @@ class SettlementsRole(Core, LeasesRole):
         if dropped:
             self._notifications.notify()
         return dropped
-
-
-async def see_worker(link: Link, worker: str, now: datetime) -> None:
-    """Note that a worker was heard of."""
-    await link.fetch(_SEE_WORKER, worker, now)
 
 
 def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:

@@ -25,7 +25,7 @@ from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.lanes import LanesRole
 from redrive.stores.sql.letters import LettersRole
-from redrive.stores.sql.log import LogReadingRole
+from redrive.stores.sql.log import LogRole
 from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
@@ -40,7 +40,7 @@ _SECONDS = 10.0
 
 class PostgresStore(
     PublishingRole,
-    LogReadingRole,
+    LogRole,
     RegistryRole,
     LateEventsRole,
     ClaimsRole,

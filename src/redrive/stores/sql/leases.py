@@ -16,7 +16,15 @@ from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, writing
 
-__all__ = ["LeasesRole", "forget_exchanges", "keep_exchanges", "note", "overdue", "settle"]
+__all__ = [
+    "LeasesRole",
+    "forget_exchanges",
+    "keep_exchanges",
+    "note",
+    "overdue",
+    "see_worker",
+    "settle",
+]
 
 # Not `status = 1`: PostgreSQL would go through all leases for each of them, by their own index.
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status + 0 = 1
@@ -104,6 +112,10 @@ SELECT delivery, document
 FROM json_to_recordset($1::json) AS given (delivery bigint, document text) WHERE true
 ON CONFLICT (delivery) DO UPDATE SET document = excluded.document
 """
+_SEE_WORKER = """
+INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+"""
 
 
 class LeasesRole(SqlStore):
@@ -149,6 +161,11 @@ class LeasesRole(SqlStore):
             done |= (dead := _leases(rows))
             await pass_by(session, sorted(one.delivery_id for one in dead))
         return [one.lease for one in batch if one.lease not in done]
+
+
+async def see_worker(session: Session, worker: str) -> None:
+    """Note that a worker was heard of."""
+    await session.fetch(_SEE_WORKER, worker, session.now)
 
 
 async def overdue(session: Session, *, limit: int) -> Sequence[Overdue]:

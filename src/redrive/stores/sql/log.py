@@ -14,7 +14,7 @@ from redrive.stores.codec import destination_from, event_from
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading
 
-__all__ = ["LogReadingRole", "read_events", "read_routes"]
+__all__ = ["LogRole", "read_events", "read_routes"]
 
 # SQLite has one writer, so that positions are in the order of commits.
 _READ = Either(
@@ -38,7 +38,7 @@ WHERE c.name = 'routes_version'
 """
 
 
-class LogReadingRole(SqlStore):
+class LogRole(SqlStore):
     """What is read of `EventLog` and `Registry`."""
 
     @reading

@@ -22,6 +22,7 @@ from redrive.stores.declaring import (
 )
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.lanes import relane
+from redrive.stores.sql.leases import see_worker
 from redrive.stores.sql.log import read_routes
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore
@@ -50,10 +51,6 @@ RETURNING id
 """
 _ADD_GATE = """
 INSERT INTO redrive.gates (destination, document) VALUES ($1, '{}') ON CONFLICT DO NOTHING
-"""
-_SEE_WORKER = """
-INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 """
 _KEEP_RELEASE = """
 INSERT INTO redrive.releases (id, document) VALUES ($1, $2) ON CONFLICT DO NOTHING
@@ -117,7 +114,7 @@ async def register(
         number, _ = known.get(one.name, (0, None))
         await _keep(session, one, number)
     if by.worker:
-        await session.fetch(_SEE_WORKER, by.worker, session.now)
+        await see_worker(session, by.worker)
         if not again:
             await _tell(session, by.worker, destinations)
     return registered(await read_routes(session), rulings)

@@ -31,7 +31,7 @@ _NETWORK = (
 
 
 def check_up(path: Path, *, now: datetime, mounts: Path = _MOUNTS) -> Sequence[Finding]:
-    """Carry out `Checkup.check` on a connection of its own, as reading everything takes a while."""
+    """Look at the file on a connection of its own, as reading everything takes a while."""
     connection = connect(path)
     try:
         with translated(path):

@@ -32,21 +32,17 @@ from redrive.stores.codec import (
     micros,
 )
 from redrive.stores.sql.gates import GateRepository
+from redrive.stores.sql.leases import see_worker
 from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.append import count
 from redrive.stores.sqlite.connection import rows
-from redrive.stores.sqlite.dialect import rewritten
 from redrive.stores.sqlite.ready import SqliteReady
 from redrive.stores.sqlite.session import SqliteSession, finish
 
-__all__ = ["SEE_WORKER", "claim", "see_worker"]
+__all__ = ["claim"]
 
 _MOST_PROMOTED = 2_000
 
-SEE_WORKER = """
-INSERT INTO redrive.workers (id, seen_at) VALUES ($1, $2)
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
-"""
 """Notes that a worker was heard of."""
 
 _EARLIEST_WAITING = """
@@ -129,7 +125,7 @@ _leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
 
 
 def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) -> Claim:
-    """Carry out `DeliveryQueue.claim`."""
+    """Lease what may start now, and say when to ask again."""
     moment = micros(now)
     earliest = connection.execute(_EARLIEST_WAITING).get
     is_flooded = False
@@ -356,7 +352,7 @@ def _lease(
             everything += numbers
     if not everything:
         return ()
-    see_worker(connection, request.worker, moment)
+    finish(see_worker(keeper.session, request.worker))
     instant = f"{moment // 1_000_000}.{moment % 1_000_000:06}"
     ids = json_text(everything)
     try:
@@ -403,11 +399,6 @@ def _read_apart(
             breaker_generation,
         ) in rows(connection, _APART, (ids,))
     )
-
-
-def see_worker(connection: apsw.Connection, worker: str, moment: int) -> None:
-    """Note that a worker was heard of."""
-    connection.execute(rewritten(SEE_WORKER), (worker, moment))
 
 
 assert SUSPECT_AFTER == 2, "the partial indexes and queries above say 2"  # noqa: S101, PLR2004

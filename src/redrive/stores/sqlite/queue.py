@@ -17,7 +17,7 @@ from redrive.store import (
     ShedBlame,
 )
 from redrive.stores.sql.intervention import expire, has_expired
-from redrive.stores.sql.leases import LeasesRole, overdue, settle
+from redrive.stores.sql.leases import LeasesRole, overdue, see_worker, settle
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.shedding import has_to_shed, shed
 from redrive.stores.sql.store import writing
@@ -90,7 +90,7 @@ async def heartbeat(
     serving: Serving | None,
 ) -> Sequence[Lease]:
     """Note that a worker was heard of, and what it serves; extend its leases."""
-    await session.fetch(claiming.SEE_WORKER, worker, session.now)
+    await see_worker(session, worker)
     if serving is not None:
         await session.fetch(_SERVES, worker, list(serving.destinations), list(serving.generations))
     await session.fetch(

@@ -14,7 +14,7 @@ from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.lanes import LanesRole
 from redrive.stores.sql.letters import LettersRole
-from redrive.stores.sql.log import LogReadingRole
+from redrive.stores.sql.log import LogRole
 from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
@@ -32,7 +32,7 @@ __all__ = ["SqliteStore"]
 
 class SqliteStore(
     Publishing,
-    LogReadingRole,
+    LogRole,
     RegistryRole,
     Queue,
     Effects,
