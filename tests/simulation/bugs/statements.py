@@ -38,8 +38,8 @@ BUGS = (
     ),
     _bug(
         "one statement forgets an idempotency key",
-        "    ) AS given (source, key, event)\n)",
-        "    ) AS given (source, key, event) WHERE false\n)",
+        "SELECT $13, $14, $3::uuid FROM present",
+        "SELECT $13, $14, $3::uuid FROM present WHERE false",
     ),
     _bug(
         "one statement leaves what it settles to whoever comes",

@@ -91,6 +91,48 @@ _WITH_KEYED = _APPEND.format(brief=_BRIEF, more=_KEYED.format(23, 24, 25))
 _WITH_BOTH = _APPEND.format(brief=_BRIEF, more=_IDLE + _KEYED.format(24, 25, 26))
 
 
+# One event for one destination, as most calls have it: no arrays, and half the steps.
+_APPEND_ONE = """
+WITH present AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now,
+           pg_current_xact_id()::text::bigint + log.value AS xid,
+           nextval('redrive.events_position_seq') AS position{brief}
+    FROM redrive.counters log JOIN redrive.counters routes ON routes.name = 'routes_version'
+    WHERE log.name = 'log_offset' AND routes.value = $2
+), stored AS (
+    INSERT INTO redrive.events
+        (position, id, document, type, destinations, xid, routes_version)
+    SELECT position, $3::uuid, $4, $5, ARRAY[$6], xid, $2 FROM present
+), late AS (
+    INSERT INTO redrive.late_events (position, routes_version)
+    SELECT position, version
+    FROM (
+        -- Read when this transaction has its number: who changes the routes now, sees it.
+        SELECT position, (
+            SELECT last_value FROM redrive.route_versions
+            WHERE is_called AND present.xid IS NOT NULL
+        ) AS version
+        FROM present
+    ) AS latest
+    WHERE version > $2
+){more}
+INSERT INTO redrive.deliveries
+    (position, enqueued_at, is_ready, kind, due, destination, priority, generation, tenant,
+     deadline)
+SELECT position, now, coalesce($7::timestamptz, now) <= now,
+       CASE WHEN coalesce($7, now) <= now AND $8::smallint = 0 THEN 3 ELSE 0 END,
+       coalesce($7, now), $9, $8, $10, $11, $12
+FROM present
+RETURNING 1
+"""
+_ONE_KEYED = """, keyed AS (
+    INSERT INTO redrive.idempotency (source, key, event)
+    SELECT $13, $14, $3::uuid FROM present
+)"""
+_ONE_PLAIN = _APPEND_ONE.format(brief="", more="")
+_ONE_WITH_KEY = _APPEND_ONE.format(brief=_BRIEF, more=_ONE_KEYED)
+
+
 _BETWEEN = "\x1e"
 """What stands between two documents: a character that JSON does not have."""
 
@@ -111,6 +153,8 @@ def append_statement(
 
     It stores all of the entries and returns a row, or nothing when the routes are others by now.
     """
+    if len(entries) == 1 and len(entries[0].destinations) == 1:
+        return _statement_for_one(entries[0], numbers, now=now)
     events = [entry.event for entry in entries]
     values: list[object] = [now, numbers.version, len(events)]
     values.append(",".join([one.id for one in events]))
@@ -143,6 +187,19 @@ def append_statement(
         values += columns(sorted(keyed), 3)
     text = (_WITH_BOTH if idle else _WITH_KEYED) if keyed else (_WITH_IDLE if idle else _PLAIN)
     return text, values
+
+
+def _statement_for_one(
+    entry: Entry, numbers: Numbers, *, now: datetime | None
+) -> tuple[str, list[object]]:
+    event, (name,) = entry.event, entry.destinations
+    values: list[object] = [now, numbers.version, event.id, json_text(event), event.type, name]
+    values += event.due, event.priority, numbers.of[name]
+    values += event.generation, event.tenant, event.deadline
+    if event.idempotency_key is None:
+        return _ONE_PLAIN, values
+    values += event.source, event.idempotency_key
+    return _ONE_WITH_KEY, values
 
 
 def _given(column: list[object]) -> tuple[list[object], object]:
