@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.bugs import BUGS
-from tests.simulation.command import Brief, hunt, run_brief
+from tests.simulation.command import hunt, run_brief
 from tests.simulation.run import run
 
-# One process has the server: to start one takes as long as some seeds.
-pytestmark = [pytest.mark.server, pytest.mark.timeout(600), pytest.mark.xdist_group("simulation")]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 20
@@ -28,24 +27,18 @@ PLANTED = [one.name for one in BUGS if one.on == "postgres"]
 MOST_SEEDS = 10
 
 
-@pytest.fixture(scope="module")
-def worlds() -> list[Brief]:
-    """Always the same seeds, so that a change is to blame; `make simulate` draws new ones."""
-    return [run_brief(seed, store="postgres") for seed in range(SEEDS)]
+def test_what_must_hold_holds_on_a_real_server_in_every_way() -> None:
+    """Always the same seeds, so that a change is to blame; `make simulate` draws new ones.
 
-
-def test_what_must_hold_holds_on_a_real_server(worlds: list[Brief]) -> None:
-    reports = [one.report for one in worlds if one.report]
-
-    assert not reports, "\n\n".join(reports)
-
-
-def test_every_way_is_taken(worlds: list[Brief]) -> None:
-    """What is never taken is not simulated."""
+    A way that is never taken is not simulated.
+    """
+    briefs = [run_brief(seed, store="postgres") for seed in range(SEEDS)]
+    reports = [one.report for one in briefs if one.report]
     ways: Counter[str] = Counter()
-    for one in worlds:
+    for one in briefs:
         ways.update(one.ways)
 
+    assert not reports, "\n\n".join(reports)
     assert not {one for one in WAYS if not ways[one]}, ways
 
 
