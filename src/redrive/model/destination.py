@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -72,18 +73,12 @@ class Routes:
     def __init__(self, version: int, destinations: Iterable[Destination]) -> None:
         self.version = version
         self.destinations = tuple(sorted(destinations, key=lambda one: one.name))
-        self._found: dict[str, tuple[str, ...]] = {}
+        # Types are few, unless somebody puts ids into them.
+        self.destinations_for = lru_cache(_MOST_REMEMBERED)(self._destinations_for)
+        """Returns the names of the destinations that want events of a type, sorted."""
 
-    def destinations_for(self, event_type: str) -> tuple[str, ...]:
-        """Return the names of the destinations that want events of this type, sorted."""
-        found = self._found.get(event_type)
-        if found is None:
-            found = tuple(one.name for one in self.destinations if one.wants(event_type))
-            if len(self._found) >= _MOST_REMEMBERED:
-                # Types are few, unless somebody puts ids into them; then the oldest is forgotten.
-                self._found.pop(next(iter(self._found)), None)
-            self._found[event_type] = found
-        return found
+    def _destinations_for(self, event_type: str) -> tuple[str, ...]:
+        return tuple(one.name for one in self.destinations if one.wants(event_type))
 
 
 def check_destination_name(name: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -40,6 +41,9 @@ class Held(MemoryStore):
     ) -> Append:
         assert not all_or_nothing
         assert within is None
+        if not self._waiting.queues:
+            with suppress(KeyHeldError):
+                return await self.store(entries, routes_version=routes_version, is_patient=False)
         return await self._waiting.append(entries, routes_version=routes_version)
 
     async def store(

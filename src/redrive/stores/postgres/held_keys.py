@@ -54,18 +54,16 @@ class HeldKeys:
 
     def __init__(self, append: Appending) -> None:
         self._append = append
-        self._queues: dict[_Name, list[_WaitingEntry]] = {}
+        self.queues: dict[_Name, list[_WaitingEntry]] = {}
+        """Who waits for what; while nobody does, there is no need to come here."""
         self._under_way: set[asyncio.Task[None]] = set()
         # Each part may take a connection while it meets what is held; others need some, too.
         self._parts = asyncio.Semaphore(_PARTS_AT_ONCE)
 
     async def append(self, entries: Sequence[Entry], *, routes_version: int) -> Append:
         """Append what needs no held key; what does gets its result later."""
-        if not self._queues:
-            with suppress(KeyHeldError):
-                return await self._store(entries, routes_version)
         named = [bool(_name(one.event)) for one in entries]
-        late = [_name(one.event) in self._queues for one in entries] if self._queues else named
+        late = [_name(one.event) in self.queues for one in entries] if self.queues else named
         # One without a key that was lost on its way may itself be in its way.
         appended: Append = Appended(())
         are_late = late
@@ -90,11 +88,11 @@ class HeldKeys:
     def _enqueue(self, entries: Sequence[Entry], version: int) -> list[Later]:
         loop = asyncio.get_running_loop()
         waiting = [_WaitingEntry(one, version, loop.create_future()) for one in entries]
-        known = set(self._queues)
+        known = set(self.queues)
         for one in waiting:
             event = one.entry.event
-            self._queues.setdefault(_name(event) or (event.id, "", ""), []).append(one)
-        self._split([name for name in self._queues if name not in known])
+            self.queues.setdefault(_name(event) or (event.id, "", ""), []).append(one)
+        self._split([name for name in self.queues if name not in known])
         return [one.result for one in waiting]
 
     def _split(self, names: Sequence[_Name]) -> None:
@@ -110,7 +108,7 @@ class HeldKeys:
     async def _work_off(self, names: Sequence[_Name]) -> None:
         """Store what waits for these keys until nothing does."""
         while names:
-            queues = {name: self._queues[name].copy() for name in names}
+            queues = {name: self.queues[name].copy() for name in names}
             if len(names) == 1:
                 await self._wait_for(names[0])
             else:
@@ -120,8 +118,8 @@ class HeldKeys:
                     self._split(names)
                     return
             for name, done in queues.items():
-                del self._queues[name][: len(done)]
-            names = [name for name in names if self._queues[name] or self._queues.pop(name)]
+                del self.queues[name][: len(done)]
+            names = [name for name in names if self.queues[name] or self.queues.pop(name)]
 
     async def _try(self, queues: Mapping[_Name, Sequence[_WaitingEntry]]) -> bool:
         """Store entries together, and tell each caller; false if one of their keys is held."""
@@ -138,13 +136,13 @@ class HeldKeys:
 
     async def _wait_for(self, name: _Name) -> None:
         """Store the entries of a key one after the other, each in a transaction of its own."""
-        for one in self._queues[name].copy():
+        for one in self.queues[name].copy():
             try:
                 await self._settle([one], is_patient=True)
             except StoreError as error:
                 # Whoever has come meanwhile would wait as long again, for the same.
-                _fail(self._queues[name], error)
-                self._queues[name].clear()
+                _fail(self.queues[name], error)
+                self.queues[name].clear()
                 return
             except Exception as error:  # noqa: BLE001 - its caller hears of it
                 _fail([one], error)
