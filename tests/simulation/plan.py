@@ -184,13 +184,7 @@ class _Draw:
                 for one in plan.faults
                 if one.at < duration
             ),
-            # Routes stay: what was published by older ones is completed later, and no checker
-            # follows that yet.
-            next_release=(),
-            rollouts=(),
-            destinations=tuple(
-                msgspec.structs.replace(one, joins_at=0.0) for one in plan.destinations
-            ),
+            rollouts=tuple(one for one in plan.rollouts if one < duration),
             duplicates=0.0,
             late_commits=0.0,
             lost_notices=chance.choice([0.0, 0.0, 0.2, 1.0]),
