@@ -12,7 +12,6 @@ import pytest
 from redrive.cli import inspect
 from tests.cli.shell import Shell, Shop
 
-QUICK_SECONDS = 0.3
 HEAVY = ("apsw", "asyncio", "msgspec", "pydantic", "rich", "starlette", "structlog", "typer")
 
 
@@ -38,10 +37,14 @@ def seconds_of(arguments: Sequence[str]) -> float:
 
 @pytest.mark.parametrize("arguments", [("--help",), ("dlq", "replay", "--help"), ("--version",)])
 def test_help_answers_at_once(arguments: Sequence[str]) -> None:
-    """Nobody should pay for the engine to read the manual; the best of five is the command's."""
-    best = min(seconds_of(["-m", "redrive", *arguments]) for _ in range(5))
+    """Nobody should pay for the engine to read the manual: the library of commands is most of it.
 
-    assert best < QUICK_SECONDS
+    Measured beside it, because on a busy machine even processor time is stretched.
+    """
+    best = min(seconds_of(["-m", "redrive", *arguments]) for _ in range(5))
+    of_library = min(seconds_of(["-c", "import typer"]) for _ in range(5))
+
+    assert best < 3 * of_library
 
 
 def test_help_imports_nothing_of_the_engine() -> None:

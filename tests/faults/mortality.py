@@ -15,7 +15,7 @@ from redrive import Event
 from redrive.model.delivery import Leased
 from redrive.stores.postgres import effects as in_postgres
 from redrive.stores.sqlite import effects as in_sqlite
-from redrive.stores.sqlite.effects import Effects as SqliteRole
+from redrive.stores.sqlite.effects import EffectsRole as SqliteRole
 from tests.faults import journal
 
 __all__ = ["POINTS", "die_once", "make_mortal"]

@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 from redrive.clock import Clock
 from redrive.model.position import LOG_START, LogPosition
 from redrive.store import Entry, LoggedEvent
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.tables import Identity
-from redrive.stores.sifting import Kept
 
 __all__ = ["LateCommits", "Transaction", "with_late_commits"]
 

@@ -70,10 +70,10 @@ from redrive.store import (
     TenantFigures,
 )
 from redrive.stores.declaring import Release, Ruling
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
-from redrive.stores.sifting import Kept
 from tests.conformance.world import a_fault
 
 __all__ = ["MUTANTS"]

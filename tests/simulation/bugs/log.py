@@ -10,9 +10,9 @@ import msgspec
 from redrive.model.event import Event
 from redrive.model.position import LOG_START, LogPosition
 from redrive.store import LoggedEvent
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.tables import Identity
-from redrive.stores.sifting import Kept
 from tests.simulation.bugs.bug import Bug
 from tests.simulation.late import LateCommits, Transaction
 

@@ -10,8 +10,8 @@ import msgspec
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination
 from redrive.store import Backfilled, Moved, Registered
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
-from redrive.stores.sifting import Kept
 from tests.simulation.bugs.bug import Bug
 
 __all__ = ["BUGS"]

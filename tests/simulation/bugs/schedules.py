@@ -11,9 +11,9 @@ from redrive.model.destination import Destination
 from redrive.model.replay import AutoReplay
 from redrive.policies.schedule import is_due
 from redrive.store import Due, Replay
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Row
-from redrive.stores.sifting import Kept
 from redrive.worker.maintenance import replays
 from tests.simulation.bugs.bug import Bug
 

@@ -17,7 +17,7 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
-from redrive.stores.postgres import idempotency, log
+from redrive.stores.postgres import append, idempotency
 from redrive.stores.postgres.connection import Address, Link, named, read_address
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql import figures, regrouping, rerouting, retention, shedding
@@ -51,7 +51,7 @@ async def a_link(address: Address) -> AsyncIterator[PostgresSession]:
 
 
 async def publish_within(world: World, link: PostgresSession, *batch: Entry) -> Appended:
-    appended = await log.append(
+    appended = await append.append(
         link, batch, routes_version=await world.version(), all_or_nothing=False, now=world.now
     )
     assert isinstance(appended, Appended)

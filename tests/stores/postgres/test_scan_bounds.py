@@ -17,7 +17,7 @@ import pytest
 from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Settled
-from redrive.stores.postgres import PostgresStore, log
+from redrive.stores.postgres import PostgresStore, append
 from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.scan_bounds import ScanBounds
 from redrive.stores.postgres.session import PostgresSession
@@ -76,7 +76,7 @@ async def deliver_all(world: World) -> list[DeliveryId]:
 async def publish_within(
     world: World, connection: asyncpg.Connection[asyncpg.Record], url: str
 ) -> None:
-    appended = await log.append(
+    appended = await append.append(
         PostgresSession(connection, read_address(url).schema),
         entries(an_event()),
         routes_version=await world.version(),

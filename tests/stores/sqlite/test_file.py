@@ -34,7 +34,7 @@ from redrive.store import (
     Selection,
     Settled,
 )
-from redrive.stores.sqlite import SqliteStore, accounts, claiming, ready, schema
+from redrive.stores.sqlite import SqliteStore, tenants, claiming, ready, schema
 from redrive.stores.sqlite.connection import translated
 from tests.conformance.world import OPERATOR, World, a_fault, an_event
 from tests.faults.disk import Disk
@@ -356,7 +356,7 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
             claiming._EARLIEST_WAITING: (),
             claiming._PROMOTE: (1, 1),
             ready._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
-            accounts._NAMED: {"destination": 1, "tenants": "[]"},
+            tenants._NAMED: {"destination": 1, "tenants": "[]"},
             ready._PROMOTE: {"destination": 1, "start": "", "most": 9, "turn": 3, "now": 1},
             ready._SURVEY: {"destination": 1, "sorts": "[]", "tenant": ""},
             ready._LINES: {"destination": 1, "lines": "[]", "now": 1, "limit": 10},

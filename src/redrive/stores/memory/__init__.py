@@ -9,7 +9,7 @@ from redrive.clock import Clock
 from redrive.errors import TransactionError
 from redrive.model.delivery import DeliveryId, Leased
 from redrive.store import Capabilities, Effect, Ending, Finding, Level
-from redrive.stores.memory.keeping import MemoryKeeping, MemoryLetters
+from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.queue import MemoryQueue
 from redrive.stores.memory.replays import MemoryReplays
@@ -19,7 +19,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore(
-    MemoryKeeping,
+    MemoryHousekeeping,
     MemoryLetters,
     MemoryRerouting,
     MemoryRegistry,

@@ -39,9 +39,9 @@ from redrive.stores.declaring import (
     release_of,
     rule,
 )
+from redrive.stores.deduplicate import Kept, is_refused
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity, Tables
-from redrive.stores.sifting import Kept, is_refused
 
 __all__ = ["MemoryEventLog", "MemoryRegistry"]
 

@@ -13,9 +13,9 @@ from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
 from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
-from redrive.stores.sifting import Kept
 
 __all__ = ["MemoryRerouting"]
 

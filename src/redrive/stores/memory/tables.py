@@ -21,8 +21,8 @@ from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
 from redrive.model.standing import Standing
 from redrive.store import Serving
 from redrive.stores.declaring import Release, standing_from
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.row import Record, Row
-from redrive.stores.sifting import Kept
 
 __all__ = ["Heads", "Identity", "Lane", "Tables", "TenantPast", "Waiter"]
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from redrive.model.delivery import Status
 from redrive.stores.codec import json_text
 
-__all__ = ["STATUSES", "array_text", "columns", "is_uuid", "jsonb", "numbers"]
+__all__ = ["array_text", "columns", "is_uuid", "jsonb", "numbers"]
 
-STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")

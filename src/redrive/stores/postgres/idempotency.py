@@ -9,9 +9,9 @@ import msgspec
 from redrive.model.event import Event, EventId
 from redrive.store import Entry
 from redrive.stores.codec import event_from
+from redrive.stores.deduplicate import Kept, Remains, remains_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
-from redrive.stores.sifting import Kept, Remains, remains_from
 
 __all__ = ["give_back_keys", "restore_keys", "take_keys"]
 

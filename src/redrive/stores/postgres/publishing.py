@@ -20,7 +20,7 @@ from redrive.errors import StoreError, StoreUnavailableError
 from redrive.model.event import Receipt
 from redrive.store import Append, Appended, Entry, RoutesChanged
 from redrive.stores.codec import from_micros
-from redrive.stores.postgres import log
+from redrive.stores.postgres.append import append, read_numbers
 from redrive.stores.postgres.codec import array_text, columns
 from redrive.stores.postgres.connection import LOST, Link, translated
 from redrive.stores.postgres.core import BEGIN, Core, Job
@@ -242,7 +242,7 @@ class PublishingRole(Core):
         hears what is wrong if it still is.
         """
         if self.facts.numbers.version != routes_version:
-            self.facts.numbers = await self._read(lambda link, _: log.read_numbers(link))
+            self.facts.numbers = await self._read(lambda link, _: read_numbers(link))
         numbers = self.facts.numbers
         if numbers.version != routes_version or not _is_simple(entries, numbers):
             return None
@@ -313,7 +313,7 @@ class PublishingRole(Core):
 
 def _steps(entries: Sequence[Entry], *, routes_version: int, all_or_nothing: bool) -> Job[Append]:
     async def job(link: PostgresSession, now: datetime) -> Append:
-        appended = await log.append(
+        appended = await append(
             link,
             entries,
             routes_version=routes_version,

@@ -9,10 +9,10 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.model.event import Event, EventId
 from redrive.stores.codec import json_text
+from redrive.stores.postgres.append import take_versions
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.idempotency import restore_keys
-from redrive.stores.postgres.log import take_turns
 
 __all__ = ["add_events"]
 
@@ -43,7 +43,7 @@ async def add_events(
     for one in ids:
         _check_id(one)
     # Whoever restores the same events waits here, so that no version is given to nothing.
-    await take_turns(link, (), also=[one.key for one in events.values() if one.key is not None])
+    await take_versions(link, (), also=[one.key for one in events.values() if one.key is not None])
     while True:
         known = {row[0] for row in await link.fetch(_KNOWN, ids)}
         missing = [one for one in events.values() if one.id not in known]
@@ -54,7 +54,7 @@ async def add_events(
 
 
 async def _add_missing(link: Link, missing: Sequence[Event[msgspec.Raw]]) -> None:
-    turns = await take_turns(link, [one.key for one in missing])
+    turns = await take_versions(link, [one.key for one in missing])
     rows = [
         (one.id, one.type, one.key, *turn, json_text(one))
         for one, turn in zip(missing, turns, strict=True)

@@ -14,7 +14,7 @@ from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import LetterQuota, Pruned
 from redrive.stores.codec import destination_from, event_from, json_text
-from redrive.stores.sifting import Kept, Remains
+from redrive.stores.deduplicate import Kept, Remains
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.lanes import lanes_of
 from redrive.stores.sql.removal import grow, leave_idle, remove

@@ -45,7 +45,7 @@ class Session(ABC):
 
     Statements are written as PostgreSQL reads them: tables as `redrive.deliveries`, values as
     `$1`, many ids as `= ANY ($1::bigint[])`, many rows as `json_to_recordset` of `records`. What
-    SQLite says otherwise is listed in `redrive.stores.sqlite.session`.
+    SQLite says otherwise is listed in `redrive.stores.sqlite.dialect`.
     """
 
     now: datetime

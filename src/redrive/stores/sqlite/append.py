@@ -15,7 +15,7 @@ from redrive.model.destination import Order
 from redrive.model.event import Event, EventId
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
-from redrive.stores.sifting import (
+from redrive.stores.deduplicate import (
     Kept,
     Remains,
     has_expectations,
@@ -42,7 +42,7 @@ FROM json_each(?) ORDER BY json_each.key
 _VERSIONS = """
 SELECT k.key, k.version FROM json_each(?) CROSS JOIN redrive_keys k ON k.key = value
 """
-_TAKE_TURNS = """
+_TAKE_VERSIONS = """
 INSERT INTO redrive_keys (key, version)
 SELECT value ->> 0, value ->> 1 FROM json_each(?) WHERE true
 ON CONFLICT (key) DO UPDATE SET version = version + excluded.version
@@ -151,7 +151,7 @@ def _insert(
     """Store events and their deliveries; return the versions of those that have a key."""
     wanted = {name for entry in entries for name in entry.destinations}
     destinations = _destination_ids(connection, wanted)
-    versions = _take_turns(connection, [entry.event for entry in entries])
+    versions = _take_versions(connection, [entry.event for entry in entries])
     connection.execute(
         _INSERT_EVENTS,
         (
@@ -194,14 +194,14 @@ def _insert(
     return versions
 
 
-def _take_turns(
+def _take_versions(
     connection: apsw.Connection, events: Collection[Event[msgspec.Raw]]
 ) -> dict[EventId, int]:
     """Return the version of each event within its key, for those that have one."""
     counts = Counter(event.key for event in events if event.key is not None)
     if not counts:
         return {}
-    taken = dict(rows(connection, _TAKE_TURNS, (json_text(list(counts.items())),)))
+    taken = dict(rows(connection, _TAKE_VERSIONS, (json_text(list(counts.items())),)))
     last = {key: version - counts[key] for key, version in taken.items()}
     versions: dict[EventId, int] = {}
     for event in events:
@@ -215,7 +215,7 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
     ids = json_text([one.id for one in events])
     known = {number for (number,) in rows(connection, _KNOWN_IDS, (ids,))}
     missing = [one for one in events if one.id not in known]
-    versions = _take_turns(connection, missing)
+    versions = _take_versions(connection, missing)
     batch = [
         (one.id, one.type, one.key, versions.get(one.id), "[]", json_text(one)) for one in missing
     ]

@@ -33,11 +33,11 @@ from redrive.stores.codec import (
 )
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.leases import see_worker
-from redrive.stores.sqlite.accounts import keep_account, tenant_states
 from redrive.stores.sqlite.append import count
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.ready import SqliteReady
 from redrive.stores.sqlite.session import SqliteSession, finish
+from redrive.stores.sqlite.tenants import keep_account, tenant_states
 
 __all__ = ["claim"]
 

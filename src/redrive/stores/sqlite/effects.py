@@ -19,12 +19,12 @@ from redrive.stores.sqlite.forking import in_transaction
 from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
-__all__ = ["Effects"]
+__all__ = ["EffectsRole"]
 
 _SHARE_FOR_WAITING = 2
 
 
-class Effects(Core):
+class EffectsRole(Core):
     """`Effects`."""
 
     async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:

@@ -24,7 +24,7 @@ from redrive.stores.sqlite.forking import in_transaction
 from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.transaction import SqliteTransaction
 
-__all__ = ["Publishing"]
+__all__ = ["PublishingRole"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 30
 
 
-class Publishing(Core):
+class PublishingRole(Core):
     """What is written of `EventLog`, and transactions for the caller's own tables."""
 
     async def append(

@@ -24,7 +24,7 @@ from redrive.stores.sql.store import writing
 from redrive.stores.sqlite import claiming
 from redrive.stores.sqlite.core import Core
 
-__all__ = ["Queue", "extend", "heartbeat"]
+__all__ = ["QueueRole", "extend", "heartbeat"]
 
 _EXTEND = """
 UPDATE redrive.deliveries AS d SET lease_until = $2
@@ -35,7 +35,7 @@ RETURNING d.id, d.token
 _SERVES = "UPDATE redrive.workers SET destinations = $2, generations = $3 WHERE id = $1"
 
 
-class Queue(LeasesRole, Core):
+class QueueRole(LeasesRole, Core):
     """`DeliveryQueue`."""
 
     async def claim(self, request: ClaimRequest) -> Claim:

@@ -15,7 +15,7 @@ import msgspec
 
 from redrive.claiming.ready import Candidate, Sort, TenantState
 from redrive.stores.codec import json_text, micros
-from redrive.stores.sqlite.accounts import STATE, read_states, tenant_states
+from redrive.stores.sqlite.tenants import STATE, read_states, tenant_states
 
 __all__ = ["SqliteReady"]
 

@@ -22,20 +22,20 @@ from redrive.stores.sql.rerouting import ReroutingRole
 from redrive.stores.sql.retention import RetentionRole
 from redrive.stores.sql.tenants import TenantsRole
 from redrive.stores.sqlite.checkup import check_up
-from redrive.stores.sqlite.effects import Effects
-from redrive.stores.sqlite.publishing import Publishing
-from redrive.stores.sqlite.queue import Queue
+from redrive.stores.sqlite.effects import EffectsRole
+from redrive.stores.sqlite.publishing import PublishingRole
+from redrive.stores.sqlite.queue import QueueRole
 from redrive.stores.sqlite.threads import Threads
 
 __all__ = ["SqliteStore"]
 
 
 class SqliteStore(
-    Publishing,
+    PublishingRole,
     LogRole,
     RegistryRole,
-    Queue,
-    Effects,
+    QueueRole,
+    EffectsRole,
     GatesRole,
     TenantsRole,
     FiguresRole,

@@ -9,7 +9,7 @@ from redrive.store import Settled
 
 __all__ = ["SETTLE", "is_simple"]
 
-# See `settling` for what a current lease is; who is in a lane is left to the steps. It returns
+# See `sql.leases` for what a current lease is; who is in a lane is left to the steps. It returns
 # what was not settled, which is mostly nothing.
 SETTLE = """
 WITH present AS MATERIALIZED (

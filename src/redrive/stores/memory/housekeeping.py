@@ -16,16 +16,16 @@ from redrive.model.outcome import Fault
 from redrive.model.retention import Retention
 from redrive.store import Grouping, LetterPage, LetterQuota, Pruned, Query, Restored
 from redrive.stores.codec import read_cursor, write_cursor
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.inspection import MemoryInspection, fits
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity
-from redrive.stores.sifting import Kept
 
-__all__ = ["MemoryKeeping", "MemoryLetters"]
+__all__ = ["MemoryHousekeeping", "MemoryLetters"]
 
 
-class MemoryKeeping(MemoryEventLog):
+class MemoryHousekeeping(MemoryEventLog):
     """`Housekeeping` over the tables."""
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:

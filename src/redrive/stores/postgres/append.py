@@ -1,4 +1,4 @@
-"""The event log and the routes, in SQL."""
+"""Events and their deliveries, appended in steps of one transaction."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from redrive.model.destination import Order
 from redrive.model.event import Event, EventId
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text
-from redrive.stores.postgres.codec import array_text, columns
-from redrive.stores.postgres.connection import Link
-from redrive.stores.postgres.facts import Numbers
-from redrive.stores.postgres.idempotency import give_back_keys, take_keys
-from redrive.stores.sifting import (
+from redrive.stores.deduplicate import (
     Kept,
     Remains,
     has_expectations,
@@ -25,11 +21,15 @@ from redrive.stores.sifting import (
     numbered,
     sift,
 )
+from redrive.stores.postgres.codec import array_text, columns
+from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.facts import Numbers
+from redrive.stores.postgres.idempotency import give_back_keys, take_keys
 
 __all__ = [
     "append",
     "read_numbers",
-    "take_turns",
+    "take_versions",
 ]
 
 
@@ -38,7 +38,7 @@ SELECT c.value, e.destinations, e.version, e.document
 FROM redrive.counters c LEFT JOIN redrive.events e ON e.id = ANY ($1::uuid[])
 WHERE c.name = 'routes_version'
 """
-_TAKE_TURNS = """
+_TAKE_VERSIONS = """
 INSERT INTO redrive.keys AS known (key, version, xid)
 SELECT key, events, redrive.log_time()
 FROM unnest($1::text[], $2::bigint[]) AS given (key, events) ORDER BY key
@@ -150,7 +150,7 @@ async def append(
 async def _versions(link: Link, entries: Sequence[Entry]) -> dict[str, int]:
     """Return how far the keys of these entries are; nobody else publishes to them from now on."""
     keys = {entry.event.key for entry in entries if entry.event.key is not None}
-    rows = await link.fetch(_TAKE_TURNS, list(keys), [0] * len(keys))
+    rows = await link.fetch(_TAKE_VERSIONS, list(keys), [0] * len(keys))
     return {key: version for key, version, _ in rows}
 
 
@@ -178,7 +178,7 @@ async def _insert(
     now: datetime,
 ) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
-    versions = await take_turns(link, [entry.event.key for entry in entries])
+    versions = await take_versions(link, [entry.event.key for entry in entries])
     events = [
         (
             entry.event.id,
@@ -203,7 +203,7 @@ async def _insert(
     }
 
 
-async def take_turns(
+async def take_versions(
     link: Link, keys: Sequence[str | None], *, also: Collection[str] = ()
 ) -> list[tuple[int | None, int | None]]:
     """Return each event's version within its key, and its time in the log.
@@ -217,7 +217,9 @@ async def take_turns(
         return [(None, None)] * len(keys)
     taken = {
         key: (version - counts[key], xid)
-        for key, version, xid in await link.fetch(_TAKE_TURNS, list(counts), list(counts.values()))
+        for key, version, xid in await link.fetch(
+            _TAKE_VERSIONS, list(counts), list(counts.values())
+        )
     }
     turns: list[tuple[int | None, int | None]] = []
     for key in keys:
