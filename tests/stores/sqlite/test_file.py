@@ -34,7 +34,7 @@ from redrive.store import (
     Selection,
     Settled,
 )
-from redrive.stores.sqlite import SqliteStore, tenants, claiming, ready, schema
+from redrive.stores.sqlite import SqliteStore, claiming, ready, schema, tenants
 from redrive.stores.sqlite.connection import translated
 from tests.conformance.world import OPERATOR, World, a_fault, an_event
 from tests.faults.disk import Disk
