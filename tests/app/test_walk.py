@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,12 +27,14 @@ class Walk:
         self.elsewhere: set[str] = set()
         self._caller = threading.get_ident()
         self._is_watched = False
+        self._task: asyncio.Task[Any] | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note what is entered while the block lasts."""
-        sys.setprofile(self.note)
+        self._task = asyncio.current_task()
         self._is_watched = True
+        sys.setprofile(self.note)
         try:
             yield
         finally:
@@ -40,9 +43,12 @@ class Walk:
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
         module = str(frame.f_globals.get("__name__", ""))
-        if self._is_watched and event == "call" and module.startswith("redrive."):
-            of_caller = threading.get_ident() == self._caller
-            (self.here if of_caller else self.elsewhere).add(module)
+        if not self._is_watched or event != "call" or not module.startswith("redrive."):
+            return
+        if threading.get_ident() != self._caller:
+            self.elsewhere.add(module)
+        elif asyncio.current_task() is self._task:  # what else the store does is not on the way
+            self.here.add(module)
 
 
 @pytest.fixture
