@@ -13,7 +13,7 @@ import asyncpg
 from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
-from redrive.stores.postgres.connection import LOST, Address, Connection, Link, named, translated
+from redrive.stores.postgres.connection import LOST, Address, Connection, Link, translated
 from redrive.stores.postgres.facts import Duties, Facts
 from redrive.stores.postgres.notifications import Notifications
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Pool, drop, session_settings
@@ -290,10 +290,7 @@ class Core(SqlStore):
         connection = await pool.acquire()
         try:
             async with asyncio.timeout(within):
-                rows: list[Any] = await connection.fetch(
-                    named(statement, self.address.schema), *values
-                )
-                return rows
+                return await Link(connection, self.address.schema).fetch(statement, *values)
         except asyncpg.PostgresError as error:
             if isinstance(error, LOST):
                 drop(connection)
