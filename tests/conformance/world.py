@@ -264,7 +264,7 @@ class World:
         worker: str = "worker-1",
         generations: Sequence[str] = (DEFAULT_GENERATION,),
         lease: Duration = "30s",
-        limit: int = 1_000,
+        limit: int = 100_000,
         alone: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> Claim:

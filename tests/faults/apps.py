@@ -417,7 +417,7 @@ class Watchman:
             case WorkerStarted() if self._release == "3":
                 os._exit(1)
             case DeclarationChanged(worker=worker) if worker:
-                note(self._folder, "declared", 0, self._release)
+                note(self._folder, "declared", 0, worker)
             case Claimed(deliveries=deliveries):
                 for one in deliveries:
                     number = msgspec.json.decode(one.event.payload)["number"]

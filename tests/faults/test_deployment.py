@@ -157,6 +157,7 @@ def test_releases_roll_out_and_back_under_load(machine_of: MachineOf) -> None:
     story = Story(machine.folder, website.published, fleet.audit(), restored_at=restored_at)
     assert story.missing() == []
     assert story.unrouted() == []
+    assert story.was_ordered()
     assert story.out_of_order() == []
     assert story.most_in_a_second() <= MOST_IN_A_SECOND
     assert len(fleet.changes()) <= 4 * ROUNDS
@@ -233,15 +234,15 @@ class Story:
         self._published = published
         self._audit = audit
         self._restored_at = restored_at
-        self._declared: list[float] = []
+        self._declared: list[tuple[float, str]] = []
         self._attempts: dict[int, list[Attempt]] = defaultdict(list)
         current: dict[tuple[int, str], Attempt] = {}
         for line in (folder / "deployments").read_text("utf-8").splitlines():
-            what, number, at, _, process = line.split()
+            what, number, at, who, process = line.split()
             place = int(number), process
             match what:
                 case "declared":
-                    self._declared.append(float(at))
+                    self._declared.append((float(at), who))
                 case "claimed":
                     current[place] = Attempt(float(at))
                     self._attempts[int(number)].append(current[place])
@@ -276,6 +277,14 @@ class Story:
                 or any(begin <= one.begun and one.returned <= end for begin, end in is_wanted)
             )
         ]
+
+    def was_ordered(self) -> bool:
+        """Tell whether there was a stretch in which order was surely in force."""
+        return any(
+            begin < end
+            for ordered in ("park", "skip")
+            for begin, end in self._stretches(f'→ "{ordered}"', f'order: "{ordered}" →')
+        )
 
     def out_of_order(self) -> list[tuple[int, int]]:
         """Return pairs of a key of which the one began before the other had ended, or too early."""
@@ -326,6 +335,7 @@ class Story:
                 yield begun, at
                 begun = None
             if one.action == "declare" and begins in one.detail:
-                begun = min((told for told in self._declared if told >= at), default=math.inf)
+                heard = (told for told, who in self._declared if told >= at and who in one.why)
+                begun = min(heard, default=math.inf)
         if begun is not None:
             yield begun, math.inf

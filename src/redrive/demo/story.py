@@ -325,7 +325,7 @@ class _Story:
 
         async def is_there() -> bool:
             found[:] = await self._operations.groups(limit=1)
-            return bool(found)
+            return bool(found) and found[0].count > 1  # one alone would show no group
 
         await self._pace.wait_until(is_there, patience=_PATIENCE_SECONDS)
         return found[0]
