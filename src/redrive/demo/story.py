@@ -202,7 +202,7 @@ class _Story:
         await self._pace.sleep(1)
 
     async def _look_at_the_dead_letters(self) -> None:
-        cause = await self._largest_group()
+        cause = await self._largest_group(letters=2)  # one alone would show no group
         self._scene(
             4,
             f"The new release has a bug: it answers 422 to some orders. No retry can heal that, "
@@ -320,12 +320,12 @@ class _Story:
         query = Query(status=Status.PENDING, destination="warehouse")
         return (await self._operations.deliveries(query, limit=1_000)).deliveries
 
-    async def _largest_group(self) -> Group:
+    async def _largest_group(self, *, letters: int = 1) -> Group:
         found: list[Group] = []
 
         async def is_there() -> bool:
             found[:] = await self._operations.groups(limit=1)
-            return bool(found) and found[0].count > 1  # one alone would show no group
+            return bool(found) and found[0].count >= letters
 
         await self._pace.wait_until(is_there, patience=_PATIENCE_SECONDS)
         return found[0]
