@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from redrive.model.destination import Destination, Routes
+from redrive.model.destination import Destination, Order, Routes
 from redrive.model.standing import Standing
 from redrive.policies import declaring as policy
 from redrive.store import Declarer, Redeclared, Registered
@@ -58,6 +58,15 @@ class Ruling(msgspec.Struct, frozen=True):
             self.before is None
             or self.before.is_removed != self.after.is_removed
             or self.before.destination != self.after.destination
+        )
+
+    @property
+    def begins_order(self) -> bool:
+        """Whether it keeps order from now on, and kept none."""
+        return (
+            self.before is not None
+            and self.before.destination.order is Order.NONE
+            and self.after.destination.order is not Order.NONE
         )
 
     @property

@@ -14,7 +14,7 @@ from redrive.model.gate import Closed, Open
 from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, connection
-from redrive.stores.postgres.connection import Link, named, read_address
+from redrive.stores.postgres.connection import named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql import gates
@@ -79,7 +79,7 @@ async def test_putting_off_a_lane_does_not_wait_for_who_takes_it_up(
     publisher = await asyncpg.connect(address.dsn)
 
     async with person.transaction():
-        await free_late_lanes(Link(person, address.schema))
+        await free_late_lanes(PostgresSession(person, address.schema))
         async with asyncio.timeout(PATIENCE_SECONDS), publisher.transaction():
             await free_lanes(PostgresSession(publisher, address.schema), [(1, "lane"), (2, "lane")])
 

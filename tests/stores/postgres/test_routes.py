@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from redrive import Event, NewEvent, Redrive
+from redrive.model.delivery import Leased
 from redrive.model.destination import Destination, Order
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
@@ -313,6 +315,65 @@ async def test_late_events_go_behind_what_is_in_their_lane(world: World, address
 
     assert [len(one) for one in starts] == [1, 1, 1]
     assert starts[0] == [early.event_id]
+
+
+async def publish_before_order(world: World, address: Address) -> None:
+    """Publish an event whose publisher could not know that order is kept from now on."""
+    version = (await world.store.register([BILLING])).version
+    await catch_up_all(world.store, address)
+    async with a_transaction(address, "read_committed") as connection:
+        await world.store.append(
+            entries(an_event(1, key="k")),
+            routes_version=version,
+            all_or_nothing=True,
+            within=connection,
+        )
+        await world.declare(msgspec.structs.replace(BILLING, order=Order.PARK))
+
+
+async def claimed(world: World) -> list[Leased]:
+    return list((await world.claim("billing", total=5)).deliveries)
+
+
+async def test_what_follows_waits_for_what_was_stored_before_order_was_kept(
+    world: World, address: Address
+) -> None:
+    await publish_before_order(world, address)
+    await world.append(entries(an_event(2, key="k")))
+
+    starts = []
+    while now := await claimed(world):
+        starts.append([one.event.payload for one in now])
+        for one in now:
+            await world.settle(one, Delivered())
+
+    assert starts == [[an_event(1).payload], [an_event(2).payload]]
+
+
+async def test_what_follows_waits_for_what_was_claimed_before_order_was_kept(
+    world: World, address: Address
+) -> None:
+    await publish_before_order(world, address)
+    [first] = await claimed(world)
+    await world.append(entries(an_event(2, key="k")))
+
+    meanwhile = await claimed(world)
+    await world.settle(first, Delivered())
+    [second] = await claimed(world)
+
+    assert meanwhile == []
+    assert second.event.payload == an_event(2).payload
+
+
+async def test_publishing_waits_for_nobody_when_a_destination_is_new(
+    world: World, address: Address
+) -> None:
+    """Nobody can have published to it yet, so its lanes are as they seem to be."""
+    await world.store.register([LEDGER])
+    await world.append(entries(an_event(key="k"), to=["ledger"]))
+
+    late = await asyncpg_rows(address, "SELECT * FROM {}.late_lanes")
+    assert late == []
 
 
 async def test_a_registration_that_was_given_up_is_made_good(

@@ -46,8 +46,9 @@ ON CONFLICT (key) DO UPDATE
 SET version = known.version + excluded.version, xid = greatest(known.xid, excluded.xid)
 RETURNING key, version, xid
 """
-# A transaction whose view is older than this statement cannot know who is in a lane by now. What it
-# adds stays behind, and the first claim after its commit finds out who goes next.
+# A transaction whose view is older than this statement cannot know who is in a lane by now, and
+# while routes are changing there may be somebody who belongs into it. What is added then stays
+# behind, and the first claim after the commit finds out who goes next.
 _INSERT = """
 WITH stored AS (
     INSERT INTO redrive.events
@@ -68,12 +69,13 @@ WITH stored AS (
     WHERE routes_version < (SELECT last_value FROM redrive.route_versions WHERE is_called)
 ), present AS MATERIALIZED (
     SELECT current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
-        AS is_old
+           OR EXISTS (SELECT FROM redrive.route_changes WHERE NOT is_done AND begins_order)
+           OR EXISTS (SELECT FROM redrive.late_events) AS is_unsure
 ), unsure AS (
     INSERT INTO redrive.late_lanes (destination, lane)
     SELECT DISTINCT given.destination, given.lane
     FROM present CROSS JOIN unnest($10::integer[], $15::text[]) AS given (destination, lane)
-    WHERE present.is_old AND given.lane IS NOT NULL
+    WHERE present.is_unsure AND given.lane IS NOT NULL
 )
 INSERT INTO redrive.deliveries
     (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
@@ -82,7 +84,7 @@ SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
        CASE WHEN coalesce(given.due, $8) <= $8 AND given.priority = 0 AND given.lane IS NULL THEN 3
             ELSE 0 END, given.priority,
        given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
-           present.is_old
+           present.is_unsure
            OR row_number() OVER (
                PARTITION BY given.destination, given.lane ORDER BY given.place
            ) > 1

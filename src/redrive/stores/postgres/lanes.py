@@ -47,6 +47,36 @@ JOIN redrive.destinations t ON t.id = d.destination
 WHERE d.position = ANY ($1::bigint[]) AND e.key IS NOT NULL AND d.status < 2
   AND (d.lane IS NULL) <> (coalesce(t.document::json ->> 'order', 'none') = 'none')
 """
+# An event that was stored before its publisher could know of an order is in no lane. It came before
+# everything that went by the new routes, so it is looked for backwards from the head of its lane.
+_MAYBE_STRAYS = """
+WITH RECURSIVE changing AS MATERIALIZED (
+    SELECT min(read_xid) AS since, max(version) AS routes_version FROM redrive.route_changes
+    WHERE NOT is_done AND begins_order
+), earlier AS (
+    SELECT NULL::bigint AS position, e.key, e.version
+    FROM unnest($1::integer[], $2::text[]) AS given (destination, lane)
+    CROSS JOIN LATERAL (
+        SELECT position FROM redrive.deliveries
+        WHERE destination = given.destination AND lane = given.lane
+          AND status <> 2 AND resolution IS NULL
+        ORDER BY id LIMIT 1
+    ) AS head
+    JOIN redrive.events e ON e.position = head.position
+    UNION ALL
+    SELECT e.position, later.key, e.version
+    FROM earlier AS later CROSS JOIN changing CROSS JOIN LATERAL (
+        SELECT position, version, xid, routes_version FROM redrive.events
+        WHERE key = later.key AND version < later.version
+        ORDER BY version DESC LIMIT 1
+    ) AS e
+    WHERE e.xid >= changing.since AND e.routes_version < changing.routes_version
+)
+SELECT position FROM earlier WHERE position IS NOT NULL
+UNION
+SELECT e.position FROM redrive.late_events l JOIN redrive.events e ON e.position = l.position
+WHERE e.key = ANY ($2)
+"""
 _ORDER_STAYS = """
 SELECT FROM redrive.counters WHERE name = 'routes_version' FOR SHARE SKIP LOCKED
 """
@@ -103,14 +133,17 @@ async def free_held(
     return numbers is not None or late_numbers is not None
 
 
-async def free_late_lanes(link: Link) -> None:
+async def free_late_lanes(session: Session) -> None:
     """Free the lanes that were put off and to which nobody is publishing any more.
 
     This may wait for deliveries that others hold, so it comes before one takes hold of any.
     """
-    taken = sorted({(row[0], row[1]) for row in await link.fetch(_TAKE_LATE)})
-    if taken:
-        await link.fetch(_FREE, *_columns(taken))
+    taken = sorted({(row[0], row[1]) for row in await session.fetch(_TAKE_LATE)})
+    if not taken:
+        return
+    strays = [position for (position,) in await session.fetch(_MAYBE_STRAYS, *_columns(taken))]
+    is_early = bool(strays and await line_up_strays(session, strays))
+    await session.fetch(_PUT_OFF if is_early else _FREE, *_columns(taken))
 
 
 async def line_up(session: Session, ids: Sequence[int]) -> bool:

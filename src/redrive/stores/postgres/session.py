@@ -81,8 +81,8 @@ SELECT setval('redrive.route_versions', greatest(
 """
 # A statement after the number was set: who has not read it is under way here, or has ended.
 _NOTE_CHANGE = """
-INSERT INTO redrive.route_changes (version, documents, read_xid)
-VALUES ($1, $2::text[], redrive.log_end())
+INSERT INTO redrive.route_changes (version, documents, begins_order, read_xid)
+VALUES ($1, $2::text[], $3, redrive.log_end())
 """
 
 
@@ -130,13 +130,16 @@ class PostgresSession(Session, Link):
         gone = set(refused or ())
         return {one for one in leases if one.delivery_id not in gone}, frees
 
-    async def change_routes(self, changed: Sequence[Destination]) -> None:
+    async def change_routes(
+        self, changed: Sequence[Destination], *, begins_order: bool = False
+    ) -> None:
         version = await self.value(_ANNOUNCE)
         await self.fetch(
             "UPDATE redrive.counters SET value = $1 WHERE name = 'routes_version'", version
         )
         if changed:
-            await self.fetch(_NOTE_CHANGE, version, [json_text(one) for one in changed])
+            documents = [json_text(one) for one in changed]
+            await self.fetch(_NOTE_CHANGE, version, documents, begins_order)
 
     async def keep_history(self, history: int) -> None:
         await self.fetch(

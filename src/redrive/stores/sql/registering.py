@@ -108,8 +108,11 @@ async def register(
     for count, detail in audited(rulings, is_first=not version):
         actor = Actor(REDRIVE, by.why)
         await record(session, "declare", (), actor, count=count, detail=detail)
-    if changed := [one.after.destination for one in rulings if one.is_change]:
-        await session.change_routes(changed)
+    if changes := [one for one in rulings if one.is_change]:
+        await session.change_routes(
+            [one.after.destination for one in changes],
+            begins_order=any(one.begins_order for one in changes),
+        )
     for one in rulings:
         number, _ = known.get(one.name, (0, None))
         await _keep(session, one, number)

@@ -103,10 +103,13 @@ class Session(ABC):
         """Settle as delivered what has a current lease; tell what, and whether a lane was freed."""
 
     @abstractmethod
-    async def change_routes(self, changed: Sequence[Destination]) -> None:
+    async def change_routes(
+        self, changed: Sequence[Destination], *, begins_order: bool = False
+    ) -> None:
         """Begin a new version of the routes, for which these destinations change or are new.
 
-        Nobody else may be changing them. Who is publishing by the old version is found out later.
+        Nobody else may be changing them. Who is publishing by the old version is found out later,
+        and until then keeps others of its key waiting, if some destination begins to keep order.
         """
 
     @abstractmethod

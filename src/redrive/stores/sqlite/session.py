@@ -117,7 +117,12 @@ class SqliteSession(Session):
             await free_lanes(self, lanes)
         return current, bool(lanes)
 
-    async def change_routes(self, changed: Sequence[Destination]) -> None:  # noqa: ARG002 - nobody is publishing meanwhile
+    async def change_routes(
+        self,
+        changed: Sequence[Destination],  # noqa: ARG002 - nobody is publishing meanwhile
+        *,
+        begins_order: bool = False,  # noqa: ARG002
+    ) -> None:
         await grow(self, "routes_version", 1)
 
     async def keep_history(self, history: int) -> None:
