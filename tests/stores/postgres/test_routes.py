@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -317,52 +317,76 @@ async def test_late_events_go_behind_what_is_in_their_lane(world: World, address
     assert starts[0] == [early.event_id]
 
 
-async def publish_before_order(world: World, address: Address) -> None:
-    """Publish an event whose publisher could not know that order is kept from now on."""
+async def publish_before_order(world: World, address: Address, *numbers: int) -> None:
+    """Publish events whose publisher could not know that order is kept from now on."""
     version = (await world.store.register([BILLING])).version
     await catch_up_all(world.store, address)
     async with a_transaction(address, "read_committed") as connection:
-        await world.store.append(
-            entries(an_event(1, key="k")),
-            routes_version=version,
-            all_or_nothing=True,
-            within=connection,
-        )
+        for number in numbers:
+            await world.store.append(
+                entries(an_event(number, key="k")),
+                routes_version=version,
+                all_or_nothing=True,
+                within=connection,
+            )
         await world.declare(msgspec.structs.replace(BILLING, order=Order.PARK))
 
 
-async def claimed(world: World) -> list[Leased]:
-    return list((await world.claim("billing", total=5)).deliveries)
-
-
-async def test_what_follows_waits_for_what_was_stored_before_order_was_kept(
-    world: World, address: Address
-) -> None:
-    await publish_before_order(world, address)
-    await world.append(entries(an_event(2, key="k")))
-
-    starts = []
-    while now := await claimed(world):
-        starts.append([one.event.payload for one in now])
+async def starts(world: World, *early: Leased) -> list[list[bytes]]:
+    """Return what a worker starts at once, until nothing is left; first it ends what it has."""
+    found: list[list[bytes]] = []
+    now: Sequence[Leased] = early
+    while True:
         for one in now:
             await world.settle(one, Delivered())
+        now = (await world.claim("billing", total=5)).deliveries
+        if not now:
+            return found
+        found.append([bytes(one.event.payload) for one in now])
 
-    assert starts == [[an_event(1).payload], [an_event(2).payload]]
 
-
-async def test_what_follows_waits_for_what_was_claimed_before_order_was_kept(
+async def test_order_holds_for_what_was_stored_before_it_was_kept(
     world: World, address: Address
 ) -> None:
-    await publish_before_order(world, address)
-    [first] = await claimed(world)
+    await publish_before_order(world, address, 1, 2)
+    await world.append(entries(an_event(3, key="k")))
+
+    assert await starts(world) == [[bytes(an_event(number).payload)] for number in (1, 2, 3)]
+
+
+async def test_what_was_claimed_before_order_was_kept_holds_up_what_follows(
+    world: World, address: Address
+) -> None:
+    await publish_before_order(world, address, 1)
+    [first] = (await world.claim("billing", total=5)).deliveries
+    await asyncpg_rows(address, "UPDATE {}.deliveries SET lane = NULL")  # as claimed before
     await world.append(entries(an_event(2, key="k")))
 
-    meanwhile = await claimed(world)
-    await world.settle(first, Delivered())
-    [second] = await claimed(world)
+    meanwhile = (await world.claim("billing", total=5)).deliveries
+    afterwards = await starts(world, first)
 
-    assert meanwhile == []
-    assert second.event.payload == an_event(2).payload
+    assert meanwhile == ()
+    assert afterwards == [[bytes(an_event(2).payload)]]
+
+
+async def test_what_lacks_its_lane_waits_while_somebody_publishes_to_its_key(
+    world: World, address: Address
+) -> None:
+    """Nobody else waits for them."""
+    await publish_before_order(world, address, 1)
+    async with a_transaction(address, "read_committed") as connection:
+        await world.store.append(
+            entries(an_event(2, key="k")),
+            routes_version=await world.version(),
+            all_or_nothing=True,
+            within=connection,
+        )
+        await world.append(entries(an_event(3, key="other")))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            meanwhile = await starts(world)
+
+    assert meanwhile == [[bytes(an_event(3).payload)]]
+    assert await starts(world) == [[bytes(an_event(number).payload)] for number in (1, 2)]
 
 
 async def test_publishing_waits_for_nobody_when_a_destination_is_new(

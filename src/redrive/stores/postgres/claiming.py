@@ -30,7 +30,7 @@ from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.facts import Facts
 from redrive.stores.postgres.gating import known_gate, lock_gates
-from redrive.stores.postgres.lanes import free_late_lanes
+from redrive.stores.postgres.lanes import free_late_lanes, line_up_chosen
 from redrive.stores.postgres.ready import (
     FRESH,
     Ahead,
@@ -200,6 +200,8 @@ class ClaimsRole(Core):
                 await claiming.choose_suspect(suspects)
             else:
                 await claiming.choose(ahead)
+            if ahead.is_changing and await claiming.line_up():
+                continue
             deliveries = await claiming.lease(is_limited=is_limited)
             fitting = None if deliveries else await claiming.fitting()
             if fitting is None:
@@ -354,6 +356,14 @@ class _Claiming:
                 self._openings.append(selection.again_at)
             self._charge(name, selection.turnstile, serving, selection.states())
             left -= len(serving.chosen)
+
+    async def line_up(self) -> bool:
+        """Put what was chosen into its lane, if it lacks one; tell whether to choose again."""
+        count, busy = await line_up_chosen(self._link, [number for number, _ in self._chosen])
+        if busy:
+            self._chosen = [one for one in self._chosen if one[0] not in busy]
+            self._openings.append(self._now + SOON)
+        return count > len(busy)
 
     async def next_due(self, ahead: Ahead) -> datetime | None:
         """Return when something more may be claimed, after what was chosen is leased."""

@@ -8,7 +8,14 @@ from redrive.stores.postgres.connection import Link
 from redrive.stores.sql.lanes import hold, lanes_of
 from redrive.stores.sql.session import Lane, Session
 
-__all__ = ["free_held", "free_lanes", "free_late_lanes", "line_up", "line_up_strays"]
+__all__ = [
+    "free_held",
+    "free_lanes",
+    "free_late_lanes",
+    "line_up",
+    "line_up_chosen",
+    "line_up_strays",
+]
 
 # What is in flight goes first, else the earliest; whoever else was about to go waits behind it.
 _FREEING = """
@@ -47,36 +54,51 @@ JOIN redrive.destinations t ON t.id = d.destination
 WHERE d.position = ANY ($1::bigint[]) AND e.key IS NOT NULL AND d.status < 2
   AND (d.lane IS NULL) <> (coalesce(t.document::json ->> 'order', 'none') = 'none')
 """
-# An event that was stored before its publisher could know of an order is in no lane. It came before
-# everything that went by the new routes, so it is looked for backwards from the head of its lane.
-_MAYBE_STRAYS = """
+_CHOSEN_STRAYS = """
+SELECT d.id, d.position
+FROM redrive.deliveries d
+JOIN redrive.events e ON e.position = d.position
+JOIN redrive.destinations t ON t.id = d.destination
+WHERE d.id = ANY ($1::bigint[]) AND d.lane IS NULL AND e.key IS NOT NULL
+  AND coalesce(t.document::json ->> 'order', 'none') <> 'none'
+"""
+# Who could not know of an order when they published came before everything of their key that went
+# by it: what is looked for is just before, and what was marked.
+_AND_EARLIER = """
 WITH RECURSIVE changing AS MATERIALIZED (
     SELECT min(read_xid) AS since, max(version) AS routes_version FROM redrive.route_changes
     WHERE NOT is_done AND begins_order
-), earlier AS (
-    SELECT NULL::bigint AS position, e.key, e.version
-    FROM unnest($1::integer[], $2::text[]) AS given (destination, lane)
-    CROSS JOIN LATERAL (
-        SELECT position FROM redrive.deliveries
-        WHERE destination = given.destination AND lane = given.lane
-          AND status <> 2 AND resolution IS NULL
-        ORDER BY id LIMIT 1
-    ) AS head
-    JOIN redrive.events e ON e.position = head.position
+), found AS (
+    SELECT e.position, e.key, e.version FROM redrive.events e
+    WHERE e.position IN ({positions}) AND (
+        EXISTS (SELECT FROM changing WHERE since IS NOT NULL)
+        OR EXISTS (SELECT FROM redrive.late_events)
+    )
     UNION ALL
-    SELECT e.position, later.key, e.version
-    FROM earlier AS later CROSS JOIN changing CROSS JOIN LATERAL (
+    SELECT earlier.position, found.key, earlier.version
+    FROM found CROSS JOIN changing CROSS JOIN LATERAL (
         SELECT position, version, xid, routes_version FROM redrive.events
-        WHERE key = later.key AND version < later.version
+        WHERE key = found.key AND version < found.version
         ORDER BY version DESC LIMIT 1
-    ) AS e
-    WHERE e.xid >= changing.since AND e.routes_version < changing.routes_version
+    ) AS earlier
+    WHERE earlier.xid >= changing.since AND earlier.routes_version < changing.routes_version
 )
-SELECT position FROM earlier WHERE position IS NOT NULL
+SELECT position FROM found
 UNION
 SELECT e.position FROM redrive.late_events l JOIN redrive.events e ON e.position = l.position
-WHERE e.key = ANY ($2)
+WHERE e.key IN (SELECT key FROM found)
 """
+_EVENTS_AND_EARLIER = _AND_EARLIER.format(positions="SELECT unnest($1::bigint[])")
+_HEADS_AND_EARLIER = _AND_EARLIER.format(
+    positions="""
+        SELECT (
+            SELECT position FROM redrive.deliveries
+            WHERE destination = given.destination AND lane = given.lane
+              AND status <> 2 AND resolution IS NULL
+            ORDER BY id LIMIT 1
+        ) FROM unnest($1::integer[], $2::text[]) AS given (destination, lane)
+    """
+)
 _ORDER_STAYS = """
 SELECT FROM redrive.counters WHERE name = 'routes_version' FOR SHARE SKIP LOCKED
 """
@@ -141,9 +163,10 @@ async def free_late_lanes(session: Session) -> None:
     taken = sorted({(row[0], row[1]) for row in await session.fetch(_TAKE_LATE)})
     if not taken:
         return
-    strays = [position for (position,) in await session.fetch(_MAYBE_STRAYS, *_columns(taken))]
-    is_early = bool(strays and await line_up_strays(session, strays))
-    await session.fetch(_PUT_OFF if is_early else _FREE, *_columns(taken))
+    lanes = _columns(taken)
+    found = [position for (position,) in await session.fetch(_HEADS_AND_EARLIER, *lanes)]
+    is_busy = bool(found and await line_up_strays(session, found))
+    await session.fetch(_PUT_OFF if is_busy else _FREE, *lanes)
 
 
 async def line_up(session: Session, ids: Sequence[int]) -> bool:
@@ -151,6 +174,20 @@ async def line_up(session: Session, ids: Sequence[int]) -> bool:
     lanes = await lanes_of(session, ids)
     await free_lanes(session, lanes)
     return bool(lanes)
+
+
+async def line_up_chosen(session: Session, ids: Sequence[int]) -> tuple[int, frozenset[int]]:
+    """Put deliveries into lanes that belong into one, and what came before them.
+
+    Returns how many of these there were, and which of them have to wait: somebody else has their
+    keys in hand.
+    """
+    strays = {position: number for number, position in await session.fetch(_CHOSEN_STRAYS, ids)}
+    if not strays:
+        return 0, frozenset()
+    found = [row[0] for row in await session.fetch(_EVENTS_AND_EARLIER, list(strays))]
+    busy = await line_up_strays(session, found)
+    return len(strays), frozenset(strays[position] for position in strays.keys() & busy)
 
 
 async def line_up_strays(session: Session, positions: Sequence[int]) -> frozenset[int]:

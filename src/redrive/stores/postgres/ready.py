@@ -73,6 +73,8 @@ WITH sorts AS MATERIALIZED (
                ORDER BY due LIMIT 1
            ), false) AS is_time,
            EXISTS (SELECT FROM redrive.late_lanes) AS is_late,
+           EXISTS (SELECT FROM redrive.route_changes WHERE NOT is_done AND begins_order)
+               OR EXISTS (SELECT FROM redrive.late_events) AS is_changing,
            coalesce((
                SELECT true FROM redrive.deliveries
                WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
@@ -87,7 +89,8 @@ WITH sorts AS MATERIALIZED (
            ) AS next_due,
            (SELECT value FROM redrive.counters WHERE name = 'routes_version') AS routes_version
 )
-SELECT o.is_time, o.is_late, o.is_suspected, o.next_due, o.routes_version, s.has_others,
+SELECT o.is_time, o.is_late, o.is_changing, o.is_suspected, o.next_due, o.routes_version,
+       s.has_others,
        s.has_others OR line.ids IS NOT NULL
            OR {_ANY.format(condition=f"{_TENANT} = s.tenant AND {_BEHIND}")} AS is_filled,
        past.tokens, past.refilled_at,
@@ -228,6 +231,8 @@ class Ahead(NamedTuple):
 
     is_time: bool
     is_late: bool
+    is_changing: bool
+    """Whether what was published by older routes may lack its lane."""
     is_suspected: bool
     next_due: datetime | None
     routes_version: int
@@ -259,7 +264,7 @@ async def query_ready(
     rows = await link.fetch(_QUERY, now, list(asked), list(generations), *given)
     found: dict[int, _Found] = {}
     for (one, sort), row in zip(places, rows if places else (), strict=True):
-        has_others, is_filled, tokens, refilled_at, is_paused, *line = row[5:]
+        has_others, is_filled, tokens, refilled_at, is_paused, *line = row[6:]
         shown = found.setdefault(one.destination, _Found())
         shown.has_others |= has_others
         shown.state = _state((one.tenant, tokens, refilled_at, is_paused))
@@ -268,8 +273,8 @@ async def query_ready(
         if not has_others:
             known = _candidates(bounds, one.destination, sort, one.tenant, line)
             shown.lines[one.tenant, sort] = known, one.most
-    is_time, is_late, is_suspected, next_due, routes_version = rows[0][:5]
-    return Ahead(is_time, is_late, is_suspected, next_due, routes_version, found)
+    is_time, is_late, is_changing, is_suspected, next_due, routes_version = rows[0][:6]
+    return Ahead(is_time, is_late, is_changing, is_suspected, next_due, routes_version, found)
 
 
 class PostgresReady:
