@@ -49,10 +49,14 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
-def kept_seeds() -> list[int]:
-    """Return the seeds of the kept list; what follows a `#` says what each found."""
-    lines = [line.partition("#")[0].strip() for line in KEPT.read_text("utf-8").splitlines()]
-    return [int(line) for line in lines if line]
+def kept_seeds(store: StoreKind | None = None) -> list[int]:
+    """Return the seeds of the kept list that found something on the store they draw, or on this.
+
+    What follows a `#` says what each found.
+    """
+    lines = [line.partition("#")[0].split() for line in KEPT.read_text("utf-8").splitlines()]
+    on = [] if store is None else [store]
+    return [int(line[0]) for line in lines if line and line[1:] == on]
 
 
 def run_brief(seed: int, *, store: StoreKind | None = None) -> Brief:
@@ -106,8 +110,7 @@ def main() -> None:
         _show(run(options.seed, store=options.store))
         return
     start = options.start if options.start is not None else SystemRandom().randrange(10**9)
-    # What they found was on the store that they draw.
-    seeds: Iterator[int] = iter([] if options.store else kept_seeds())
+    seeds = iter(kept_seeds(options.store))
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)

@@ -42,6 +42,11 @@ class History:
         return len(self._inspector.ledger.entries)
 
     @property
+    def lacking(self) -> int:
+        """How many deliveries events are still to be given, having been stored by older routes."""
+        return len(self._inspector.ledger.lacking)
+
+    @property
     def trace(self) -> str:
         """A hash of all that was taken down."""
         return self._hash.hexdigest()

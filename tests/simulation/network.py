@@ -271,7 +271,7 @@ def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer
             return bool(answer.changes or answer.paused)
         case "advance_replays":
             return bool(answer.steps)
-        case "move" | "backfill":
+        case "move" | "backfill" | "catch_up":
             return bool(answer.moved if method == "move" else answer.added)
         case "settle" | "release" | "rescue" | "append" | "heartbeat" | "extend" | "retire":
             return True

@@ -19,6 +19,7 @@ from redrive.store import (
     Append,
     Appended,
     Backfilled,
+    CaughtUp,
     Claim,
     Entry,
     LoggedEvent,
@@ -49,6 +50,7 @@ WHERE {which} ORDER BY d.id
 """
 _MADE_OF_EVENTS = _MADE.format(which="e.id::text = ANY ($1::text[])")
 _MADE_FOR = _MADE.format(which="t.name = $1 AND d.status = 0")
+_MADE_LATER = _MADE.format(which="d.status = 0")
 _EVENTS = "SELECT document FROM redrive.events ORDER BY position"
 _LEASED = """
 SELECT d.id, t.name, d.token, d.enqueued_at, d.breaker_generation, e.document
@@ -100,10 +102,11 @@ class _SimulatedStore(PostgresStore):
             return job
 
         async def told(session: Any) -> Any:  # noqa: ANN401 - as above
+            since = self._ground.time()
             answer = await job(session)
             connection = LAST_USED.get()
             now = connection.now
-            connection.on_commit.append(lambda: self._ground.witness_job(about, answer, now))
+            connection.on_commit.append(lambda: self._ground.witness_job(about, answer, now, since))
             return answer
 
         return told
@@ -181,6 +184,10 @@ class ServerGround:
         self._installed.enter_context(soon)
         self._follower = Follower(self._read_log, history, loop)
 
+    def time(self) -> float:
+        """Return the true time."""
+        return self._loop.time()
+
     def clock_for(self, number: int) -> HostClock:
         drift = self._plan.drift if number % 2 else 0.0
         return HostClock(self._loop, drift=drift, ahead=self._plan.ahead)
@@ -223,6 +230,7 @@ class ServerGround:
             figures=run(eye.figures()),
             audit=tuple(run(eye.audit(limit=_ALL))),
             replays=tuple(run(eye.replays(limit=_ALL))),
+            stuck=tuple(run(eye.stuck())),
             is_final=is_final,
         )
 
@@ -240,12 +248,12 @@ class ServerGround:
         self._installed.close()
         self._real.run(self._eye.close())
 
-    def witness_job(self, about: _About, answer: Any, now: datetime) -> None:  # noqa: ANN401 - any answer
+    def witness_job(self, about: _About, answer: Any, now: datetime, since: float) -> None:  # noqa: ANN401 - any answer
         """Take down what a transaction in steps has committed."""
         self.ways[f"{about.method}: steps"] += 1
         if about.method == "settle":
             answer, _ = answer
-        self._write(about.method, about.given, answer, now)
+        self._write(about.method, about.given, answer, now, since=since)
 
     def _watch(self, statement: str) -> Callable[[list[Any]], None] | None:
         about = _about.get()
@@ -304,12 +312,22 @@ class ServerGround:
             )
         )
 
-    def _write(self, method: str, given: dict[str, Any], answer: Any, now: datetime) -> None:  # noqa: ANN401 - any answer
+    def _write(
+        self,
+        method: str,
+        given: dict[str, Any],
+        answer: Any,  # noqa: ANN401 - any answer
+        now: datetime,
+        *,
+        since: float | None = None,
+    ) -> None:
         if not tells(method, answer):
             return
         made: list[Made] = []
         if isinstance(answer, Backfilled):
             made = [Made(*row) for row in self._see(_MADE_FOR, given["destination"])]
+        if isinstance(answer, CaughtUp):
+            made = [Made(*row) for row in self._see(_MADE_LATER)]
         if isinstance(answer, Appended):
             ids = [one.event.id for one in given["entries"]]
             made = [Made(*row) for row in self._see(_MADE_OF_EVENTS, ids)]
@@ -321,6 +339,7 @@ class ServerGround:
                 given={name: value for name, value in given.items() if name != "within"},
                 answer=answer,
                 made=tuple(made),
+                since=since,
             )
         )
         if isinstance(answer, Appended):

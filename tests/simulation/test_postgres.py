@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.bugs import BUGS
-from tests.simulation.command import hunt, run_brief
+from tests.simulation.command import hunt, kept_seeds, run_brief
 from tests.simulation.run import run
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
@@ -40,6 +40,14 @@ def test_what_must_hold_holds_on_a_real_server_in_every_way() -> None:
 
     assert not reports, "\n\n".join(reports)
     assert not {one for one in WAYS if not ways[one]}, ways
+
+
+def test_seeds_that_once_found_something_find_nothing_now() -> None:
+    briefs = [run_brief(seed, store="postgres") for seed in kept_seeds("postgres")]
+    reports = [one.report for one in briefs if one.report]
+
+    assert briefs
+    assert not reports, "\n\n".join(reports)
 
 
 def test_a_seed_gives_the_same_trace_on_another_server() -> None:

@@ -280,7 +280,7 @@ class World:
         now, left = self._ground.unsettled()
         waits = [(one.due - now).total_seconds() for one in left if one.status is Status.PENDING]
         number = len(left)
-        if any(one.joins_at for one in plan.destinations):
+        if any(one.joins_at for one in plan.destinations) or self._history.lacking:
             # Who comes late is given what it has missed, and some of that may be due much later.
             waits.append(max(FAR_TIMES) if plan.far else 0.0)
             number += plan.events
@@ -332,7 +332,7 @@ class World:
                 now, left = self._ground.unsettled()
                 if late and await keeper.backfill(late[0], operations):
                     late = []
-                if not left and not late:
+                if not left and not late and not self._history.lacking:
                     break
                 if left != before:
                     before, moved = left, self._loop.time()

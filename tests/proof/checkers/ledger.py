@@ -21,6 +21,7 @@ from tests.proof.checkers.records import Call
 
 __all__ = ["Entry", "Ledger", "Promise", "Step"]
 
+_REROUTING = ("register", "unregister", "reregister", "backfill", "catch_up", "move", "drop")
 _PAST = {"resolve": "resolved", "cancel": "cancelled"}
 _HELD = {
     "settle": ("settled", "settle refused"),
@@ -56,6 +57,12 @@ class Ledger:
     """Where each event comes in publish order."""
     routed: tuple[str, ...] | None = None
     """The destinations that events are routed to; all of them while nobody has registered."""
+    past: list[tuple[float, tuple[Destination, ...]]] = field(default_factory=list)
+    """To which destinations events were routed before, and until when."""
+    stored: dict[EventId, float] = field(default_factory=dict)
+    """By the routes of which time each event may have been stored."""
+    lacking: dict[tuple[EventId, str], None] = field(default_factory=dict)
+    """What events that were stored by older routes than there were are still to be given."""
     rates: dict[str, Rate | None] = field(default_factory=dict)
     """The loosest rate of first attempts that was ever in force, where it has changed."""
     reopened: dict[str, None] = field(default_factory=dict)
@@ -86,13 +93,22 @@ class Ledger:
                 return one
         return None
 
-    def wanting(self, event_type: str) -> list[str]:
-        """Return the destinations that an event of this type is routed to now."""
-        return sorted(
-            name
+    def wanting(self, event_type: str, *, since: float | None = None) -> list[list[str]]:
+        """Return the destinations that an event of this type is routed to now.
+
+        Before them come those that it was routed to by all the routes that were in force `since`.
+        """
+        earlier = [routes for until, routes in self.past if since is not None and until >= since]
+        return [
+            sorted(one.name for one in routes if one.wants(event_type))
+            for routes in (*earlier, self._routes())
+        ]
+
+    def _routes(self) -> tuple[Destination, ...]:
+        return tuple(
+            promise.destination
             for name, promise in self.promises.items()
-            if (self.routed is None or name in self.routed)
-            and promise.destination.wants(event_type)
+            if self.routed is None or name in self.routed
         )
 
     def breaker(self, destination: str) -> BreakerState:
@@ -111,7 +127,7 @@ class Ledger:
                 yield Step(call.method, call)
                 for how, lease, detail in _leases(call):
                     yield self._about(how, call, lease, detail)
-            case "register" | "unregister" | "reregister" | "backfill" | "move" | "drop":
+            case method if method in _REROUTING:
                 yield from self._rerouted(call)
             case "report" | "open_breaker" | "reset_breaker" | "start_scheduled":
                 yield from _reported(call)
@@ -125,10 +141,12 @@ class Ledger:
         """Follow one step."""
         entry, now = step.entry, step.call.now
         match step.how:
-            case "stored" | "backfilled":
+            case "stored" | "backfilled" | "caught up":
                 self._store(step)
             case "routed":
+                self.past.append((step.call.at, self._routes()))
                 self.routed = step.detail
+                self.lacking = {pair: None for pair in self.lacking if pair[1] in step.detail}
                 self._follow(step.call)
             case "changed":
                 change: BreakerChange = step.detail
@@ -184,9 +202,12 @@ class Ledger:
 
     def _store(self, step: Step) -> None:
         event, made = step.detail
-        self.events[event.id] = event
-        self.places.setdefault(event.id, len(self.places))
         now, due = step.call.now, event.due or step.call.now
+        if step.how == "stored":
+            self.events[event.id] = event
+            self.places[event.id] = len(self.places)
+            self.stored[event.id] = step.call.at if step.call.since is None else step.call.since
+            self.lacking |= {(event.id, name): None for name in self.wanting(event.type)[-1]}
         is_backfilled = step.how == "backfilled"
         for one in made:
             entry = Entry(
@@ -205,6 +226,7 @@ class Ledger:
 
     def _line_up(self, entry: Entry) -> None:
         """Have an entry among those of its destination, in the lane where its id says."""
+        self.lacking.pop((entry.event.id, entry.destination), None)
         self.of_destination.setdefault(entry.destination, []).append(entry)
         if entry.event.key is not None:
             lane = self.lanes.setdefault((entry.destination, entry.event.key), [])
@@ -227,8 +249,8 @@ class Ledger:
             case "drop":
                 for one in answer:
                     yield Step("removed", call, self.entries.get(one), None, "delete")
-            case "backfill":
-                yield from self._backfilled(call)
+            case "backfill" | "catch_up":
+                yield from self._added(call)
             case _:
                 yield Step("routed", call, detail=self._routed(call))
 
@@ -239,11 +261,13 @@ class Ledger:
         others = tuple(one for one in known if one != call.given["destination"])
         return (*others, call.given["destination"]) if call.method == "reregister" else others
 
-    def _backfilled(self, call: Call) -> Iterator[Step]:
+    def _added(self, call: Call) -> Iterator[Step]:
+        """Return what events were given after they were stored."""
+        how = "backfilled" if call.method == "backfill" else "caught up"
         fresh = [one for one in call.made if one.id not in self.entries]
         for one in fresh:
-            yield Step("backfilled", call, detail=(self.events[one.event_id], [one]))
-        yield Step("backfill", call, detail=len(fresh))
+            yield Step(how, call, detail=(self.events[one.event_id], [one]))
+        yield Step("added", call, detail=len(fresh))
 
     def _change(self, step: Step, entry: Entry, now: datetime) -> None:
         match step.how:

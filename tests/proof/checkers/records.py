@@ -82,7 +82,7 @@ class Refused(Record, frozen=True, kw_only=True):
 
 
 class Made(NamedTuple):
-    """A delivery that an append made."""
+    """A delivery that an append, a backfill or the like made."""
 
     event_id: EventId
     destination: str
@@ -90,13 +90,17 @@ class Made(NamedTuple):
 
 
 class Call(Record, frozen=True, kw_only=True):
-    """The store has carried out a call and answered; `made` are the deliveries it made."""
+    """The store has carried out a call and answered; `made` are the deliveries it made.
+
+    `since` is when its transaction began, where others may have committed since then.
+    """
 
     now: datetime
     method: str
     given: dict[str, Any]
     answer: Any
     made: tuple[Made, ...] = ()
+    since: float | None = None
 
 
 class Backfilled(Record, frozen=True, kw_only=True):

@@ -17,7 +17,8 @@ __all__ = ["GivenOnce"]
 class GivenOnce(Check):
     """No event is given to a destination that has it; only what waits or has failed is moved.
 
-    A backfill gives a destination what it wants, and counts what it gave.
+    A backfill gives a destination what it wants, and so gets an event that was stored by older
+    routes what it lacks; both are counted.
     """
 
     name = "I2 given once"
@@ -32,8 +33,11 @@ class GivenOnce(Check):
             case "backfilled":
                 event, made = step.detail
                 yield from self._given(ledger, event, step, made[0].destination)
-            case "backfill" if step.detail != step.call.answer.added:
-                yield f"{step.detail} were backfilled, and {step.call.answer.added} are told"
+            case "caught up":
+                event, made = step.detail
+                yield from self._caught_up(ledger, event, made[0].destination)
+            case "added" if step.detail != step.call.answer.added:
+                yield f"{step.detail} were added, and {step.call.answer.added} are told"
             case "removed" if entry is None or entry.removed:
                 yield f"{entry} was removed, and it is not there"
             case _:
@@ -48,6 +52,14 @@ class GivenOnce(Check):
             yield f"{event.id} was backfilled to {name}, which does not want it"
         if name != step.call.given["destination"]:
             yield f"{event.id} was backfilled to {name}, not to {step.call.given['destination']}"
+
+    def _caught_up(self, ledger: Ledger, event: Event[msgspec.Raw], name: str) -> Iterator[str]:
+        if self._has(ledger, event, name):
+            yield f"{event.id} was given to {name} later, which has it"
+        if not any(
+            name in one for one in ledger.wanting(event.type, since=ledger.stored[event.id])
+        ):
+            yield f"{event.id} was given to {name} later, which has not wanted it since"
 
     def _has(self, ledger: Ledger, event: Event[msgspec.Raw], name: str) -> bool:
         found: list[Entry] = ledger.of_event.get(event.id, [])

@@ -20,6 +20,7 @@ from redrive.model.settlement import Delivered, Recovery, RetryAt, Settlement
 from redrive.store import (
     Appended,
     Backfilled,
+    CaughtUp,
     Claim,
     ClaimRequest,
     DestinationFigures,
@@ -95,13 +96,33 @@ class Scene:
         return (self.time - NOW).total_seconds()
 
     def call(
-        self, method: str, answer: object, *, made: tuple[Made, ...] = (), **given: object
+        self,
+        method: str,
+        answer: object,
+        *,
+        made: tuple[Made, ...] = (),
+        since: float | None = None,
+        **given: object,
     ) -> None:
         self.hear(
-            Call(at=self.at, now=self.time, method=method, given=given, answer=answer, made=made)
+            Call(
+                at=self.at,
+                now=self.time,
+                method=method,
+                given=given,
+                answer=answer,
+                made=made,
+                since=since,
+            )
         )
 
-    def publish(self, *, acknowledged: bool = True, **attributes: Any) -> Event[msgspec.Raw]:  # noqa: ANN401 - of the event
+    def publish(
+        self,
+        *,
+        acknowledged: bool = True,
+        since: float | None = None,
+        **attributes: Any,  # noqa: ANN401 - of the event
+    ) -> Event[msgspec.Raw]:
         """Offer an event, have it stored with delivery n, the first being 1, and acknowledged."""
         self._published += 1
         number = self._published
@@ -120,6 +141,7 @@ class Scene:
             Appended((receipt,)),
             made=(Made(event.id, "d", DeliveryId(number)),),
             entries=[Entry(event, ("d",))],
+            since=since,
         )
         if self._follows:
             self.read(number)
@@ -149,8 +171,12 @@ class Scene:
         """Let there be one more destination that wants everything; only d is routed to."""
         destination = Destination(name=name, patterns=("*",), order=order)
         self._promises[name] = Promise(destination, max_attempts)
-        routes = Routes(1, [self.destination])
-        self.call("register", Registered(routes=routes), destinations=[self.destination])
+        self.register("d")
+
+    def register(self, *names: str) -> None:
+        """Have these destinations registered, and no others."""
+        destinations = [self._promises[name].destination for name in names]
+        self.call("register", Registered(routes=Routes(1, destinations)), destinations=destinations)
 
     def move(self, number: int, target: str) -> None:
         """Have a delivery moved to another destination."""
@@ -158,14 +184,16 @@ class Scene:
 
     def backfill(self, destination: str, *events: int, first: int, told: int | None = None) -> None:
         """Have a destination given these events, by deliveries from a number on."""
-        made = tuple(
-            Made(EventId(f"e{one}"), destination, DeliveryId(first + place))
-            for place, one in enumerate(events)
-        )
+        made = _made(destination, events, first)
         answer = Backfilled(added=len(made) if told is None else told)
         self.call(
             "backfill", answer, made=made, destination=destination, positions=[], generation=None
         )
+
+    def catch_up(self, *events: int, first: int, told: int | None = None) -> None:
+        """Have events given to e later, by deliveries from a number on."""
+        made = _made("e", events, first)
+        self.call("catch_up", CaughtUp(added=len(made) if told is None else told), made=made)
 
     def claim(
         self,
@@ -313,3 +341,10 @@ class Scene:
                 is_final=is_final,
             )
         )
+
+
+def _made(destination: str, events: Sequence[int], first: int) -> tuple[Made, ...]:
+    return tuple(
+        Made(EventId(f"e{one}"), destination, DeliveryId(first + place))
+        for place, one in enumerate(events)
+    )

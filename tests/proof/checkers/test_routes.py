@@ -140,3 +140,92 @@ def test_an_event_goes_to_a_destination_that_was_removed() -> None:
     scene.publish()
 
     assert scene.wrong == ["I2 no phantom"]
+
+
+def test_an_event_may_be_stored_by_the_routes_of_when_its_transaction_began() -> None:
+    scene = Scene()
+    scene.wait(2)
+    scene.call("unregister", answer=True, destination="d")
+    scene.publish(since=1.0)
+
+    assert scene.wrong == []
+
+
+def test_an_event_is_stored_by_routes_that_had_ended() -> None:
+    scene = Scene()
+    scene.wait(2)
+    scene.call("unregister", answer=True, destination="d")
+    scene.wait(2)
+    scene.publish(since=3.0)
+
+    assert scene.wrong == ["I2 no phantom"]
+
+
+def test_an_event_that_was_stored_by_older_routes_gets_what_it_lacks() -> None:
+    scene = Scene()
+    scene.join("e")
+    scene.wait(2)
+    scene.register("d", "e")
+    scene.publish(since=1.0)
+    scene.catch_up(1, first=2)
+    scene.deliver(1)
+    scene.settle(scene.claim(2, destination="e"), Delivered())
+    scene.look(is_final=True, destinations=())
+
+    assert scene.wrong == []
+
+
+def test_an_event_that_was_stored_by_older_routes_never_gets_what_it_lacks() -> None:
+    scene = Scene()
+    scene.join("e")
+    scene.wait(2)
+    scene.register("d", "e")
+    scene.publish(since=1.0)
+    scene.deliver(1)
+    scene.look(is_final=True, destinations=())
+
+    assert scene.wrong == ["I1 lost nothing"]
+
+
+def test_nothing_is_lacking_of_who_was_removed_meanwhile() -> None:
+    scene = Scene()
+    scene.join("e")
+    scene.wait(2)
+    scene.register("d", "e")
+    scene.publish(since=1.0)
+    scene.call("unregister", answer=True, destination="e")
+    scene.deliver(1)
+    scene.look(is_final=True, destinations=())
+
+    assert scene.wrong == []
+
+
+def test_an_event_gets_what_no_routes_since_then_gave_it() -> None:
+    scene = Scene()
+    scene.join("e")
+    scene.wait(1)
+    scene.publish()
+    scene.catch_up(1, first=2)
+
+    assert scene.wrong == ["I2 given once"]
+
+
+def test_an_event_gets_what_it_has() -> None:
+    scene = Scene()
+    scene.join("e")
+    scene.register("d", "e")
+    scene.publish(since=0.0)
+    scene.catch_up(1, first=2)
+    scene.catch_up(1, first=3)
+
+    assert scene.wrong == ["I2 given once"]
+
+
+def test_what_events_get_later_is_miscounted() -> None:
+    scene = Scene()
+    scene.join("e")
+    scene.register("d", "e")
+    scene.publish(since=0.0)
+    scene.catch_up(1, first=2, told=2)
+
+    assert scene.wrong == ["I2 given once"]
