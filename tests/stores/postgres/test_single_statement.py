@@ -126,6 +126,26 @@ async def test_a_claim_of_fresh_work_takes_one_trip(world: World, trips: list[st
     assert len(trips) == 1
 
 
+@pytest.mark.parametrize("polls", [0, 3], ids=["at work", "after idle polls"])
+async def test_who_is_given_leases_in_one_trip_is_heard_of(
+    world: World, trips: list[str], polls: int
+) -> None:
+    """Else it could be blamed for a crash a lease after its last heartbeat, though it claims."""
+    await at_work(world)
+    await claim(world)
+    for _ in range(polls):
+        assert not await claim(world)
+    await publish(world, 12)
+    world.clock.advance("1s")
+    trips.clear()
+
+    assert await claim(world)
+
+    assert len(trips) == 1
+    (worker,) = (await world.store.workload()).workers
+    assert worker.seen_at == world.now
+
+
 async def test_settling_what_has_arrived_takes_one_trip(world: World, trips: list[str]) -> None:
     await publish(world, 5)
     claimed = await claim(world)

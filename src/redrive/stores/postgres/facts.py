@@ -67,7 +67,7 @@ class Facts:
 
     - `gates`: lets a turn go by single statements. A claim and a report compare the documents, a
       settlement refuses what is in a lane, and an idle poll leaves alone what is ready.
-    - `worker`: who was seen on record, so that a claim need not write it. A worker that others
+    - `worker`: who was seen on record, so that a claim need not put it there. A worker that others
       have forgotten is brought back by its heartbeat.
     - `served`: the destinations of the last claim, whose gates say how its settlements go.
     - `is_idle`: whether the last claim found nothing, so that the next one brings along what the

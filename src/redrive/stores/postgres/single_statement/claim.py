@@ -128,7 +128,10 @@ WITH present AS MATERIALIZED (
         (SELECT count(*) FROM (SELECT {_FRESH} LIMIT q.most) AS fresh) > q.leased
     ), false) AS are_any
     FROM present CROSS JOIN counted q WHERE q.leased < q.most
-){{heard}}
+), heard AS (
+    UPDATE redrive.workers w SET seen_at = present.now FROM present
+    WHERE w.id = $3 AND (EXISTS (SELECT FROM leased){{heard}})
+)
 SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any, front.destinations,
        front.firsts, NULL::integer AS destination, NULL::bigint AS id, NULL::bigint AS token,
        NULL::timestamptz AS enqueued_at, NULL::text AS document{{duties}}
@@ -162,16 +165,14 @@ CLAIM_WHEN_IDLE = _CLAIM.format(
                )""",
     next="""generation = ANY ((SELECT $15::text[])::text[])
                  AND destination = ANY ((SELECT $14::integer[])::integer[])""",
-    heard=""", heard AS (
-    UPDATE redrive.workers w SET seen_at = present.now FROM present
-    WHERE w.id = $3 AND w.seen_at < present.now - $4::interval / 6
-)""",
+    heard=" OR w.seen_at < present.now - $4::interval / 6",
     duties=f""", EXISTS (
            SELECT FROM redrive.workers WHERE id = $3 AND serving IS NOT NULL
        ) AS is_on_record, {DUTY_COLUMNS}""",
     no_duties=", NULL" * len(Duties._fields),
 )
-"""The same for a worker that had nothing to do: it is heard of by it, and asks for its duties.
+"""The same for a worker that had nothing to do: it is heard of even if it is given nothing, and
+asks for its duties.
 
 Gates that are not plain may be asked too, as long as they have nothing ready. Whoever was silent
 for long has been forgotten, and only a heartbeat brings it back: it is not on record.
