@@ -38,6 +38,7 @@ _PATIENCE = re.compile(r"(lock_timeout = |'lock_timeout', )'(\d+)ms'")
 _LOCKING = re.compile(r"INSERT|UPDATE|DELETE|FOR (KEY )?SHARE|advisory|replay_all")
 """What has to wait for others, if they have it locked."""
 _TIME = "SELECT clock_timestamp()"
+_TIME_UNLESS_GIVEN = "coalesce($1::timestamptz, clock_timestamp())"
 _NOTIFY = re.compile(r"NOTIFY (\w+)")
 _ENDS = ("COMMIT", "ROLLBACK")
 _DEADLOCK_SECONDS = 1.0
@@ -369,7 +370,7 @@ class Driver:
         if connection.begin and read.text in _ENDS:
             connection.begin = ""
             return read.text
-        if read.asks_the_time:
+        if read.asks_the_time and not (_TIME_UNLESS_GIVEN in read.text and request.values[0]):
             connection.now = self._clock.now()
         if read.text == _TIME:
             return [(connection.now,)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
+from typing import ParamSpec, TypeVar
 
-from redrive.errors import NotFoundError
+from redrive.errors import NotFoundError, StoreUnavailableError
 from redrive.model.delivery import Delivery
 from redrive.model.gate import Closed, Open
 from redrive.model.replay import ReplayState
@@ -17,6 +19,9 @@ from tests.simulation.plan import Plan
 
 __all__ = ["Keeper"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class Keeper:
     """Opens what was shut, sends dead letters again, and gives latecomers what they have missed."""
@@ -26,6 +31,16 @@ class Keeper:
         self._history = history
         self._loop = loop
         self._chance = chance
+
+    async def insist(
+        self, act: Callable[P, Awaitable[T]], *given: P.args, **options: P.kwargs
+    ) -> T:
+        """Do something, again if the server lets nobody wait as long as others take."""
+        while True:
+            try:
+                return await act(*given, **options)
+            except StoreUnavailableError:
+                await self._loop.pause(1.0)
 
     async def let_go(self, operations: Operations) -> None:
         """Resume what people have paused, reset what they opened, restore what they removed."""

@@ -325,18 +325,20 @@ class World:
         async def life(app: Redrive) -> None:
             operations = app.operations
             keeper = Keeper(self._plan, self._history, self._loop, self._chance)
-            await keeper.let_go(operations)
+            await keeper.insist(keeper.let_go, operations)
             late = [one.name for one in self._plan.destinations if one.joins_at]
             before, moved = list[Delivery](), 0.0
             while self._loop.time() < bound:
                 now, left = self._ground.unsettled()
-                if late and await keeper.backfill(late[0], operations):
-                    late = []
+                if late:
+                    was_given = await keeper.insist(keeper.backfill, late[0], operations)
+                    late = [] if was_given else late
                 if not left and not late and not self._history.lacking:
                     break
                 if left != before:
                     before, moved = left, self._loop.time()
-                await keeper.see_to([one for one in left if one.is_dead_letter], operations)
+                letters = [one for one in left if one.is_dead_letter]
+                await keeper.insist(keeper.see_to, letters, operations)
                 is_still = self._loop.time() - moved > _STILL
                 wait = await self._rest_of(operations, now, left, is_still=is_still)
                 if self._loop.time() - moved > _STILL * 20 and not wait:
