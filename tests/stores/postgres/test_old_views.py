@@ -122,6 +122,9 @@ async def test_what_waits_for_nobody_is_told(world: World, person: Any) -> None:
     assert await world.store.stuck() == (first,)
     await person.execute("INSERT INTO late_lanes SELECT destination, lane FROM deliveries LIMIT 1")
     assert await world.store.stuck() == ()  # the next claim looks at it
+    assert [one.behind for one in await world.found(status=Status.PENDING)] == [first, None]
+    figures = await world.figures_of("ledger")
+    assert (figures.behind, figures.due) == (1, 1)
     assert await drain(world) == [["first"], ["second"]]
 
 

@@ -30,21 +30,37 @@ __all__ = ["FiguresRole", "read_figures"]
 _MOST_TENANTS = 10
 _NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)
 
-_COUNT = """
+# The first of a lane that PostgreSQL has put off is behind nobody: the next claim frees it.
+_IS_BEHIND = Either(
+    sqlite="is_behind",
+    postgres="""(is_behind AND id NOT IN (
+           SELECT head.id FROM redrive.late_lanes late CROSS JOIN LATERAL (
+               SELECT id FROM redrive.deliveries
+               WHERE destination = late.destination AND lane = late.lane
+                 AND status <> 2 AND resolution IS NULL
+               ORDER BY id LIMIT 1
+           ) AS head
+           WHERE (late.destination, late.lane) NOT IN (
+               SELECT destination, lane FROM redrive.deliveries
+               WHERE status = 1 AND lane IS NOT NULL
+           )
+       ))""",
+)
+_COUNT = _IS_BEHIND.within("""
 SELECT destination,
        count(*) FILTER (WHERE status = 0),
        count(*) FILTER (WHERE status = 0 AND due > $1),
        count(*) FILTER (WHERE status = 0 AND due > $1 AND kind = 1),
-       count(*) FILTER (WHERE status = 0 AND is_behind),
-       count(*) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1),
+       count(*) FILTER (WHERE status = 0 AND {}),
+       count(*) FILTER (WHERE status = 0 AND NOT {} AND due <= $1),
        count(*) FILTER (WHERE status = 1),
        count(*) FILTER (WHERE status = 2),
        count(*) FILTER (WHERE status = 3 AND resolution IS NULL),
        count(*) FILTER (WHERE status = 3 AND resolution IS NOT NULL),
-       min(due) FILTER (WHERE status = 0 AND NOT is_behind AND due <= $1),
+       min(due) FILTER (WHERE status = 0 AND NOT {} AND due <= $1),
        min(settled_at) FILTER (WHERE status = 3 AND resolution IS NULL)
 FROM redrive.deliveries GROUP BY destination
-"""
+""")
 _DESTINATIONS = """
 SELECT id, document, pruned, removed_at IS NOT NULL FROM redrive.destinations
 ORDER BY name COLLATE "C"

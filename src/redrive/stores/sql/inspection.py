@@ -38,14 +38,15 @@ OF_GROUP = """d.group_id IN (
 """Whether a letter is in a group, by its name of today or an older one."""
 
 # What is in flight is looked for among the few that are, hence the detours, and not along the lane.
-_HEAD_OF_LANE = """coalesce((
+# Who is first itself, in a lane that PostgreSQL has put off, is behind nobody.
+_AHEAD = """nullif(coalesce((
     SELECT busy.id FROM redrive.deliveries AS busy
     WHERE busy.status = 1 AND busy.destination + 0 = d.destination AND busy.lane || '' = d.lane
 ), (
     SELECT min(head.id) FROM redrive.deliveries AS head
     WHERE head.destination = d.destination AND head.lane = d.lane
       AND head.status <> 2 AND head.resolution IS NULL
-))"""
+)), d.id)"""
 
 
 def _instant(session: Session, column: object) -> object:
@@ -77,7 +78,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Session, Any], object] | None], ...] = 
     ("first_failed_at", "d.first_failed_at", _instant),
     ("last_failed_at", "d.last_failed_at", _instant),
     ("resolution", "d.resolution", lambda _, text: resolution_from(text)),
-    ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_HEAD_OF_LANE} END", None),
+    ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_AHEAD} END", None),
     ("log", "d.log", lambda _, text: attempts_from(text)),
     ("cycles", "d.cycles", lambda _, text: cycles_from(text)),
     ("payload", "convert_to(d.payload, 'UTF8')", lambda _, text: maybe_raw(text)),
