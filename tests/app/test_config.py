@@ -327,6 +327,7 @@ DESTINATION = {
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
     "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
     "fairness": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
+    "tenant": test_fairness.test_a_destination_of_a_tenant_gets_only_its_events,
 }
 HANDLER = {
     **DESTINATION,

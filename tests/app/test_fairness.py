@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import Unpack
@@ -227,3 +227,30 @@ async def test_what_is_no_tenant_or_no_fairness_is_refused(sqlite: str) -> None:
             await app.operations.pause_tenant(7, by="ann")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="limit is 0"):
             await app.operations.tenants(limit=0)
+
+
+async def test_a_destination_of_a_tenant_gets_only_its_events() -> None:
+    app = Redrive("memory://")
+    got: dict[str, list[str | None]] = {"acme": [], "gold": [], "all": []}
+
+    def take(name: str) -> Callable[[Event[object]], None]:
+        return lambda event: got[name].append(event.tenant)
+
+    app.handler("order.*", name="acme", tenant="acme")(take("acme"))
+    app.handler("order.*", name="gold", tenant="gold-*")(take("gold"))
+    app.handler("order.*", name="all")(take("all"))
+
+    async with Kit(app) as kit:
+        receipts = [await app.publish("order.paid", tenant=one) for one in ("acme", "gold-7", None)]
+        await kit.drain()
+
+    assert [one.destinations for one in receipts] == [("acme", "all"), ("all", "gold"), ("all",)]
+    assert got == {"acme": ["acme"], "gold": ["gold-7"], "all": [None, "acme", "gold-7"]}
+
+
+@pytest.mark.parametrize("tenant", ["", 7, "a\x00b"])
+def test_a_tenant_that_is_no_name_is_refused(tenant: object) -> None:
+    app = Redrive("memory://")
+
+    with pytest.raises(ConfigurationError, match="tenant"):
+        app.handler("order.*", name="acme", tenant=tenant)(print)  # type: ignore[call-overload]

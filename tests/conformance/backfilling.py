@@ -60,6 +60,14 @@ class BackfillConformance:
         assert rest == LogSlice(last=2)
         assert await world.store.read_log("billing", after=3) == LogSlice()
 
+    async def test_a_destination_of_a_tenant_misses_only_its_events(self, world: World) -> None:
+        await world.append(entries(*[an_event(tenant=one) for one in ("acme", None, "zoe")], to=[]))
+        await world.store.register([msgspec.structs.replace(_LATE, tenant="ac*")])
+
+        found = await world.store.read_log("late")
+
+        assert [position for position, _ in found.missing] == [1]
+
     async def test_the_log_is_narrowed_by_time_and_type(self, world: World) -> None:
         times = [world.after("1h"), world.after("2h"), world.after("3h")]
         await world.append(entries(*[an_event(published_at=one) for one in times], to=[]))

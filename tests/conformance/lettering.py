@@ -443,7 +443,7 @@ class LetterConformance:
         assert (figures.failed, figures.is_removed) == (1, True)
         routes = await world.store.routes()
         assert routes.version == version
-        assert "elsewhere" not in routes.destinations_for("order.paid")
+        assert "elsewhere" not in routes.destinations_for("order.paid", None)
 
     async def test_a_restored_letter_of_an_ordered_destination_comes_last_in_its_lane(
         self, world: World

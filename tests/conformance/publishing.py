@@ -346,7 +346,7 @@ class RegistryConformance:
         changed = await world.declare(msgspec.structs.replace(BILLING, patterns=("*",)))
 
         assert [first.version, added.version, changed.version] == [1, 2, 3]
-        assert changed.routes.destinations_for("anything") == ("billing",)
+        assert changed.routes.destinations_for("anything", None) == ("billing",)
 
     async def test_registering_the_same_again_changes_nothing(self, world: World) -> None:
         before = await world.store.register([BILLING, LEDGER, MAILING])
@@ -370,9 +370,26 @@ class RegistryConformance:
 
         routes = await world.store.routes()
 
-        assert routes.destinations_for("order.paid") == ("billing", "ledger", "mailing")
-        assert routes.destinations_for("mail.sent") == ("mailing",)
-        assert routes.destinations_for("other") == ()
+        assert routes.destinations_for("order.paid", None) == ("billing", "ledger", "mailing")
+        assert routes.destinations_for("mail.sent", None) == ("mailing",)
+        assert routes.destinations_for("other", None) == ()
+
+    async def test_the_routes_know_to_which_tenant_a_destination_belongs(
+        self, world: World
+    ) -> None:
+        owned = {"acme": "acme", "zoe": "zoe", "gold": "gold-*"}
+        await world.store.register(
+            [
+                Destination(name=name, patterns=("order.*",), tenant=tenant)
+                for name, tenant in owned.items()
+            ]
+        )
+
+        routes = await world.store.routes()
+
+        for tenant, names in (("acme", {"acme"}), ("gold-7", {"gold"}), (None, set())):
+            found = routes.destinations_for("order.paid", tenant)
+            assert owned.keys() & set(found) == names
 
     async def test_there_is_nothing_to_catch_up_with_when_routes_were_current(
         self, world: World

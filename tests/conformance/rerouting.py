@@ -38,7 +38,7 @@ class RemovalConformance:
         routes = await world.store.routes()
         assert is_new
         assert routes.version > version
-        assert routes.destinations_for("order.paid") == ("ledger", "mailing")
+        assert routes.destinations_for("order.paid", None) == ("ledger", "mailing")
         refused = await world.store.append(
             entries(an_event()), routes_version=version, all_or_nothing=False
         )
@@ -103,7 +103,7 @@ class RemovalConformance:
         routes = await world.store.routes()
         assert (is_new, again) == (True, False)
         assert routes.version == version + 1
-        assert "billing" in routes.destinations_for("order.paid")
+        assert "billing" in routes.destinations_for("order.paid", None)
         assert not (await world.figures_of("billing")).is_removed
         entry = (await world.store.audit())[0]
         assert (entry.action, entry.detail, entry.count) == ("restore", "billing", 1)

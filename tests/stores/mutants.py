@@ -1673,7 +1673,10 @@ class CompletesWhatCameBefore(Mutant):
         added = 0
         for position, kept in list(self._log.items()):
             for one in self._routes().destinations:
-                if one.wants(kept.event.type) and one.name not in self._log[position].destinations:
+                if (
+                    one.wants(kept.event.type, kept.event.tenant)
+                    and one.name not in self._log[position].destinations
+                ):
                     self._add(position, one.name, None, now=self._clock.now())
                     added += 1
         return CaughtUp(added=added)

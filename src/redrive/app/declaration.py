@@ -64,6 +64,7 @@ class DestinationOptions(TypedDict, total=False):
     transient: tuple[type[BaseException], ...]
     snooze_limit: int
     snooze_age: Duration
+    tenant: str | None
     order: Order | Literal["none", "park", "block", "skip"]
     breaker: Breaker | None
     health: HealthCheck | None
@@ -291,6 +292,7 @@ def _is_count(value: object) -> bool:
 class _Known(TypedDict):
     """What the store knows of a destination beside its name and patterns."""
 
+    tenant: str | None
     order: Order
     limits: Limits
     fairness: Fairness
@@ -323,6 +325,7 @@ def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
         concurrency=options.get("concurrency"),
     )
     known = _Known(
+        tenant=options.pop("tenant", None),
         order=order,
         limits=limits,
         fairness=_read_fairness(options.pop("fairness", Fairness())),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.checks import check_text
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
-from redrive.model.pattern import check_pattern, matches
+from redrive.model.pattern import PatternIndex, check_pattern, matches
 from redrive.model.replay import AutoReplay
 from redrive.model.retention import Keep
 
@@ -38,6 +39,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     patterns: tuple[str, ...]
+    tenant: str | None = None
+    """Whose events it gets, by name or by a glob such as `gold-*`; everybody's, if nobody's."""
     order: Order = Order.NONE
     limits: Limits = Limits()
     auto_replay: AutoReplay | None = None
@@ -58,9 +61,20 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
             )
         for pattern in self.patterns:
             check_pattern(pattern)
+        if self.tenant is not None and not check_text("tenant", self.tenant):
+            raise ConfigurationError(
+                f"The destination {self.name!r} belongs to a tenant ''; write a name, or a glob "
+                "such as gold-*."
+            )
 
-    def wants(self, event_type: str) -> bool:
-        """Tell whether one of the patterns fits the type."""
+    def wants(self, event_type: str, tenant: str | None) -> bool:
+        """Tell whether one of the patterns fits the type, and the tenant is the right one."""
+        return self.wants_type(event_type) and (
+            self.tenant is None or (tenant is not None and matches(self.tenant, tenant))
+        )
+
+    def wants_type(self, event_type: str) -> bool:
+        """Tell whether one of the patterns fits the type, whosever the event is."""
         return any(matches(pattern, event_type) for pattern in self.patterns)
 
 
@@ -75,10 +89,37 @@ class Routes:
         self.destinations = tuple(sorted(destinations, key=lambda one: one.name))
         # Types are few, unless somebody puts ids into them.
         self.destinations_for = lru_cache(_MOST_REMEMBERED)(self._destinations_for)
-        """Returns the names of the destinations that want events of a type, sorted."""
+        """Returns the names of the destinations that want an event, by type and tenant, sorted."""
 
-    def _destinations_for(self, event_type: str) -> tuple[str, ...]:
-        return tuple(one.name for one in self.destinations if one.wants(event_type))
+    def _destinations_for(self, event_type: str, tenant: str | None) -> tuple[str, ...]:
+        found = set(self._of_everybody.find(event_type))
+        if tenant is not None:
+            for of_tenant in self._by_tenant.find(tenant):
+                found.update(of_tenant.find(event_type))
+        return tuple(sorted(found))
+
+    @cached_property
+    def _of_everybody(self) -> PatternIndex[str]:
+        return _by_type(one for one in self.destinations if one.tenant is None)
+
+    @cached_property
+    def _by_tenant(self) -> PatternIndex[PatternIndex[str]]:
+        owned: dict[str, list[Destination]] = {}
+        for one in self.destinations:
+            if one.tenant is not None:
+                owned.setdefault(one.tenant, []).append(one)
+        index: PatternIndex[PatternIndex[str]] = PatternIndex()
+        for tenant, theirs in owned.items():
+            index.add(tenant, _by_type(theirs))
+        return index
+
+
+def _by_type(destinations: Iterable[Destination]) -> PatternIndex[str]:
+    index: PatternIndex[str] = PatternIndex()
+    for one in destinations:
+        for pattern in one.patterns:
+            index.add(pattern, one.name)
+    return index
 
 
 def check_destination_name(name: object) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
 from redrive.errors import ConfigurationError
 
-__all__ = ["check_pattern", "matches"]
+__all__ = ["PatternIndex", "check_pattern", "matches"]
+
+T = TypeVar("T")
 
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*")
 
@@ -44,3 +50,36 @@ def matches(pattern: str, event_type: str) -> bool:
             return False
         position += len(piece)
     return True
+
+
+class PatternIndex(Generic[T]):
+    """Keeps things by patterns, and finds those that fit a text without trying all of them.
+
+    A pattern is looked up by what stands before its first `*`, so only those that begin as the
+    text does are tried.
+    """
+
+    def __init__(self) -> None:
+        self._by_text: dict[str, list[T]] = {}
+        self._by_beginning: dict[str, list[tuple[str, T]]] = {}
+        self._lengths: list[int] = []
+
+    def add(self, pattern: str, thing: T) -> None:
+        """Keep something by a pattern."""
+        beginning, star, _ = pattern.partition("*")
+        if not star:
+            self._by_text.setdefault(pattern, []).append(thing)
+            return
+        self._by_beginning.setdefault(beginning, []).append((pattern, thing))
+        if len(beginning) not in self._lengths:
+            insort(self._lengths, len(beginning))
+
+    def find(self, text: str) -> Iterator[T]:
+        """Return what was kept by patterns that fit."""
+        yield from self._by_text.get(text, ())
+        for length in self._lengths:
+            if length > len(text):
+                return
+            for pattern, thing in self._by_beginning.get(text[:length], ()):
+                if matches(pattern, text):
+                    yield thing

@@ -187,7 +187,11 @@ class Publisher:
         while True:
             appended = await self._store.append(
                 [
-                    Entry(one.event, routes.destinations_for(one.event.type), one.expected_version)
+                    Entry(
+                        one.event,
+                        routes.destinations_for(one.event.type, one.event.tenant),
+                        one.expected_version,
+                    )
                     for one in events
                 ],
                 routes_version=routes.version,

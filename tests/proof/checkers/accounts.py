@@ -80,7 +80,7 @@ class NothingLost(Check):
             for name, events in self._backfilled.items():
                 destination = ledger.promises[name].destination
                 may_wait = event.key is not None and destination.order is not Order.NONE
-                is_meant = event.deadline is None and destination.wants(event.type)
+                is_meant = event.deadline is None and destination.wants(event.type, event.tenant)
                 if event.id in events and is_meant and not may_wait and name not in had:
                     yield f"{event.id} was not given to {name} when that was backfilled"
 
@@ -130,7 +130,7 @@ class NoPhantom(Check):
             yield f"the event {event.id} was never offered"
         got = sorted(one.destination for one in made)
         # Who does not see the end of the routes it goes by stores what is given the rest later.
-        *earlier, wanted = ledger.wanting(event.type, since=step.call.since)
+        *earlier, wanted = ledger.wanting(event, since=step.call.since)
         if got != wanted and got not in earlier:
             yield f"the event {event.id} has deliveries to {got}, and is wanted by {wanted}"
 

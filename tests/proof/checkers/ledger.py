@@ -93,14 +93,14 @@ class Ledger:
                 return one
         return None
 
-    def wanting(self, event_type: str, *, since: float | None = None) -> list[list[str]]:
-        """Return the destinations that an event of this type is routed to now.
+    def wanting(self, event: Event[msgspec.Raw], *, since: float | None = None) -> list[list[str]]:
+        """Return the destinations that an event is routed to now.
 
         Before them come those that it was routed to by all the routes that were in force `since`.
         """
         earlier = [routes for until, routes in self.past if since is not None and until >= since]
         return [
-            sorted(one.name for one in routes if one.wants(event_type))
+            sorted(one.name for one in routes if one.wants(event.type, event.tenant))
             for routes in (*earlier, self._routes())
         ]
 
@@ -207,7 +207,7 @@ class Ledger:
             self.events[event.id] = event
             self.places[event.id] = len(self.places)
             self.stored[event.id] = step.call.at if step.call.since is None else step.call.since
-            self.lacking |= {(event.id, name): None for name in self.wanting(event.type)[-1]}
+            self.lacking |= {(event.id, name): None for name in self.wanting(event)[-1]}
         is_backfilled = step.how == "backfilled"
         for one in made:
             entry = Entry(

@@ -48,7 +48,7 @@ class GivenOnce(Check):
     ) -> Iterator[str]:
         if self._has(ledger, event, name):
             yield f"{event.id} was backfilled to {name}, which has it"
-        if not ledger.promises[name].destination.wants(event.type):
+        if not ledger.promises[name].destination.wants(event.type, event.tenant):
             yield f"{event.id} was backfilled to {name}, which does not want it"
         if name != step.call.given["destination"]:
             yield f"{event.id} was backfilled to {name}, not to {step.call.given['destination']}"
@@ -56,9 +56,7 @@ class GivenOnce(Check):
     def _caught_up(self, ledger: Ledger, event: Event[msgspec.Raw], name: str) -> Iterator[str]:
         if self._has(ledger, event, name):
             yield f"{event.id} was given to {name} later, which has it"
-        if not any(
-            name in one for one in ledger.wanting(event.type, since=ledger.stored[event.id])
-        ):
+        if not any(name in one for one in ledger.wanting(event, since=ledger.stored[event.id])):
             yield f"{event.id} was given to {name} later, which has not wanted it since"
 
     def _has(self, ledger: Ledger, event: Event[msgspec.Raw], name: str) -> bool:

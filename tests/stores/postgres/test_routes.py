@@ -268,6 +268,25 @@ async def test_late_events_are_completed_in_stretches(
     assert len(await world.run_all("mailing")) == 7
 
 
+async def test_late_events_are_completed_for_their_tenant_alone(
+    world: World, address: Address
+) -> None:
+    version = (await world.store.register([BILLING])).version
+    async with a_transaction(address, "read_committed") as connection:
+        await world.store.append(
+            entries(*[an_event(tenant=one) for one in ("acme", "zoe", None)]),
+            routes_version=version,
+            all_or_nothing=True,
+            within=connection,
+        )
+        await world.store.register([msgspec.structs.replace(MAILING, tenant="acme")])
+
+    added = await catch_up_all(world.store, address)
+
+    assert added == 1
+    assert [one.event.tenant for one in (await world.claim("mailing")).deliveries] == ["acme"]
+
+
 async def test_two_workers_at_once_complete_each_event_once(world: World, address: Address) -> None:
     await publish_by_old_routes(world, address, 20)
 

@@ -155,7 +155,9 @@ class HeldKeys:
         ):
             routes, version = appended.routes, appended.routes.version
             entries = [
-                msgspec.structs.replace(one, destinations=routes.destinations_for(one.event.type))
+                msgspec.structs.replace(
+                    one, destinations=routes.destinations_for(one.event.type, one.event.tenant)
+                )
                 for one in entries
             ]
         for one, result in zip(batch, appended.results, strict=True):

@@ -46,7 +46,8 @@ SELECT version, documents FROM redrive.route_changes
 WHERE version > $1 AND version <= $2 ORDER BY version
 """
 _EVENTS = """
-SELECT position, type, key, routes_version, destinations FROM redrive.events
+SELECT position, type, redrive.readable(document) ->> 'tenant', key, routes_version, destinations
+FROM redrive.events
 WHERE position = ANY ($1::bigint[])
 """
 # Everybody who could have published by older routes has ended, so where they have is known now.
@@ -59,7 +60,9 @@ FROM redrive.route_changes WHERE NOT is_done AND until <= redrive.log_end()
 ORDER BY version LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 _SLICE = """
-SELECT xid, position, type, key, routes_version, destinations FROM redrive.events
+SELECT xid, position, type, redrive.readable(document) ->> 'tenant', key, routes_version,
+       destinations
+FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < $3 ORDER BY xid, position LIMIT $4
 """
 _READ_ON = """
@@ -152,10 +155,12 @@ async def _mark_passed_by(link: Link, limit: int) -> bool:
         rows = await link.fetch(_SLICE, read_xid, read_position, last_xid, limit)
         passed_by = [
             position
-            for _, position, kind, key, routes_version, names in rows
+            for _, position, kind, tenant, key, routes_version, names in rows
             if routes_version is not None
             and routes_version < version
-            and (_lacking(kind, names, changed) or (key is not None and _has(names, changed)))
+            and (
+                _lacking(kind, tenant, names, changed) or (key is not None and _has(names, changed))
+            )
         ]
         if passed_by:
             await link.fetch(_MARK, passed_by, version)
@@ -170,7 +175,7 @@ async def _mark_passed_by(link: Link, limit: int) -> bool:
 async def _find_lacking(link: Link, marks: Mapping[int, int]) -> list[_Late]:
     """Return what events lack by the changes that they ought to have known of."""
     events = await link.fetch(_EVENTS, list(marks))
-    first = min((row[3] for row in events), default=0)
+    first = min((row[4] for row in events), default=0)
     changes = [
         (version, _read(documents))
         for version, documents in await link.fetch(_CHANGES, first, max(marks.values()))
@@ -183,10 +188,10 @@ async def _find_lacking(link: Link, marks: Mapping[int, int]) -> list[_Late]:
                 name
                 for version, changed in changes
                 if routes_version < version <= marks[position]
-                for name in _lacking(kind, names, changed)
+                for name in _lacking(kind, tenant, names, changed)
             ),
         )
-        for position, kind, key, routes_version, names in events
+        for position, kind, tenant, key, routes_version, names in events
     ]
 
 
@@ -246,5 +251,7 @@ def _has(names: Sequence[str], changed: Sequence[Destination]) -> bool:
     return any(one.name in names for one in changed)
 
 
-def _lacking(kind: str, names: Sequence[str], changed: Sequence[Destination]) -> list[str]:
-    return [one.name for one in changed if one.wants(kind) and one.name not in names]
+def _lacking(
+    kind: str, tenant: str | None, names: Sequence[str], changed: Sequence[Destination]
+) -> list[str]:
+    return [one.name for one in changed if one.wants(kind, tenant) and one.name not in names]

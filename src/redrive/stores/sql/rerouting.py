@@ -222,10 +222,11 @@ class ReroutingRole(SqlStore):
             last = position
             if destination in names_of(names):
                 given.append((position, key))
-            elif wanting.wants(kind) and (event_type is None or matches(event_type, kind)):
+            elif wanting.wants_type(kind) and (event_type is None or matches(event_type, kind)):
                 event = event_from(document)
                 if (
-                    (since is None or event.published_at >= since)
+                    wanting.wants(kind, event.tenant)
+                    and (since is None or event.published_at >= since)
                     and (until is None or event.published_at < until)
                     and (event.deadline is None or event.deadline > session.now)
                 ):
