@@ -13,6 +13,7 @@ import pytest
 from redrive import (
     AutoReplay,
     Breaker,
+    ConfigurationError,
     Event,
     Fairness,
     HealthCheck,
@@ -50,6 +51,7 @@ from tests.app import (
 from tests.app.recorder import Recorder
 from tests.effects import test_effects
 from tests.http import test_health_checks
+from tests.waiting import eventually
 
 ONCE = Retry(max_attempts=1)
 
@@ -101,6 +103,41 @@ async def test_concurrency_is_how_many_run_at_once() -> None:
         await kit.drain()
 
     assert most == 3
+
+
+@pytest.mark.parametrize(("share", "expected"), [(None, 1), (0.5, 2), ("1", 4)])
+async def test_largest_share_is_how_much_one_of_many_destinations_may_hold(
+    share: float | None, expected: int
+) -> None:
+    """Its handlers never end, and the others are served all the same unless it may hold all."""
+    app = Redrive("memory://", concurrency=4, largest_share=share)  # type: ignore[arg-type]
+    hanging = asyncio.Event()
+    begun: list[str] = []
+
+    def serve(name: str) -> None:
+        @app.handler(f"{name}.*", name=name)
+        async def handle(event: Event[Any]) -> None:
+            begun.append(name)
+            if name == "hung":
+                await hanging.wait()
+
+    for name in ("hung", "a", "b", "c", "d"):
+        serve(name)
+    async with app:
+        await app.publish_many([NewEvent(type="hung.now") for _ in range(9)])
+        async with app.worker():
+            await eventually(lambda: begun.count("hung") == expected, what="its share is taken")
+            await app.publish_many([NewEvent(type=f"{name}.now") for name in "abcd"])
+            if expected < 4:
+                await eventually(lambda: set("abcd") <= set(begun), what="the others are served")
+            assert begun.count("hung") == expected
+            hanging.set()
+
+
+@pytest.mark.parametrize("share", [0, 1.5, "much", [0.5]])
+def test_a_share_is_a_part_of_one(share: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"a part of 1, such as 0\.25"):
+        Redrive("memory://", largest_share=share)  # type: ignore[arg-type]
 
 
 async def test_lease_is_how_long_a_silent_worker_keeps_its_deliveries() -> None:
@@ -259,6 +296,7 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "store": test_store_is_where_everything_is_kept,
     "payload_limit": test_payload_limit_refuses_what_is_larger,
     "concurrency": test_concurrency_is_how_many_run_at_once,
+    "largest_share": test_largest_share_is_how_much_one_of_many_destinations_may_hold,
     "lease": test_lease_is_how_long_a_silent_worker_keeps_its_deliveries,
     "grace": test_grace_is_how_long_a_handler_may_go_on_after_its_time,
     "poll": test_poll_is_how_often_an_idle_worker_looks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 import os
 import re
 import tomllib
@@ -15,6 +16,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from redrive.claiming.allowance import LARGEST_SHARE
 from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.model.duration import Duration, duration
 from redrive.model.event import DEFAULT_GENERATION
@@ -48,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The largest payload, in bytes of JSON; text such as `"1MiB"` is read too."""
     concurrency: int = 100
     """How many deliveries a worker process carries at once."""
+    largest_share: float = LARGEST_SHARE
+    """Which part of them one destination may be, where there are more destinations than that."""
     lease: timedelta = timedelta(seconds=15)
     """How long a worker may be silent before its deliveries are given to others."""
     grace: timedelta = timedelta(seconds=10)
@@ -83,6 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self._set("payload_limit", _size(self.payload_limit))
         for name, least in (("concurrency", 1), ("history", 1), ("payload_limit", 1)):
             self._set(name, _whole_number(name, getattr(self, name), least=least))
+        self._set("largest_share", _share("largest_share", self.largest_share))
         if self.lease < timedelta(seconds=1):
             raise ConfigurationError(
                 f"lease is {self.lease}; heartbeats need at least 1 s to keep one alive. "
@@ -135,6 +140,7 @@ class AppOptions(TypedDict, total=False):
 
     payload_limit: int | str
     concurrency: int
+    largest_share: float
     lease: Duration
     grace: Duration
     poll: Duration
@@ -275,6 +281,16 @@ def _whole_number(name: str, value: object, *, least: int) -> int:
     if number is None or number < least:
         raise ConfigurationError(f"{name} is {value!r}; it is a whole number from {least}.")
     return number
+
+
+def _share(name: str, value: object) -> float:
+    try:
+        share = float(value) if isinstance(value, float | int | str) else math.nan
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ConfigurationError(f"{name} is {value!r}; it is a part of 1, such as 0.25.")
+    return share
 
 
 def _size(value: object) -> object:

@@ -253,6 +253,7 @@ class Redrive:
             ],
             settings=WorkerSettings(
                 concurrency=settings.concurrency,
+                largest_share=settings.largest_share,
                 lease=settings.lease,
                 grace=settings.grace,
                 poll=settings.poll,

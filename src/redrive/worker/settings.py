@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from redrive.claiming.allowance import LARGEST_SHARE
 from redrive.policies.redact import Redaction
 from redrive.worker.maintenance import Upkeep
 
@@ -16,6 +17,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much a worker carries at once, and how long it holds on to things."""
 
     concurrency: int = 100
+    largest_share: float = LARGEST_SHARE
     lease: timedelta = timedelta(seconds=15)
     grace: timedelta = timedelta(seconds=10)
     poll: timedelta = timedelta(seconds=1)

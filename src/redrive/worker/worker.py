@@ -298,6 +298,7 @@ class Worker:
             stuck=stuck,
             concurrency=self._settings.concurrency,
             effects=self._store.capabilities.effects_at_once,
+            largest_share=self._settings.largest_share,
         )
 
     async def _settle(self, decisions: Sequence[Decision]) -> None:
@@ -327,6 +328,7 @@ class Worker:
             concurrency=self._settings.concurrency,
             offset=self._steps,
             effects=self._store.capabilities.effects_at_once,
+            largest_share=self._settings.largest_share,
         )
         self._steps += 1
         asked = self._clock.monotonic()

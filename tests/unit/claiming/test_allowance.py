@@ -79,6 +79,18 @@ def test_every_destination_gets_a_turn_in_a_worker_smaller_than_their_number() -
     assert [one.total for one in allowances] == [1, 1, 1]
 
 
+def test_none_of_many_destinations_holds_more_than_its_share() -> None:
+    endpoints = [an_endpoint(f"d{number}") for number in range(101)]
+
+    def hung(running: int, **options: float) -> int:
+        found = admit(endpoints, running={"d0": running}, concurrency=100, offset=0, **options)  # type: ignore[arg-type]
+        return found[0].total
+
+    assert [hung(0), hung(20), hung(25)] == [25, 5, 0]
+    assert hung(0, largest_share=0.5) == 50
+    assert hung(0, largest_share=0.001) == 1
+
+
 @given(
     concurrency=st.integers(1, 500),
     running=st.lists(st.integers(0, 50), min_size=1, max_size=8),
