@@ -47,6 +47,8 @@ class Entry:
     is_resolved: bool = False
     was_passed_by: bool = False
     """Whether it failed where order goes on without it; then it holds nothing up."""
+    failed_at: float = 0.0
+    """The true time at which it failed last."""
     removed: str = ""
 
     @property

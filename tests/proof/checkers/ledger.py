@@ -270,6 +270,12 @@ class Ledger:
         yield Step("added", call, detail=len(fresh))
 
     def _change(self, step: Step, entry: Entry, now: datetime) -> None:
+        was_failed = entry.status is Status.FAILED
+        self._turn(step, entry, now)
+        if entry.status is Status.FAILED and not was_failed:
+            entry.failed_at = step.call.at
+
+    def _turn(self, step: Step, entry: Entry, now: datetime) -> None:
         match step.how:
             case "claimed":
                 begin(entry, step, now)

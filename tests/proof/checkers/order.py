@@ -51,10 +51,15 @@ class InOrder(Check):
         if ahead is not None:
             yield f"{entry} was claimed before {ahead.id} of its key, which is {ahead.status}"
         if ledger.order(entry) is Order.BLOCK:
-            for one in ledger.of_destination[entry.destination]:
-                is_over = one.event.key is None or one.was_passed_by
-                if one.is_dead_letter and not is_over:
-                    yield f"{entry} was claimed while the dead letter {one.id} blocks all"
+            yield from self._unblocked(ledger, entry, since=step.call.since)
+
+    def _unblocked(self, ledger: Ledger, entry: Entry, *, since: float | None) -> Iterator[str]:
+        """Look for dead letters that stop a destination; who claims may not see the latest."""
+        for one in ledger.of_destination[entry.destination]:
+            is_over = one.event.key is None or one.was_passed_by
+            is_seen = since is None or one.failed_at < since
+            if one.is_dead_letter and not is_over and is_seen:
+                yield f"{entry} was claimed while the dead letter {one.id} blocks all"
 
     def _moved(self, ledger: Ledger, entry: Entry, target: str) -> Iterator[str]:
         """Look whether a delivery was moved before one of its key that has begun already."""

@@ -202,6 +202,7 @@ class Scene:
         attempt: int = 1,
         worker: str = "w",
         changes: Sequence[BreakerChange] = (),
+        since: float | None = None,
         **fields: Any,  # noqa: ANN401 - of the leased delivery
     ) -> Lease:
         """Have a delivery claimed, with the next token unless one is given."""
@@ -226,7 +227,7 @@ class Scene:
             worker=worker, allowances=(), generations=("default",), limit=100, lease=LEASE
         )
         claim = Claim(now=self.time, deliveries=(leased,), changes=tuple(changes))
-        self.call("claim", claim, request=request)
+        self.call("claim", claim, request=request, since=since)
         return lease
 
     def answer(self, lease: Lease, outcome: str) -> None:

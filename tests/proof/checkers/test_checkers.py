@@ -313,6 +313,21 @@ class TestOrder:
 
         assert scene.wrong == wrong
 
+    @pytest.mark.parametrize(("since", "wrong"), [(1.0, []), (3.0, ["I5 order"])])
+    def test_who_claims_need_not_see_a_dead_letter_that_comes_meanwhile(
+        self, since: float, wrong: list[str]
+    ) -> None:
+        scene = Scene(order=Order.BLOCK)
+        scene.publish(key="k")
+        scene.publish(key="other")
+        lease = scene.claim(1)
+        scene.wait(2)
+        scene.settle(lease, TERMINAL, outcome="terminal")
+        scene.wait(2)
+        scene.claim(2, since=since)
+
+        assert scene.wrong == wrong
+
 
 class TestAttempts:
     def test_a_try_that_is_not_counted(self) -> None:
