@@ -18,6 +18,7 @@ from tests.conformance.world import OPERATOR, blame, ids_of
 BACK_TO_VERSION_4 = """
 DROP INDEX redrive_ready;
 DROP INDEX redrive_waiting_tenants;
+DROP INDEX redrive_next_due;
 DROP INDEX redrive_letters_in_order;
 DROP TABLE redrive_tenants;
 DROP TABLE redrive_tenant_pauses;

@@ -16,6 +16,7 @@ from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, connection
 from redrive.stores.postgres.connection import named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
+from redrive.stores.postgres.ready import NEXT_DUE
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql import gates
 from tests.conformance import World, an_event, entries
@@ -145,6 +146,33 @@ async def test_gates_of_what_was_removed_are_found_without_reading_through_histo
     scans = [line for (line,) in plan if " on deliveries" in line]
     assert len(scans) == 6
     assert not [line for line in scans if "Seq Scan" in line]
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+async def test_what_others_have_scheduled_is_not_read_to_tell_what_comes_due(
+    world: World, person: asyncpg.Connection[asyncpg.Record], *, is_analyzed: bool
+) -> None:
+    await publish(world, None, to=("shop", "other"))
+    await person.execute(
+        """
+        INSERT INTO deliveries
+            (position, destination, is_ready, due, generation, priority, enqueued_at)
+        SELECT 1, 2, false, now() + n * interval '1 s', 'default', 0, now()
+        FROM generate_series(1, 5000) AS n
+        """
+    )
+    if is_analyzed:
+        await person.execute("ANALYZE deliveries")
+    statement = named(
+        NEXT_DUE.format(destinations="ARRAY[1]", generations="ARRAY['default']"),
+        await person.fetchval("SELECT current_schema()"),
+    )
+
+    plan = await person.fetch(f"EXPLAIN (ANALYZE, COSTS off, TIMING off) {statement}")
+
+    lines = [line for (line,) in plan]
+    assert [line for line in lines if "using deliveries_next_due" in line], "\n".join(lines)
+    assert not [line for line in lines if "Removed by Filter" in line]
 
 
 async def test_claims_go_on_while_plans_are_made_anew(

@@ -371,6 +371,7 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
             claiming._MORE: {"destination": 1, "generations": "[]", "chosen": "[]", "now": 1},
             claiming._LEASE: ("w", 1, 0, 0, "[1]"),
+            claiming._NEXT_DUE: ("[1]", '["default"]'),
             claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }
 
@@ -385,6 +386,7 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
 
     assert steps
     assert [step for step in steps if step == "SCAN redrive_deliveries"] == []
+    assert [step for step in steps if "redrive_next_due (destination=? AND generation=?)" in step]
 
 
 async def test_a_transaction_that_is_cancelled_is_wholly_there_or_not_at_all(

@@ -18,7 +18,7 @@ from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.scan_bounds import Reading
 
-__all__ = ["FRESH", "Ahead", "PostgresReady", "ReadyQuery", "query_ready", "states_of"]
+__all__ = ["FRESH", "NEXT_DUE", "Ahead", "PostgresReady", "ReadyQuery", "query_ready", "states_of"]
 
 # Arrays are given as `(SELECT $1::text[])`: of a bare one the planner sees the length and plans the
 # statement anew each time, which takes longer than to carry it out.
@@ -54,6 +54,21 @@ _ANY = f"""coalesce((
     WHERE d.destination = s.destination AND {_READY} AND {{condition}}
     ORDER BY {_TENANT}, (-d.priority), d.id LIMIT 1
 ), false)"""
+# One look for each destination, at the first of it in the index. The condition is written as the
+# index has it: else the planner may prefer to walk through what everybody has scheduled.
+NEXT_DUE = """
+    SELECT min(first.due)
+    FROM unnest((SELECT {destinations}::integer[])) AS q (destination)
+    CROSS JOIN unnest((SELECT {generations})) AS g (generation)
+    CROSS JOIN LATERAL (
+        SELECT d.due FROM redrive.deliveries d
+        WHERE d.destination = q.destination AND d.generation = g.generation
+          AND coalesce(d.status = 0 AND NOT d.is_ready AND NOT d.is_behind, false)
+        ORDER BY d.due LIMIT 1
+    ) AS first
+"""
+"""When something of some destinations and generations comes due next."""
+
 _QUERY = f"""
 WITH sorts AS MATERIALIZED (
     SELECT s.*,
@@ -80,13 +95,7 @@ WITH sorts AS MATERIALIZED (
                WHERE status = 0 AND is_ready AND NOT is_behind AND crashes >= 2
                ORDER BY destination, generation, priority DESC, id LIMIT 1
            ), false) AS is_suspected,
-           (
-               SELECT due FROM redrive.deliveries
-               WHERE status = 0 AND NOT is_ready AND NOT is_behind
-                 AND destination = ANY ((SELECT $2::integer[])::integer[])
-                 AND generation = ANY ((SELECT $3::text[])::text[])
-               ORDER BY due LIMIT 1
-           ) AS next_due,
+           ({NEXT_DUE.format(destinations="$2", generations="$3::text[]")}) AS next_due,
            (SELECT value FROM redrive.counters WHERE name = 'routes_version') AS routes_version
 )
 SELECT o.is_time, o.is_late, o.is_changing, o.is_suspected, o.next_due, o.routes_version,

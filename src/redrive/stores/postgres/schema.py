@@ -22,6 +22,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     # What code of the last release registers is in force until a worker looks again.
     ("0004_declarations.sql", 1),
     ("0005_dead_letters.sql", 1),
+    ("0006_waiting.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -75,11 +75,12 @@ WHERE destination = +:destination AND generation IN (SELECT value FROM json_each
 LIMIT 1
 """
 _NEXT_DUE = """
-SELECT due FROM redrive_deliveries
-WHERE status = 0 AND is_ready = 0 AND is_behind = 0
-  AND destination IN (SELECT value FROM json_each(?))
-  AND generation IN (SELECT value FROM json_each(?))
-ORDER BY due LIMIT 1
+SELECT min((
+    SELECT due FROM redrive_deliveries
+    WHERE destination = q.value AND generation = g.value
+      AND status = 0 AND is_ready = 0 AND is_behind = 0
+    ORDER BY due LIMIT 1
+)) FROM json_each(?) AS q CROSS JOIN json_each(?) AS g
 """
 _LEASE = """
 UPDATE redrive_deliveries

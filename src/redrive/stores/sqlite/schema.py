@@ -29,6 +29,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0010_groups.sql", 7),
     # What code of the last release registers is in force until a worker looks again.
     ("0011_declarations.sql", 7),
+    ("0012_waiting.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -24,6 +24,7 @@ from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import event_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.facts import Duties, Facts, KnownGate
+from redrive.stores.postgres.ready import NEXT_DUE
 from redrive.stores.postgres.scan_bounds import Reading
 from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS
 
@@ -89,11 +90,7 @@ WITH present AS MATERIALIZED (
                    SELECT FROM asked q
                    WHERE {_IS_OTHER} OR coalesce((SELECT d.due <= q.reopened_at {_FIRST}), false)
                ) AS is_plain,
-           (
-               SELECT due FROM redrive.deliveries
-               WHERE status = 0 AND NOT is_ready AND NOT is_behind AND {{next}}
-               ORDER BY due LIMIT 1
-           ) AS next_due
+           ({{next_due}}) AS next_due
     FROM present
 ), front AS MATERIALIZED (
     SELECT array_agg(q.destination) AS destinations,
@@ -144,7 +141,7 @@ ORDER BY id NULLS FIRST
 """
 CLAIM = _CLAIM.format(
     closed="",
-    next="generation = $2 AND destination = ANY ((SELECT $5::integer[])::integer[])",
+    next_due=NEXT_DUE.format(destinations="$5", generations="ARRAY[$2::text]"),
     heard="",
     duties="",
     no_duties="",
@@ -163,8 +160,7 @@ CLAIM_WHEN_IDLE = _CLAIM.format(
                        ORDER BY coalesce(d.tenant, '') COLLATE "C", (-d.priority), d.id LIMIT 1
                    ) first
                )""",
-    next="""generation = ANY ((SELECT $15::text[])::text[])
-                 AND destination = ANY ((SELECT $14::integer[])::integer[])""",
+    next_due=NEXT_DUE.format(destinations="$14", generations="$15::text[]"),
     heard=" OR w.seen_at < present.now - $4::interval / 6",
     duties=f""", EXISTS (
            SELECT FROM redrive.workers WHERE id = $3 AND serving IS NOT NULL

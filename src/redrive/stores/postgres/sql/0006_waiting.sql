@@ -1,0 +1,4 @@
+-- When something of a destination comes due next, whatever the others have scheduled. Only who writes
+-- the condition in the same way uses it, and then no other index.
+CREATE INDEX deliveries_next_due ON redrive.deliveries (destination, generation, due)
+    WHERE coalesce(status = 0 AND NOT is_ready AND NOT is_behind, false);
