@@ -204,23 +204,30 @@ async def settle(
     session: Session, batch: Sequence[Settled], *, history: int
 ) -> tuple[Sequence[Lease], bool]:
     """Settle what has a current lease; tell what was refused, and whether a lane was freed."""
-    rounds: list[list[Settled]] = []
-    seen: Counter[DeliveryId] = Counter()
-    for one in batch:  # the same delivery again sees what the first settlement did
-        number = one.lease.delivery_id
-        if seen[number] == len(rounds):
-            rounds.append([])
-        rounds[seen[number]].append(one)
-        seen[number] += 1
     refused: list[Lease] = []
     frees = False
-    for some in rounds:
+    for some in _rounds(batch):
         done, freed = await _settle_once(session, some, history=history)
         refused += [one.lease for one in some if one.lease not in done]
         frees = frees or freed
     if refused:
         await grow(session, "refused_settlements", len(refused))
     return refused, frees
+
+
+def _rounds(batch: Sequence[Settled]) -> Sequence[Sequence[Settled]]:
+    """Divide a batch so that the same delivery again sees what the first settlement did."""
+    if len({one.lease.delivery_id for one in batch}) == len(batch):
+        return [batch]
+    rounds: list[list[Settled]] = []
+    seen: Counter[DeliveryId] = Counter()
+    for one in batch:
+        number = one.lease.delivery_id
+        if seen[number] == len(rounds):
+            rounds.append([])
+        rounds[seen[number]].append(one)
+        seen[number] += 1
+    return rounds
 
 
 async def _settle_once(
@@ -266,11 +273,13 @@ async def _settle_once(
         done, freed = await session.deliver(delivered)
         settled |= done
         frees = frees or freed
-    earlier = {row[0] for row in rows if row[2]}
-    accepted = [one for one in batch if one.lease in settled]
-    silent = [one.lease.delivery_id for one in accepted if one.exchange is None]
-    await forget_exchanges(session, [number for number in silent if number in earlier])
-    await keep_exchanges(session, [(one.lease.delivery_id, one.exchange) for one in accepted])
+    told = {
+        one.lease.delivery_id: one.exchange
+        for one in batch
+        if one.exchange is not None and one.lease in settled
+    }
+    await forget_exchanges(session, [row[0] for row in rows if row[2] and row[0] not in told])
+    await keep_exchanges(session, list(told.items()))
     return settled, frees
 
 
