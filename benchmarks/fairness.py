@@ -106,7 +106,7 @@ def _claims(plan: Plan, *, tenants: int) -> Measure:
         for _ in range(plan.claims):
             connection.execute("BEGIN IMMEDIATE")
             began = time.perf_counter()
-            claimed = claim(connection, _request(100), now=clock.now())
+            claimed = finish(claim(SqliteSession(connection, clock.now()), _request(100)))
             taken.append(time.perf_counter() - began)
             session = SqliteSession(connection, clock.now())
             finish(settle(session, _delivered(claimed), history=1))
@@ -176,7 +176,7 @@ async def _lane_itself(folder: Path, *, hot: int) -> Figures:
     connection, clock, taken = connect(own / "redrive.db"), SystemClock(), []
     connection.execute("BEGIN IMMEDIATE")
     for _ in range(200):
-        head = claim(connection, _request(1), now=clock.now())
+        head = finish(claim(SqliteSession(connection, clock.now()), _request(1)))
         began = time.perf_counter()
         session = SqliteSession(connection, clock.now())
         finish(settle(session, _delivered(head), history=1))

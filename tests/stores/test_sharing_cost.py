@@ -16,7 +16,8 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.store import Allowance, Claim, ClaimRequest, Settled
 from redrive.stores.sql.leases import settle
-from redrive.stores.sqlite import SqliteStore, claiming
+from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite.claiming import claim
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.testing.clock import FakeClock
@@ -69,7 +70,7 @@ class Meter:
             limit=1_000,
             lease=timedelta(hours=1),
         )
-        return self._count(lambda c: claiming.claim(c, request, now=self._clock.now()))
+        return self._count(lambda c: finish(claim(SqliteSession(c, self._clock.now()), request)))
 
     def settle(self, claim: Claim) -> int:
         batch = [Settled(lease=one.lease, settlement=Delivered()) for one in claim.deliveries]

@@ -369,9 +369,10 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
                 "limit": 10,
             },
             claiming._SUSPECTS: ("[1]", '["default"]', 1),
-            claiming._MORE: {"destination": 1, "generations": "[]", "chosen": "[]", "now": 1},
+            claiming._MORE: {"destination": 1, "generations": "[]", "now": 1},
             claiming._LEASE: ("w", 1, 0, 0, "[1]"),
             claiming._NEXT_DUE: ("[1]", '["default"]'),
+            claiming._SIZES: ("[1]",),
             claiming._LEASED: {"ids": "[1]", "now": "1.0", "alone": "false"},
         }
 

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from redrive.claiming.fair_selection import FairSelection, all_sorts, open_sorts, place_among
-from redrive.claiming.passage import Passage
-from redrive.claiming.ready import KINDS, SOON, Candidate, TenantState, accounts, fitting
-from redrive.claiming.round_robin import Line, Share, serve
-from redrive.claiming.turnstile import Turnstile
-from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
-from redrive.model.gate import Gate
+from redrive.claiming.fair_selection import all_sorts, open_sorts
+from redrive.claiming.ready import Candidate, TenantState
+from redrive.model.delivery import Leased
 from redrive.policies.breaker import last_probed
-from redrive.policies.gate import marked, passed
 from redrive.store import Claim, ClaimRequest
-from redrive.stores.codec import carrying, event_from, maybe_from_micros, micros
+from redrive.stores.codec import maybe_from_micros, micros
 from redrive.stores.postgres.codec import columns, numbers
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.facts import Facts
@@ -34,6 +28,7 @@ from redrive.stores.postgres.lanes import free_late_lanes, line_up_chosen
 from redrive.stores.postgres.ready import (
     FRESH,
     Ahead,
+    Found,
     PostgresReady,
     ReadyQuery,
     query_ready,
@@ -41,12 +36,12 @@ from redrive.stores.postgres.ready import (
 )
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.claim import ClaimStatement
+from redrive.stores.sql.claiming import MOST_PROMOTED, Choice
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.leases import see_worker
 
 __all__ = ["ClaimsRole"]
 
-_MOST_PROMOTED = 2_000
 _BETWEEN_POLLS_SECONDS = 1.25
 """An idle worker polls every second: what one poll has found serves the duties until the next.
 
@@ -121,8 +116,8 @@ SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_u
     is_alone = $4, kind = kind % 3, breaker_generation = free.breaker_generation
 FROM free JOIN redrive.events e ON true
 WHERE d.id = free.id AND e.position = d.position AND (SELECT is_enough FROM room)
-RETURNING free.place, d.id, d.token, d.destination, e.document, d.attempts, d.kind,
-          d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation, d.payload
+RETURNING free.place, d.id, d.token, d.destination, e.document, d.payload, d.attempts, d.kind,
+          d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
 """
 _SIZES = """
 SELECT octet_length(e.document) + coalesce(octet_length(d.payload), 0)
@@ -156,7 +151,7 @@ class ClaimsRole(Core):
         claimed = await self._claim_in_one_statement(request)
         if claimed is None:
             self.facts.went("claim", "steps")
-            claimed = await self._share(lambda link: self._claim_in_steps(link, request))
+            claimed = await self._share(lambda session: self._claim_in_steps(session, request))
         return claimed
 
     async def _claim_in_one_statement(self, request: ClaimRequest) -> Claim | None:
@@ -185,72 +180,58 @@ class ClaimsRole(Core):
     async def _ask(self, statement: str) -> list[Any]:
         return await self._statement(statement, within=self.facts.patience, changes=False)
 
-    async def _claim_in_steps(self, link: PostgresSession, request: ClaimRequest) -> Claim:
+    async def _claim_in_steps(self, session: PostgresSession, request: ClaimRequest) -> Claim:
         now = self._given_now
         asked = {one.destination for one in request.allowances}
         limit, is_limited = request.limit, False
         while True:
-            keeper = await lock_gates(link, asked, now=now)
-            now = link.now
+            gates = await lock_gates(session, asked, now=now)
+            now = session.now
             limited = msgspec.structs.replace(request, limit=limit)
-            claiming = _Claiming(link, keeper, limited, facts=self.facts, now=now)
-            ahead = await claiming.query()
-            suspects = await claiming.suspects() if ahead.is_suspected else []
+            choice = _PostgresChoice(session, gates, limited, facts=self.facts)
+            ahead = await choice.query()
+            suspects = await choice.suspects() if ahead.is_suspected else []
             if request.alone:
-                await claiming.choose_suspect(suspects)
+                await choice.choose_suspect(suspects)
             else:
-                await claiming.choose(ahead)
-            if ahead.is_changing and await claiming.line_up():
+                await choice.choose()
+            if ahead.is_changing and await choice.line_up():
                 continue
-            deliveries = await claiming.lease(is_limited=is_limited)
-            fitting = None if deliveries else await claiming.fitting()
+            deliveries = await choice.lease()
+            fitting = None if deliveries else await choice.fitting()
             if fitting is None:
                 break
             limit, is_limited = fitting, True
-        await self.facts.bounds.follow(link.fetch)
-        claiming.tell(self.facts, ahead)
+        if is_limited:
+            choice.ask_soon()
+        await self.facts.bounds.follow(session.fetch)
+        choice.tell(self.facts)
         return Claim(
             now=now,
             deliveries=deliveries,
-            next_due=await claiming.next_due(ahead),
+            next_due=await choice.next_due(ahead.next_due),
             suspects=len(suspects) - (len(deliveries) if request.alone else 0),
-            changes=keeper.changes(),
+            changes=gates.changes(),
             routes_version=ahead.routes_version,
         )
 
 
-class _Claiming:
-    """One claim: what passes the gates, and in which order."""
-
+class _PostgresChoice(Choice):
     def __init__(
         self,
-        link: PostgresSession,
-        keeper: GateRepository,
+        session: PostgresSession,
+        gates: GateRepository,
         request: ClaimRequest,
         *,
         facts: Facts,
-        now: datetime,
     ) -> None:
-        self._link = link
+        super().__init__(gates, request, sorts=all_sorts(request.generations, kinds=FRESH + 1))
+        self._session = session
         self._bounds = facts.bounds.reading()
         self._is_known = request.worker == facts.worker
-        self._keeper = keeper
-        self._request = request
-        self._now = now
-        self._allowances = {
-            one.destination: one for one in request.allowances if one.destination in keeper.numbers
-        }
-        self._names = {number: name for name, number in keeper.numbers.items()}
-        self._sorts = all_sorts(request.generations, kinds=FRESH + 1)
-        self._passages: dict[str, Passage] = {}
-        self._is_flooded = False
+        self._generations = list(request.generations)
         self._queries: dict[str, ReadyQuery] = {}
-        self._chosen: list[tuple[int, int]] = []
-        self._accounts: list[tuple[object, ...]] = []
-        self._states: dict[tuple[int, str], TenantState] = {}
-        self._openings: list[datetime] = []
-        self._shut: dict[int, datetime] = {}
-        self._before: dict[str, Gate] = {}
+        self._found: Mapping[int, Found] = {}
 
     async def query(self) -> Ahead:
         """Make ready what has come due, and query what there is."""
@@ -262,190 +243,100 @@ class _Claiming:
         # First what may wait for others: two claims that wait for what the other has made ready
         # would never end.
         if ahead.is_late:
-            await free_late_lanes(self._link)
+            await free_late_lanes(self._session)
         if ahead.is_time:
-            promoted = await self._link.value(_PROMOTE, self._now, _MOST_PROMOTED)
-            self._is_flooded = promoted == _MOST_PROMOTED
+            promoted = await self._session.value(_PROMOTE, self._now, MOST_PROMOTED)
+            self._is_flooded = promoted == MOST_PROMOTED
         return await self._query_ready()
 
     async def _query_ready(self) -> Ahead:
-        return await query_ready(
-            self._link,
+        ahead = await query_ready(
+            self._session,
             self._queries.values(),
-            asked=[self._keeper.numbers[name] for name in self._allowances],
-            generations=self._request.generations,
+            asked=list(self._numbers.values()),
+            generations=self._generations,
             bounds=self._bounds,
             now=self._now,
         )
+        self._found = ahead.found
+        return ahead
 
     async def _aim(self) -> None:
         """Say what to query: of each destination, as much as the gate may let through."""
-        sorts, limit = self._sorts, self._request.limit
         for name, allowance in self._allowances.items():
-            total = min(allowance.total, limit)
+            total = min(allowance.total, self._request.limit)
             turnstile = await self._turnstile(name, total=total)
             is_open = turnstile.left > 0
             self._queries[name] = ReadyQuery(
-                destination=self._keeper.numbers[name],
-                sorts=open_sorts(sorts, turnstile) if is_open else [],
+                destination=self._numbers[name],
+                sorts=open_sorts(self._sorts, turnstile) if is_open else [],
                 tenant=turnstile.gate.rotation.tenant or "",
                 most=turnstile.left + 1 + len(last_probed(turnstile.gate.breaker)),
             )
 
-    async def suspects(self) -> list[Candidate]:
-        """Return the deliveries that may only run alone, if their gate lets them through now."""
-        startable = [
-            self._keeper.numbers[name] for name, one in self._allowances.items() if one.total > 0
-        ]
-        generations = list(self._request.generations)
-        rows = await self._link.fetch(_SUSPECTS, startable, generations, self._now)
-        found = [
+    def _ready(self, name: str) -> PostgresReady:
+        return PostgresReady(
+            self._session,
+            self._queries[name],
+            self._found.get(self._numbers[name]),
+            turn=self._gates.fairness(name).turn,
+            bounds=self._bounds,
+            now=self._now,
+        )
+
+    async def _read_suspects(self, destinations: Sequence[int]) -> list[Candidate]:
+        given = list(destinations), self._generations, self._now
+        return [
             Candidate(precedence, number, kind, micros(due), destination, tenant)
-            for precedence, number, kind, due, destination, tenant in rows
-        ]
-        self._states = await states_of(self._link, [(one.destination, one.tenant) for one in found])
-        return [one for one in found if await self._may_start_alone(one)]
-
-    async def choose_suspect(self, suspects: list[Candidate]) -> None:
-        """Choose the first suspect, and charge its gate and its tenant."""
-        if not suspects:
-            return
-        one = min(suspects, key=self._last_probed)
-        name = self._names[one.destination]
-        turnstile = await self._turnstile(name, total=1)
-        line = Line(
-            tenant=one.tenant,
-            turn=self._keeper.fairness(name).turn_of(one.tenant),
-            work=[one],
-            tokens=self._tokens(one),
-        )
-        serving = serve(
-            [line],
-            turnstile.gate.rotation,
-            room=1,
-            admit=lambda one: turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile)),
-        )
-        state = self._states[one.destination, one.tenant]
-        self._charge(name, turnstile, serving, {one.tenant: state})
-
-    async def choose(self, ahead: Ahead) -> None:
-        """Choose what may start: tenants in turn, each by priority and age."""
-        left = self._request.limit
-        for name, allowance in self._allowances.items():
-            total = min(allowance.total, left)
-            if total <= 0:
-                continue
-            number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
-            selection = FairSelection(
-                PostgresReady(
-                    self._link,
-                    self._queries[name],
-                    ahead.found.get(number),
-                    turn=fairness.turn,
-                    bounds=self._bounds,
-                    now=self._now,
-                ),
-                fairness,
-                sorts=self._sorts,
-                turnstile=await self._turnstile(name, total=total),
-                is_flooded=self._is_flooded,
-                now=self._now,
+            for precedence, number, kind, due, destination, tenant in await self._session.fetch(
+                _SUSPECTS, *given
             )
-            serving = await selection.serve()
-            if selection.again_at is not None:
-                self._openings.append(selection.again_at)
-            self._charge(name, selection.turnstile, serving, selection.states())
-            left -= len(serving.chosen)
+        ]
+
+    async def _read_states(
+        self, whose: Collection[tuple[int, str]]
+    ) -> Mapping[tuple[int, str], TenantState]:
+        return await states_of(self._session, whose)
+
+    async def _read_sizes(self, ids: Sequence[int]) -> Sequence[int]:
+        return [size for (size,) in await self._session.fetch(_SIZES, numbers(ids))]
+
+    async def _filled(self, destinations: Sequence[int]) -> Sequence[int]:
+        given = list(destinations), self._generations, self._now
+        return [number for (number,) in await self._session.fetch(_MORE, *given)]
 
     async def line_up(self) -> bool:
         """Put what was chosen into its lane, if it lacks one; tell whether to choose again."""
-        count, busy = await line_up_chosen(self._link, [number for number, _ in self._chosen])
+        count, busy = await line_up_chosen(self._session, [number for number, _ in self._chosen])
         if busy:
             self._chosen = [one for one in self._chosen if one[0] not in busy]
-            self._openings.append(self._now + SOON)
+            self.ask_soon()
         return count > len(busy)
 
-    async def next_due(self, ahead: Ahead) -> datetime | None:
-        """Return when something more may be claimed, after what was chosen is leased."""
-        if self._shut:
-            rows = await self._link.fetch(
-                _MORE, list(self._shut), list(self._request.generations), self._now
-            )
-            self._openings += [self._shut[number] for (number,) in rows]
-        if ahead.next_due is not None:
-            self._openings.append(ahead.next_due)
-        return min(self._openings, default=None)
-
-    async def _turnstile(self, name: str, *, total: int) -> Turnstile:
-        if name not in self._passages:
-            self._passages[name] = await self._keeper.passage(name)
-        gate = self._keeper.gate(name)
-        return Turnstile(gate, self._passages[name], total=total)
-
-    def _charge(
-        self,
-        name: str,
-        turnstile: Turnstile,
-        serving: Share[Candidate],
-        states: Mapping[str, TenantState],
-    ) -> None:
-        """Choose those who were served, and charge gate and tenants for them."""
-        number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
-        if turnstile.again_at is not None:
-            self._shut[number] = turnstile.again_at
-        gate = turnstile.charged(self._keeper.limits(name), now=self._now)
-        if serving.rotation != gate.rotation:
-            gate = msgspec.structs.replace(gate, rotation=serving.rotation)
-        self._keeper.put(name, gate)
-        self._before[name] = gate
-        self._keeper.put(name, passed(gate, [one.id for one in serving.chosen], now=self._now))
-        self._chosen += [(one.id, gate.breaker.generation) for one in serving.chosen]
-        self._accounts += [
-            (number, *account, maybe_from_micros(refilled_at))
-            for *account, refilled_at in accounts(fairness, serving.served, states, now=self._now)
-        ]
-
-    async def _may_start_alone(self, one: Candidate) -> bool:
-        turnstile = await self._turnstile(self._names[one.destination], total=1)
-        is_let = turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile))
-        return is_let and self._tokens(one) > 0
-
-    def _last_probed(self, one: Candidate) -> int:
-        state = self._keeper.gate(self._names[one.destination]).breaker
-        return place_among(last_probed(state), one.id)
-
-    def _tokens(self, one: Candidate) -> int:
-        fairness = self._keeper.fairness(self._names[one.destination])
-        return self._states[one.destination, one.tenant].affordable(fairness, now=self._now)
-
-    def tell(self, facts: Facts, ahead: Ahead) -> None:
+    def tell(self, facts: Facts) -> None:
         """Remember how the gates were left, and that the worker is on record."""
         facts.worker = self._request.worker
         for name, passage in self._passages.items():
-            found = ahead.found.get(self._keeper.numbers[name])
+            found = self._found.get(self._numbers[name])
             has_tenants = found is None or found.has_others
-            facts.gates[name] = known_gate(self._keeper, name, passage, has_tenants=has_tenants)
+            facts.gates[name] = known_gate(self._gates, name, passage, has_tenants=has_tenants)
 
-    async def fitting(self) -> int | None:
-        """Return how many of the chosen there is room for, if nothing was leased for lack of it."""
-        ids = numbers(number for number, _ in self._chosen)
-        sizes = [row[0] for row in await self._link.fetch(_SIZES, ids)] if self._chosen else []
-        most_bytes = self._request.most_bytes
-        is_too_much = len(sizes) > 1 and sum(sizes) > most_bytes
-        return fitting(sizes, most_bytes) if is_too_much else None
-
-    async def lease(self, *, is_limited: bool) -> tuple[Leased, ...]:
+    async def lease(self) -> tuple[Leased, ...]:
         """Lease what was chosen, and write down what it has cost; nothing if it is too large.
 
         What a person is just changing is left out, without waiting for it; there may be other work
-        in its place, so the worker is to ask again soon, as when what it may take `is_limited`.
+        in its place, so the worker is to ask again soon.
         """
         if not self._chosen:
-            await self._keeper.write()
+            await self._gates.write()
             if not self._is_known:
-                await see_worker(self._link, self._request.worker)
+                await see_worker(self._session, self._request.worker)
             return ()
-        rows = await self._link.fetch(
+        served = [
+            (number, *account, maybe_from_micros(refilled_at))
+            for number, (*account, refilled_at) in self._accounts
+        ]
+        rows = await self._session.fetch(
             _LEASE,
             self._request.worker,
             self._now,
@@ -453,44 +344,14 @@ class _Claiming:
             self._request.alone,
             numbers(number for number, _ in self._chosen),
             numbers(generation for _, generation in self._chosen),
-            *columns(self._keeper.changed(), 2),
-            *columns(self._accounts, _ACCOUNT),
+            *columns(self._gates.changed(), 2),
+            *columns(served, _ACCOUNT),
             self._request.most_bytes,
         )
-        if is_limited or len(rows) < len(self._chosen):
-            self._openings.append(self._now + SOON)
-        leased = [
-            Leased(
-                lease=Lease(number, token),
-                destination=self._names[destination],
-                event=carrying(event_from(document), payload),
-                attempt=attempts,
-                kind=KINDS[kind],
-                claimed_at=self._now,
-                enqueued_at=enqueued_at,
-                snoozes=snoozes,
-                crashes=crashes,
-                last_crash_at=last_crash_at,
-                is_alone=self._request.alone,
-                breaker_generation=breaker_generation,
-            )
-            for (
-                _,
-                number,
-                token,
-                destination,
-                document,
-                attempts,
-                kind,
-                enqueued_at,
-                snoozes,
-                crashes,
-                last_crash_at,
-                breaker_generation,
-                payload,
-            ) in sorted(rows, key=itemgetter(0))
-        ]
-        return tuple(marked(one, self._before[one.destination]) for one in leased)
+        if len(rows) < len(self._chosen):
+            self.ask_soon()
+        rows.sort(key=itemgetter(0))
+        return tuple(self._marked(self._leased(row[1:])) for row in rows)
 
 
 def _rest(request: ClaimRequest, claimed: Claim) -> ClaimRequest | None:
@@ -513,11 +374,3 @@ def _joined(first: Claim, second: Claim) -> Claim:
         deliveries=first.deliveries + second.deliveries,
         changes=first.changes + second.changes,
     )
-
-
-def _was_held(one: Candidate, turnstile: Turnstile) -> bool:
-    reopened_at = turnstile.gate.reopened_at
-    return reopened_at is not None and one.due <= micros(reopened_at)
-
-
-assert SUSPECT_AFTER == 2, "the partial indexes and queries above say 2"  # noqa: S101, PLR2004

@@ -18,7 +18,16 @@ from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.scan_bounds import Reading
 
-__all__ = ["FRESH", "NEXT_DUE", "Ahead", "PostgresReady", "ReadyQuery", "query_ready", "states_of"]
+__all__ = [
+    "FRESH",
+    "NEXT_DUE",
+    "Ahead",
+    "Found",
+    "PostgresReady",
+    "ReadyQuery",
+    "query_ready",
+    "states_of",
+]
 
 # Arrays are given as `(SELECT $1::text[])`: of a bare one the planner sees the length and plans the
 # statement anew each time, which takes longer than to carry it out.
@@ -225,7 +234,7 @@ class ReadyQuery(NamedTuple):
     most: int
 
 
-class _Found:
+class Found:
     """What the first query has found of a destination."""
 
     def __init__(self) -> None:
@@ -245,7 +254,7 @@ class Ahead(NamedTuple):
     is_suspected: bool
     next_due: datetime | None
     routes_version: int
-    found: dict[int, _Found]
+    found: dict[int, Found]
 
 
 async def query_ready(
@@ -271,10 +280,10 @@ async def query_ready(
     ]
     given = columns(wanted, 7)
     rows = await link.fetch(_QUERY, now, list(asked), list(generations), *given)
-    found: dict[int, _Found] = {}
+    found: dict[int, Found] = {}
     for (one, sort), row in zip(places, rows if places else (), strict=True):
         has_others, is_filled, tokens, refilled_at, is_paused, *line = row[6:]
-        shown = found.setdefault(one.destination, _Found())
+        shown = found.setdefault(one.destination, Found())
         shown.has_others |= has_others
         shown.state = _state((one.tenant, tokens, refilled_at, is_paused))
         if is_filled:
@@ -293,7 +302,7 @@ class PostgresReady:
         self,
         link: Link,
         first: ReadyQuery,
-        found: _Found | None,
+        found: Found | None,
         *,
         turn: int,
         bounds: Reading,
@@ -320,7 +329,7 @@ class PostgresReady:
             ahead = await query_ready(
                 self._link, [first], asked=(), generations=(), bounds=self._bounds, now=self._now
             )
-            self._found = ahead.found.get(first.destination, _Found())
+            self._found = ahead.found.get(first.destination, Found())
             self._lines = self._found.lines
         return self._found.filled, self._found.has_others
 

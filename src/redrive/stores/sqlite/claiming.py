@@ -7,43 +7,28 @@ to win the interpreter's lock from the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import apsw
 import msgspec
 
-from redrive.claiming.fair_selection import FairSelection, all_sorts, place_among
-from redrive.claiming.ready import KINDS, SOON, Candidate, TenantState, fitting
-from redrive.claiming.round_robin import Line, Served, Share, serve
-from redrive.claiming.turnstile import Turnstile
-from redrive.model.delivery import SUSPECT_AFTER, Lease, Leased
-from redrive.model.fairness import Fairness
-from redrive.model.gate import Gate
-from redrive.policies.breaker import last_probed
-from redrive.policies.gate import marked, passed
+from redrive.claiming.fair_selection import all_sorts
+from redrive.claiming.ready import Candidate, TenantState
+from redrive.model.delivery import Leased
 from redrive.store import Claim, ClaimRequest
-from redrive.stores.codec import (
-    carrying,
-    event_from,
-    from_micros,
-    json_text,
-    maybe_from_micros,
-    micros,
-)
+from redrive.stores.codec import json_text, micros
+from redrive.stores.sql.claiming import MOST_PROMOTED, Choice
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.leases import see_worker
+from redrive.stores.sql.session import instant
 from redrive.stores.sqlite.append import count
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.ready import SqliteReady
-from redrive.stores.sqlite.session import SqliteSession, finish
-from redrive.stores.sqlite.tenants import keep_account, tenant_states
+from redrive.stores.sqlite.session import SqliteSession
+from redrive.stores.sqlite.tenants import keep_accounts, tenant_states
 
 __all__ = ["claim"]
-
-_MOST_PROMOTED = 2_000
-
-"""Notes that a worker was heard of."""
 
 _EARLIEST_WAITING = """
 SELECT due FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 ORDER BY due LIMIT 1
@@ -71,7 +56,6 @@ SELECT 1 FROM redrive_deliveries
 WHERE destination = +:destination AND generation IN (SELECT value FROM json_each(:generations))
   AND status = 0 AND is_ready = 1 AND is_behind = 0 AND crashes < 2
   AND (deadline IS NULL OR deadline > +:now)
-  AND id NOT IN (SELECT value FROM json_each(:chosen))
 LIMIT 1
 """
 _NEXT_DUE = """
@@ -103,303 +87,130 @@ CROSS JOIN redrive_destinations t ON t.id = d.destination
 """
 """Each row is a `Leased` as JSON, in the order of its fields."""
 
-_SIZE = "octet_length(e.document) + ifnull(octet_length(d.payload), 0)"
-_BYTES = f"""
-SELECT sum({_SIZE}) FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
-CROSS JOIN redrive_events e ON e.position = d.position
-"""
-_SIZES = f"""
-SELECT {_SIZE} FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
-CROSS JOIN redrive_events e ON e.position = d.position ORDER BY json_each.key
-"""
-_APART = """
-SELECT d.id, d.token, t.name, CAST(e.document AS BLOB), CAST(d.payload AS BLOB), d.attempts, d.kind,
-       d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
+_SIZES = """
+SELECT json_group_array(octet_length(e.document) + ifnull(octet_length(d.payload), 0))
 FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
-CROSS JOIN redrive_destinations t ON t.id = d.destination
+"""
+_APART = """
+SELECT d.id, d.token, d.destination, CAST(e.document AS BLOB), CAST(d.payload AS BLOB), d.attempts,
+       d.kind, d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
+FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
+CROSS JOIN redrive_events e ON e.position = d.position
 """
 
+_sizes = msgspec.json.Decoder(list[int])
 _candidates = msgspec.json.Decoder(list[Candidate])
 # Instants come as seconds with six decimals, which only a decoder that is not strict reads.
 _leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
 
 
-def claim(connection: apsw.Connection, request: ClaimRequest, *, now: datetime) -> Claim:
+async def claim(session: SqliteSession, request: ClaimRequest) -> Claim:
     """Lease what may start now, and say when to ask again."""
-    moment = micros(now)
+    connection, moment = session.connection, micros(session.now)
     earliest = connection.execute(_EARLIEST_WAITING).get
     is_flooded = False
     if earliest is not None and earliest <= moment:
-        connection.execute(_PROMOTE, (moment, _MOST_PROMOTED))
-        is_flooded = connection.changes() == _MOST_PROMOTED
+        connection.execute(_PROMOTE, (moment, MOST_PROMOTED))
+        is_flooded = connection.changes() == MOST_PROMOTED
     limit = request.limit
     while True:
-        keeper = finish(GateRepository.read(SqliteSession(connection, now)))
+        gates = await GateRepository.read(session)
         limited = msgspec.structs.replace(request, limit=limit)
-        claiming = _Claiming(connection, keeper, limited, is_flooded=is_flooded, now=now)
-        suspects = claiming.suspects()
-        chosen = claiming.choose_suspect(suspects) if request.alone else claiming.choose()
-        most = _fitting(connection, chosen, request.most_bytes)
+        choice = _SqliteChoice(session, gates, limited, is_flooded=is_flooded)
+        suspects = await choice.suspects()
+        if request.alone:
+            await choice.choose_suspect(suspects)
+        else:
+            await choice.choose()
+        most = await choice.fitting()
         if most is None:
             break
         limit = most
-    claiming.keep_accounts()
     if limit != request.limit:
-        claiming.ask_again(now + SOON)
-    leased = _lease(connection, chosen, keeper, request, now=now) if chosen else ()
-    deliveries = tuple(claiming.marked(one) for one in leased)
+        choice.ask_soon()
+    deliveries = await choice.lease()
     return Claim(
-        now=now,
+        now=session.now,
         deliveries=deliveries,
-        next_due=claiming.next_due(),
+        next_due=await choice.next_due(choice.waiting()),
         suspects=len(suspects) - len(deliveries if request.alone else ()),
-        changes=finish(keeper.write()),
+        changes=await gates.write(),
         routes_version=count(connection, "routes_version"),
     )
 
 
-class _Claiming:
-    """One claim: what passes the gates, and in which order."""
-
+class _SqliteChoice(Choice):
     def __init__(
         self,
-        connection: apsw.Connection,
-        keeper: GateRepository,
+        session: SqliteSession,
+        gates: GateRepository,
         request: ClaimRequest,
         *,
         is_flooded: bool,
-        now: datetime,
     ) -> None:
-        self._connection = connection
-        self._keeper = keeper
-        self._request = request
+        super().__init__(gates, request, sorts=all_sorts(request.generations))
+        self._session = session
+        self._connection = session.connection
         self._is_flooded = is_flooded
-        self._now = now
-        self._moment = micros(now)
-        self._allowances = {
-            one.destination: one for one in request.allowances if one.destination in keeper.numbers
+        self._moment = micros(session.now)
+        self._generations = json_text(request.generations)
+
+    def _ready(self, name: str) -> SqliteReady:
+        return SqliteReady(self._connection, self._numbers[name], now=self._now)
+
+    async def _read_suspects(self, destinations: Sequence[int]) -> list[Candidate]:
+        given = (json_text(destinations), self._generations, self._moment)
+        return _candidates.decode(self._connection.execute(_SUSPECTS, given).get)
+
+    async def _read_states(
+        self, whose: Collection[tuple[int, str]]
+    ) -> Mapping[tuple[int, str], TenantState]:
+        return {
+            (number, tenant): tenant_states(self._connection, number, [tenant])[tenant]
+            for number, tenant in whose
         }
-        self._names = {number: name for name, number in keeper.numbers.items()}
-        self._opening: list[datetime] = []
-        self._accounts: list[tuple[int, Fairness, Sequence[Served], Mapping[str, TenantState]]] = []
-        self._before: dict[str, Gate] = {}
 
-    def suspects(self) -> list[Candidate]:
-        """Return the deliveries that may only run alone, if their gate lets them through now."""
-        startable = [
-            self._keeper.numbers[name] for name, one in self._allowances.items() if one.total > 0
+    async def _read_sizes(self, ids: Sequence[int]) -> Sequence[int]:
+        return _sizes.decode(self._connection.execute(_SIZES, (json_text(ids),)).get)
+
+    async def _filled(self, destinations: Sequence[int]) -> Sequence[int]:
+        given = {"generations": self._generations, "now": self._moment}
+        return [
+            number
+            for number in destinations
+            if self._connection.execute(_MORE, {**given, "destination": number}).get is not None
         ]
-        found = _candidates.decode(
+
+    def waiting(self) -> datetime | None:
+        """Return when the first of what is not ready is due."""
+        given = (json_text(list(self._numbers.values())), self._generations)
+        due: datetime | None = instant(self._connection.execute(_NEXT_DUE, given).get)
+        return due
+
+    async def lease(self) -> tuple[Leased, ...]:
+        """Lease what was chosen, and write down what tenants were given."""
+        if self._accounts:
+            keep_accounts(self._connection, self._accounts, now=self._now)
+        if not self._chosen:
+            return ()
+        request, until = self._request, micros(self._now + self._request.lease)
+        by_generation: dict[int, list[int]] = {}
+        for number, generation in self._chosen:
+            by_generation.setdefault(generation, []).append(number)
+        for generation, some in by_generation.items():
             self._connection.execute(
-                _SUSPECTS,
-                (json_text(startable), json_text(self._request.generations), self._moment),
-            ).get
-        )
-        return [one for one in found if self._may_start_alone(one)]
-
-    def choose_suspect(self, suspects: list[Candidate]) -> dict[str, list[int]]:
-        """Return the first suspect, and charge its gate and its tenant."""
-        if not suspects:
-            return {}
-        one = min(suspects, key=self._last_probed)
-        name = self._names[one.destination]
-        turnstile = self._turnstile(name, total=1)
-        line = Line(
-            tenant=one.tenant,
-            turn=self._keeper.fairness(name).turn_of(one.tenant),
-            work=[one],
-            tokens=self._tokens(one),
-        )
-        serving = serve(
-            [line],
-            turnstile.gate.rotation,
-            room=1,
-            admit=lambda one: turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile)),
-        )
-        return {name: self._charge(name, turnstile, serving, self._states(one))}
-
-    def choose(self) -> dict[str, list[int]]:
-        """Return what may start, by destination: tenants in turn, each by priority and age."""
-        chosen: dict[str, list[int]] = {}
-        left = self._request.limit
-        for name, allowance in self._allowances.items():
-            total = min(allowance.total, left)
-            if total <= 0:
-                continue
-            selection = FairSelection(
-                SqliteReady(self._connection, self._keeper.numbers[name], now=self._now),
-                self._keeper.fairness(name),
-                sorts=all_sorts(self._request.generations),
-                turnstile=self._turnstile(name, total=total),
-                is_flooded=self._is_flooded,
-                now=self._now,
+                _LEASE, (request.worker, until, request.alone, generation, json_text(some))
             )
-            serving = finish(selection.serve())
-            if selection.again_at is not None:
-                self._opening.append(selection.again_at)
-            chosen[name] = self._charge(name, selection.turnstile, serving, selection.states())
-            left -= len(chosen[name])
-        return chosen
+        await see_worker(self._session, request.worker)
+        return tuple(self._marked(one) for one in self._read_leased())
 
-    def keep_accounts(self) -> None:
-        """Write down what tenants were given."""
-        for account in self._accounts:
-            keep_account(self._connection, *account, now=self._now)
-
-    def ask_again(self, when: datetime) -> None:
-        """Note that there is more than was chosen."""
-        self._opening.append(when)
-
-    def marked(self, leased: Leased) -> Leased:
-        """Return a lease that tells whether it is a probe."""
-        return marked(leased, self._before[leased.destination])
-
-    def next_due(self) -> datetime | None:
-        """Return when something more may be claimed."""
-        numbers = json_text([self._keeper.numbers[name] for name in self._allowances])
-        due = self._connection.execute(
-            _NEXT_DUE, (numbers, json_text(self._request.generations))
-        ).get
-        return min([*self._opening, *([] if due is None else [from_micros(due)])], default=None)
-
-    def _turnstile(self, name: str, *, total: int) -> Turnstile:
-        passage = finish(self._keeper.passage(name))
-        return Turnstile(self._keeper.gate(name), passage, total=total)
-
-    def _charge(
-        self,
-        name: str,
-        turnstile: Turnstile,
-        serving: Share[Candidate],
-        states: Mapping[str, TenantState],
-    ) -> list[int]:
-        """Return the ids of those who were served, and charge gate and tenants for them."""
-        if turnstile.again_at is not None and self._has_more(name, serving.chosen):
-            self._opening.append(turnstile.again_at)
-        gate = turnstile.charged(self._keeper.limits(name), now=self._now)
-        if serving.rotation != gate.rotation:
-            gate = msgspec.structs.replace(gate, rotation=serving.rotation)
-        self._keeper.put(name, gate)
-        number, fairness = self._keeper.numbers[name], self._keeper.fairness(name)
-        self._accounts.append((number, fairness, serving.served, states))
-        chosen = [one.id for one in serving.chosen]
-        self._before[name] = gate
-        self._keeper.put(name, passed(gate, chosen, now=self._now))
-        return chosen
-
-    def _has_more(self, name: str, chosen: Sequence[Candidate]) -> bool:
-        """Tell whether something is due beside what was chosen."""
-        found = self._connection.execute(
-            _MORE,
-            {
-                "destination": self._keeper.numbers[name],
-                "generations": json_text(self._request.generations),
-                "chosen": json_text([one.id for one in chosen]),
-                "now": self._moment,
-            },
-        ).get
-        return found is not None
-
-    def _may_start_alone(self, one: Candidate) -> bool:
-        turnstile = self._turnstile(self._names[one.destination], total=1)
-        is_let = turnstile.admit(KINDS[one.kind], was_held=_was_held(one, turnstile))
-        return is_let and self._tokens(one) > 0
-
-    def _last_probed(self, one: Candidate) -> int:
-        state = self._keeper.gate(self._names[one.destination]).breaker
-        return place_among(last_probed(state), one.id)
-
-    def _tokens(self, one: Candidate) -> int:
-        fairness = self._keeper.fairness(self._names[one.destination])
-        return self._states(one)[one.tenant].affordable(fairness, now=self._now)
-
-    def _states(self, one: Candidate) -> dict[str, TenantState]:
-        return tenant_states(self._connection, one.destination, [one.tenant])
-
-
-def _fitting(
-    connection: apsw.Connection, chosen: Mapping[str, Sequence[int]], most_bytes: int
-) -> int | None:
-    """Return how many of the chosen there is room for, if not for all."""
-    ids = [number for numbers in chosen.values() for number in numbers]
-    if len(ids) <= 1 or connection.execute(_BYTES, (json_text(ids),)).get <= most_bytes:
-        return None
-    sizes = [size for (size,) in rows(connection, _SIZES, (json_text(ids),))]
-    return fitting(sizes, most_bytes)
-
-
-def _was_held(one: Candidate, turnstile: Turnstile) -> bool:
-    reopened_at = turnstile.gate.reopened_at
-    return reopened_at is not None and one.due <= micros(reopened_at)
-
-
-def _lease(
-    connection: apsw.Connection,
-    chosen: dict[str, list[int]],
-    keeper: GateRepository,
-    request: ClaimRequest,
-    *,
-    now: datetime,
-) -> tuple[Leased, ...]:
-    moment, until = micros(now), micros(now + request.lease)
-    everything: list[int] = []
-    for name, numbers in chosen.items():
-        if numbers:
-            generation = keeper.gate(name).breaker.generation
-            connection.execute(
-                _LEASE, (request.worker, until, request.alone, generation, json_text(numbers))
-            )
-            everything += numbers
-    if not everything:
-        return ()
-    finish(see_worker(keeper.session, request.worker))
-    instant = f"{moment // 1_000_000}.{moment % 1_000_000:06}"
-    ids = json_text(everything)
-    try:
-        found = connection.execute(
-            _LEASED, {"ids": ids, "now": instant, "alone": json_text(request.alone)}
-        ).get
-        return _leased.decode(found)
-    except (ValueError, RecursionError, apsw.SQLError):
-        # One of them cannot be read, and is to fail alone.
-        return _read_apart(connection, ids, is_alone=request.alone, now=now)
-
-
-def _read_apart(
-    connection: apsw.Connection, ids: str, *, is_alone: bool, now: datetime
-) -> tuple[Leased, ...]:
-    """Return what was leased, each row read by itself."""
-    return tuple(
-        Leased(
-            lease=Lease(number, token),
-            destination=name,
-            event=carrying(event_from(document), payload),
-            attempt=attempts,
-            kind=KINDS[kind],
-            claimed_at=now,
-            enqueued_at=from_micros(enqueued_at),
-            snoozes=snoozes,
-            crashes=crashes,
-            last_crash_at=maybe_from_micros(last_crash_at),
-            is_alone=is_alone,
-            breaker_generation=breaker_generation,
-        )
-        for (
-            number,
-            token,
-            name,
-            document,
-            payload,
-            attempts,
-            kind,
-            enqueued_at,
-            snoozes,
-            crashes,
-            last_crash_at,
-            breaker_generation,
-        ) in rows(connection, _APART, (ids,))
-    )
-
-
-assert SUSPECT_AFTER == 2, "the partial indexes and queries above say 2"  # noqa: S101, PLR2004
+    def _read_leased(self) -> Sequence[Leased]:
+        now = f"{self._moment // 1_000_000}.{self._moment % 1_000_000:06}"
+        ids = json_text([number for number, _ in self._chosen])
+        given = {"ids": ids, "now": now, "alone": json_text(self._request.alone)}
+        try:
+            return _leased.decode(self._connection.execute(_LEASED, given).get)
+        except (ValueError, RecursionError, apsw.SQLError):
+            # One of them cannot be read, and is to fail alone.
+            return [self._leased(row) for row in rows(self._connection, _APART, (ids,))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -106,20 +106,16 @@ class Core(SqlStore):
 
     async def _write(
         self,
-        job: Job[T],
+        job: Callable[[SqliteSession, datetime], Awaitable[T]],
         *,
         rings: bool = False,
         is_prompt: bool = False,  # noqa: ARG002 - who waits for the write lock waits a bounded time
     ) -> T:
-        return await self._commit(
-            lambda c, now: finish(job(SqliteSession(c, now), now)), rings=rings
-        )
+        def run(connection: apsw.Connection) -> T:
+            now = self._clock.now()  # now that it holds the write lock
+            return finish(job(SqliteSession(connection, now), now))
 
-    async def _commit(
-        self, job: Callable[[apsw.Connection, datetime], T], *, rings: bool = False
-    ) -> T:
-        """Run the job on the writer; the present is read when it holds the write lock."""
-        result = await self._writer.call(lambda connection: job(connection, self._clock.now()))
+        result = await self._writer.call(run)
         if rings:
             self._ring()
         return result

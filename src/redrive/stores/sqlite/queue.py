@@ -21,7 +21,7 @@ from redrive.stores.sql.leases import LeasesRole, overdue, see_worker, settle
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.shedding import has_to_shed, shed
 from redrive.stores.sql.store import writing
-from redrive.stores.sqlite import claiming
+from redrive.stores.sqlite.claiming import claim
 from redrive.stores.sqlite.core import Core
 
 __all__ = ["QueueRole", "extend", "heartbeat"]
@@ -40,7 +40,7 @@ class QueueRole(LeasesRole, Core):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._seen = self._changes()
-        claimed = await self._commit(lambda c, now: claiming.claim(c, request, now=now))
+        claimed = await self._write(lambda session, _: claim(session, request))
         if claimed.deliveries:
             self._look_soon()
         return claimed

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import apsw
 import msgspec
 
-from redrive.claiming.ready import TenantState, accounts
-from redrive.claiming.round_robin import Served
-from redrive.model.fairness import Fairness
+from redrive.claiming.ready import Account, TenantState
 from redrive.stores.codec import json_text, micros
 
-__all__ = ["STATE", "keep_account", "read_states", "tenant_states"]
+__all__ = ["STATE", "keep_accounts", "read_states", "tenant_states"]
 
 STATE = """json_array(
     turns.tenant, past.tokens, past.refilled_at,
@@ -32,8 +30,8 @@ FROM (SELECT value AS tenant FROM json_each(:tenants)) turns LEFT JOIN redrive_t
 _KEEP = """
 INSERT INTO redrive_tenants
     (destination, tenant, served_at, round, processed, consecutive, tokens, refilled_at)
-SELECT :destination, value ->> 0, :now, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
-       value ->> 5
+SELECT value ->> 0, value ->> 1, :now, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
+       value ->> 6
 FROM json_each(:served) WHERE true
 ON CONFLICT (destination, tenant) DO UPDATE SET
     served_at = excluded.served_at, round = excluded.round,
@@ -60,18 +58,9 @@ def tenant_states(
     return {one.tenant: one for one in read_states(found)}
 
 
-def keep_account(
-    connection: apsw.Connection,
-    destination: int,
-    fairness: Fairness,
-    served: Sequence[Served],
-    states: Mapping[str, TenantState],
-    *,
-    now: datetime,
+def keep_accounts(
+    connection: apsw.Connection, accounts: Sequence[tuple[int, Account]], *, now: datetime
 ) -> None:
-    """Write down what the tenants got, and take it from their buckets."""
-    rows = accounts(fairness, served, states, now=now)
-    if rows:
-        connection.execute(
-            _KEEP, {"destination": destination, "now": micros(now), "served": json_text(rows)}
-        )
+    """Write down what tenants got, each at a destination, and take it from their buckets."""
+    served = json_text([(number, *account) for number, account in accounts])
+    connection.execute(_KEEP, {"now": micros(now), "served": served})
