@@ -16,7 +16,7 @@ from redrive.model.delivery import Status
 from redrive.observer import StoreBack, StoreLost
 from redrive.store import Query
 from redrive.stores.postgres import PostgresStore, core, read_address
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.pool import Link
 from tests.app.recorder import Recorder
 from tests.faults.apps import clock
 from tests.servers.proxy import Proxy, proxying

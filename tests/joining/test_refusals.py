@@ -18,8 +18,9 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from redrive import Redrive, TransactionError
-from redrive.stores.postgres.connection import Link, read_address
+from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity
+from redrive.stores.postgres.pool import Link
 from redrive.testing import ScriptedDestination
 from tests.servers.waiting import until_somebody_waits
 
@@ -107,7 +108,7 @@ async def test_a_connection_to_another_database_is_refused(app: Redrive, postgre
 class FarAway:
     """A connection to a database of the same name on another server."""
 
-    line = None
+    connection = None
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         return [("shop", "2")]

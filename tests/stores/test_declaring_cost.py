@@ -11,7 +11,7 @@ import pytest
 from redrive.model.destination import Destination
 from redrive.store import Declarer, Store
 from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.pool import Link
 from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.queue import heartbeat

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import Link, read_address
+from redrive.stores.postgres.connection import read_address
+from redrive.stores.postgres.pool import Link
 from tests.conformance import World
 
 

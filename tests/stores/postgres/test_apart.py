@@ -14,8 +14,8 @@ from redrive.model.gate import Closed, Open
 from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.store import Report, Settled
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.notifications import Notifications
+from redrive.stores.postgres.pool import Link
 from tests.conformance import World, an_event, entries
 
 LEDGER = Destination(name="ledger", patterns=("*",), order=Order.PARK)

@@ -13,8 +13,8 @@ from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.store import Claim, Report, Settled
 from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.facts import Facts
+from redrive.stores.postgres.pool import Link
 from tests.conformance import World, an_event, entries
 
 NAMES = ("api", "billing", "ledger")

@@ -18,7 +18,8 @@ from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
 from redrive.store import Appended, Entry, Moved, Pruned, Query, Settled
 from redrive.stores.postgres import append, idempotency
-from redrive.stores.postgres.connection import Address, Link, named, read_address
+from redrive.stores.postgres.connection import Address, named, read_address
+from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql import figures, regrouping, rerouting, retention, shedding
 from redrive.stores.sql.session import Either

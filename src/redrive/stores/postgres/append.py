@@ -22,9 +22,9 @@ from redrive.stores.deduplicate import (
     sift,
 )
 from redrive.stores.postgres.codec import array_text, columns
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.facts import Numbers
 from redrive.stores.postgres.idempotency import give_back_keys, take_keys
+from redrive.stores.postgres.pool import Link
 
 __all__ = [
     "append",

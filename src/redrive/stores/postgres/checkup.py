@@ -8,7 +8,8 @@ from typing import Any
 
 from redrive.model.duration import rough_duration
 from redrive.store import Finding, Level
-from redrive.stores.postgres.connection import Address, Link
+from redrive.stores.postgres.connection import Address
+from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.schema import LATEST
 
 __all__ = ["check_up"]

@@ -23,7 +23,7 @@ from redrive.errors import (
     refuse_unknown,
 )
 
-__all__ = ["LOST", "Address", "Connection", "Link", "named", "quoted", "read_address", "translated"]
+__all__ = ["LOST", "Address", "Connection", "named", "quoted", "read_address", "translated"]
 
 LOST = (
     OSError,
@@ -122,27 +122,6 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no
         if max(types) < _FIRST_FOREIGN_TYPE:
             _described[types] = found
         return found, question
-
-
-class Link:
-    """A connection in an open transaction, as our statements use it.
-
-    They speak of the schema `redrive`, whatever its name is, and write `$1` for values.
-    """
-
-    def __init__(self, connection: Any, schema: str) -> None:  # noqa: ANN401 - any driver's own
-        self._connection = connection
-        self._schema = schema
-
-    async def fetch(self, statement: str, *values: object) -> list[Any]:
-        """Return all rows of a statement."""
-        rows: list[Any] = await self._connection.fetch(named(statement, self._schema), *values)
-        return rows
-
-    async def value(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - any column
-        """Return the first column of the first row, or `None`."""
-        rows = await self.fetch(statement, *values)
-        return rows[0][0] if rows else None
 
 
 @lru_cache(maxsize=1_000)

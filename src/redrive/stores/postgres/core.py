@@ -13,10 +13,10 @@ import asyncpg
 from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
-from redrive.stores.postgres.connection import LOST, Address, Connection, Link, translated
+from redrive.stores.postgres.connection import LOST, Address, Connection, translated
 from redrive.stores.postgres.facts import Duties, Facts
 from redrive.stores.postgres.notifications import Notifications
-from redrive.stores.postgres.pool import CONNECT_SECONDS, Pool, drop, session_settings
+from redrive.stores.postgres.pool import CONNECT_SECONDS, Link, Pool, drop, session_settings
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.duties import DUTIES
@@ -138,18 +138,18 @@ class Core(SqlStore):
         self,
         job: Job[T],
         *,
-        rings: bool = False,
+        notifies: bool = False,
         is_prompt: bool = False,
         within: float = _ANSWER_SECONDS,
     ) -> T:
         """Run a job in a transaction of its own; it is committed when this returns."""
         within = self.facts.patience if is_prompt else within
         result = await self._run_with_now(job, within=within)
-        if rings:
-            self._ring()
+        if notifies:
+            self._notify()
         return result
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         self._notifications.notify()
 
     async def _idle(self, duty: str) -> datetime | None:

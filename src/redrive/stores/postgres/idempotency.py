@@ -11,7 +11,7 @@ from redrive.store import Entry
 from redrive.stores.codec import event_from
 from redrive.stores.deduplicate import Kept, Remains, remains_from
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.pool import Link
 
 __all__ = ["give_back_keys", "restore_keys", "take_keys"]
 

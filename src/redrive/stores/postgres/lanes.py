@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.pool import Link
 from redrive.stores.sql.lanes import hold, lanes_of
 from redrive.stores.sql.session import Lane, Session
 

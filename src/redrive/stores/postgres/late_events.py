@@ -10,9 +10,9 @@ from redrive.model.destination import Destination, Order
 from redrive.store import CaughtUp
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.lanes import line_up_strays
+from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.giving import give
 from redrive.stores.sql.lanes import hold

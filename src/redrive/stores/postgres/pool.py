@@ -1,4 +1,4 @@
-"""The pool: connections at hand, each with one caller at a time."""
+"""The pool: connections at hand, each with one caller at a time, and statements on them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from redrive.stores.postgres.connection import LOST, Address, Connection
+from redrive.stores.postgres.connection import LOST, Address, Connection, named
 
-__all__ = ["CONNECT_SECONDS", "PLANS", "Pool", "drop", "session_settings", "stand_in"]
+__all__ = ["CONNECT_SECONDS", "PLANS", "Link", "Pool", "drop", "session_settings", "stand_in"]
 
 CONNECT_SECONDS = 10.0
 _FAREWELL_SECONDS = 5.0
@@ -226,6 +226,27 @@ class Pool:
         self._rest = None
         if self._idle:
             self._rest_a_while()
+
+
+class Link:
+    """A connection in an open transaction, as our statements use it.
+
+    They speak of the schema `redrive`, whatever its name is, and write `$1` for values.
+    """
+
+    def __init__(self, connection: Any, schema: str) -> None:  # noqa: ANN401 - any driver's own
+        self._connection = connection
+        self._schema = schema
+
+    async def fetch(self, statement: str, *values: object) -> list[Any]:
+        """Return all rows of a statement."""
+        rows: list[Any] = await self._connection.fetch(named(statement, self._schema), *values)
+        return rows
+
+    async def value(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - any column
+        """Return the first column of the first row, or `None`."""
+        rows = await self.fetch(statement, *values)
+        return rows[0][0] if rows else None
 
 
 class _Place:

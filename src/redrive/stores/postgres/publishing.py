@@ -22,14 +22,14 @@ from redrive.store import Append, Appended, Entry, RoutesChanged
 from redrive.stores.codec import from_micros
 from redrive.stores.postgres.append import append, read_numbers
 from redrive.stores.postgres.codec import array_text, columns
-from redrive.stores.postgres.connection import LOST, Link, translated
+from redrive.stores.postgres.connection import LOST, translated
 from redrive.stores.postgres.core import BEGIN, Core, Job
 from redrive.stores.postgres.facts import Numbers
 from redrive.stores.postgres.held_keys import HeldKeys, KeyHeldError
 from redrive.stores.postgres.joining import adopt
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity, read_identity
 from redrive.stores.postgres.joining.savepoint import savepoint
-from redrive.stores.postgres.pool import CONNECT_SECONDS
+from redrive.stores.postgres.pool import CONNECT_SECONDS, Link
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.log import read_routes
 

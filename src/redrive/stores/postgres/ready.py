@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from redrive.claiming.ready import NOBODY, Candidate, Sort, TenantState
 from redrive.stores.codec import maybe_micros, micros
 from redrive.stores.postgres.codec import columns
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.scan_bounds import Reading
 
 __all__ = [

@@ -47,7 +47,7 @@ class ReportsRole(Core):
 
         reported = await self._share(job)
         if reported.changes:
-            self._ring()
+            self._notify()
         return reported
 
     async def _report_in_one_statement(self, batch: Sequence[Report]) -> Reported | None:

@@ -11,8 +11,8 @@ from redrive.model.event import Event, EventId
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.append import take_versions
 from redrive.stores.postgres.codec import columns, is_uuid
-from redrive.stores.postgres.connection import Link
 from redrive.stores.postgres.idempotency import restore_keys
+from redrive.stores.postgres.pool import Link
 
 __all__ = ["add_events"]
 

@@ -15,7 +15,7 @@ from redrive.model.event import Event, EventId
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import lanes as lanes_here
 from redrive.stores.postgres.codec import is_uuid, jsonb, numbers
-from redrive.stores.postgres.connection import Link
+from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
 from redrive.stores.sql.session import Either, Lane, Session

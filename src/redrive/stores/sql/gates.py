@@ -103,7 +103,7 @@ class GatesRole(SqlStore):
 
         reported = await self._write(job)
         if reported.changes:
-            self._ring()
+            self._notify()
         return reported
 
     @writing()
@@ -135,7 +135,7 @@ class GatesRole(SqlStore):
         await record(session, "pause", (), actor, count=1, detail=destination)
         return True
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def resume(self, session: Session, destination: str, *, actor: Actor) -> bool:
         gates = await GateRepository.read(session)
         gate = gates.gate(destination)
@@ -156,7 +156,7 @@ class GatesRole(SqlStore):
         await record(session, "open_breaker", (), actor, count=1, detail=destination)
         return change
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def reset_breaker(
         self, session: Session, destination: str, *, actor: Actor
     ) -> BreakerChange:

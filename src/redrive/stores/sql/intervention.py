@@ -48,7 +48,7 @@ _PRIORITISE = f"UPDATE redrive.deliveries SET priority = $2, kind = kind % 3 WHE
 class InterventionRole(SqlStore):
     """`Intervention`."""
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def replay(
         self,
         session: Session,
@@ -59,7 +59,7 @@ class InterventionRole(SqlStore):
     ) -> Sequence[DeliveryId]:
         return await session.replay(ids, actor=actor, generation=generation, history=self._history)
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def delete(
         self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
     ) -> Sequence[DeliveryId]:
@@ -72,7 +72,7 @@ class InterventionRole(SqlStore):
             await record(session, "delete", changed, actor)
         return changed
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def resolve(
         self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
     ) -> Sequence[DeliveryId]:
@@ -94,7 +94,7 @@ class InterventionRole(SqlStore):
             await record(session, "cancel", changed, actor)
         return changed
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def reschedule(
         self, session: Session, ids: Sequence[DeliveryId], *, due: datetime, actor: Actor
     ) -> Sequence[DeliveryId]:

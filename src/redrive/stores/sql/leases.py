@@ -121,7 +121,7 @@ ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 class LeasesRole(SqlStore):
     """What `DeliveryQueue` does with leases now and then."""
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def release(self, session: Session, leases: Sequence[Lease]) -> Sequence[Lease]:
         rows = [{"id": one.delivery_id, "token": one.token} for one in leases]
         done = _leases(await session.fetch(_RELEASE, session.now, session.records(rows)))
@@ -137,7 +137,7 @@ class LeasesRole(SqlStore):
             await note(session, [(one.lease, one.attempt) for one in left], history=self._history)
         await session.fetch("DELETE FROM redrive.watches WHERE worker = $1", worker)
 
-    @writing(rings=True, is_prompt=True)
+    @writing(notifies=True, is_prompt=True)
     async def rescue(self, session: Session, batch: Sequence[Rescue]) -> Sequence[Lease]:
         requeued: list[dict[str, object]] = []
         condemned: list[dict[str, object]] = []

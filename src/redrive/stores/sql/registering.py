@@ -82,7 +82,7 @@ class RegistryRole(SqlStore):
             )
         )
         if done.changes:
-            self._ring()
+            self._notify()
         return done
 
 

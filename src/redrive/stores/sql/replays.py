@@ -197,7 +197,7 @@ class ReplaysRole(SqlStore):
             behind=len(letters) - len(await _sendable(session, [one for one, _ in letters])),
         )
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def start_replay(
         self, session: Session, new: NewReplay, *, actor: Actor
     ) -> Replay | None:
@@ -216,7 +216,7 @@ class ReplaysRole(SqlStore):
             next_at=min((one.next_at for one in taken if one.next_at), default=None),
         )
         if any(step.sent for step in advance.steps):
-            self._ring()
+            self._notify()
         return advance
 
     async def _advance(self, replay_id: int) -> Advance:
@@ -238,7 +238,7 @@ class ReplaysRole(SqlStore):
             return msgspec.structs.replace(replay, newcomers=await _newcomers(session, replay))
         return None
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def steer_replay(
         self, session: Session, replay_id: int, state: ReplayState, *, actor: Actor
     ) -> bool:
@@ -266,7 +266,7 @@ class ReplaysRole(SqlStore):
             if since is not None
         ]
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def edit(
         self,
         session: Session,

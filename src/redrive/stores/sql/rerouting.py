@@ -129,7 +129,7 @@ class ReroutingRole(SqlStore):
         await record(session, "remove", (), actor, count=1, detail=destination)
         return True
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def reregister(self, session: Session, destination: str, *, actor: Actor) -> bool:
         number, standing = await _standing(session, destination)
         if not standing.is_removed:
@@ -154,7 +154,7 @@ class ReroutingRole(SqlStore):
         found = await session.fetch(_WAITING, after, number, with_dead_letters, limit)
         return [DeliveryId(one) for (one,) in found]
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def move(
         self, session: Session, ids: Sequence[DeliveryId], *, target: str, actor: Actor
     ) -> Moved:
@@ -189,7 +189,7 @@ class ReroutingRole(SqlStore):
         busy = len(candidates) - skipped - len(changed)
         return Moved(moved=tuple(changed), skipped=skipped, busy=busy)
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def drop(
         self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
     ) -> Sequence[DeliveryId]:
@@ -233,7 +233,7 @@ class ReroutingRole(SqlStore):
                     missing.append((position, key))
         return LogSlice(missing=tuple(missing), given=tuple(given), last=last)
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def backfill(
         self,
         session: Session,

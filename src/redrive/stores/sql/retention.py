@@ -279,7 +279,7 @@ class RetentionRole(SqlStore):
             if (keep := destination_from(document).dead_letters) is not None
         ]
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def discard(
         self, session: Session, letters: Sequence[Letter], *, actor: Actor, detail: str
     ) -> Sequence[DeliveryId]:

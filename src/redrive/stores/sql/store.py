@@ -32,15 +32,15 @@ class SqlStore(ABC):
         """Run a job that only looks, on one consistent view."""
 
     @abstractmethod
-    async def _write(self, job: Job[T], *, rings: bool = False, is_prompt: bool = False) -> T:
+    async def _write(self, job: Job[T], *, notifies: bool = False, is_prompt: bool = False) -> T:
         """Run a job in a transaction; it is committed when this returns.
 
-        With `rings`, workers that wait are told that there may be work. A job may be run again if
+        If it notifies, workers that wait are told that there may be work. A job may be run again if
         another transaction stood in its way. One that is prompt gives up before leases run out.
         """
 
     @abstractmethod
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         """Tell workers that wait that there may be work."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ def reading(
 
 
 def writing(
-    *, rings: bool = False, is_prompt: bool = False
+    *, notifies: bool = False, is_prompt: bool = False
 ) -> Callable[
     [Callable[Concatenate[S, Session, P], Awaitable[T]]],
     Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
@@ -79,7 +79,7 @@ def writing(
         async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return await self._write(
                 lambda session, _: method(self, session, *args, **kwargs),
-                rings=rings,
+                notifies=notifies,
                 is_prompt=is_prompt,
             )
 

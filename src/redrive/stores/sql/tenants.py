@@ -103,7 +103,7 @@ class TenantsRole(SqlStore):
         await record(session, "pause_tenant", (), actor, count=1, detail=detail)
         return True
 
-    @writing(rings=True)
+    @writing(notifies=True)
     async def resume_tenant(
         self, session: Session, tenant: str, *, destination: str | None, actor: Actor
     ) -> bool:

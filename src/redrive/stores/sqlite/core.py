@@ -26,7 +26,7 @@ _TICKS = (0.002, 0.05)
 
 
 class Core(SqlStore):
-    """An open file: one thread that writes, one that reads, and a bell for who waits."""
+    """An open file: one thread that writes, one that reads, and notifications for who waits."""
 
     def __init__(self, path: Path, *, clock: Clock, history: int, threads: Threads) -> None:
         self.path = path.absolute()  # once: the working directory may change
@@ -36,18 +36,18 @@ class Core(SqlStore):
         self._threads = threads
         self._writer = threads.writer(self.path)
         self._reader = threads.reader(self.path)
-        self._bell: apsw.Connection | None = None
+        self._watcher: apsw.Connection | None = None
         self._place: Place | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        self._rings = 0
+        self._notified = 0
         self._seen = (0, 0)
         self._tick = _TICKS[1]
         self._one_at_a_time = asyncio.Lock()
 
     async def open(self) -> None:
-        if self._bell is not None:
+        if self._watcher is not None:
             return
-        self._bell = await self._threads.run(self._prepare)
+        self._watcher = await self._threads.run(self._prepare)
         self._place = self._writer.place = Place(self.path)
         self._writer.start()
         self._reader.start()
@@ -63,24 +63,24 @@ class Core(SqlStore):
         return connection
 
     async def close(self) -> None:
-        bell, self._bell = self._bell, None
-        if bell is not None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
             await self._threads.run(self._writer.stop)
             await self._threads.run(self._reader.stop)
-            let_go(bell)
+            let_go(watcher)
 
     async def wait(self, *, at_most: timedelta) -> None:
         event = asyncio.Event()
         waiter = (asyncio.get_running_loop(), event)
         self._waiters.append(waiter)
-        ringing = asyncio.ensure_future(event.wait())
+        notified = asyncio.ensure_future(event.wait())
         watching = asyncio.ensure_future(self._watch(at_most.total_seconds()))
         try:
-            await asyncio.wait([ringing, watching], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([notified, watching], return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 watching.result()
         finally:
-            ringing.cancel()
+            notified.cancel()
             watching.cancel()
             self._waiters.remove(waiter)
 
@@ -108,7 +108,7 @@ class Core(SqlStore):
         self,
         job: Callable[[SqliteSession, datetime], Awaitable[T]],
         *,
-        rings: bool = False,
+        notifies: bool = False,
         is_prompt: bool = False,  # noqa: ARG002 - who waits for the write lock waits a bounded time
     ) -> T:
         def run(connection: apsw.Connection) -> T:
@@ -116,12 +116,12 @@ class Core(SqlStore):
             return finish(job(SqliteSession(connection, now), now))
 
         result = await self._writer.call(run)
-        if rings:
-            self._ring()
+        if notifies:
+            self._notify()
         return result
 
-    def _ring(self) -> None:
-        self._rings += 1
+    def _notify(self) -> None:
+        self._notified += 1
         for loop, event in self._waiters:
             loop.call_soon_threadsafe(event.set)
 
@@ -134,7 +134,7 @@ class Core(SqlStore):
 
     def _changes(self) -> tuple[int, int]:
         """Return what differs once anybody, in this process or another, may have added work."""
-        if self._bell is None:
-            return self._rings, -1
+        if self._watcher is None:
+            return self._notified, -1
         with translated(self.path), undisturbed():
-            return self._rings, int(self._bell.execute("PRAGMA data_version").get)
+            return self._notified, int(self._watcher.execute("PRAGMA data_version").get)

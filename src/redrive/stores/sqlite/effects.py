@@ -40,7 +40,7 @@ class EffectsRole(Core):
             ending = await to_the_end(
                 self._threads.run(self._finish, connection, leased, is_new=is_new)
             )
-        self._ring()
+        self._notify()
         if ending is Ending.APPLIED:
             transaction.committed()
         return ending

@@ -60,7 +60,7 @@ class PublishingRole(Core):
             return self._join(within, job)
         appended = await self._writer.call(job)
         if not isinstance(appended, RoutesChanged):
-            self._ring()
+            self._notify()
         return appended
 
     def _join(self, within: object, job: Callable[[apsw.Connection], T]) -> T:
@@ -103,7 +103,7 @@ class PublishingRole(Core):
                 finally:
                     rollback(connection)
                     connection.close()
-        self._ring()
+        self._notify()
         transaction.committed()
 
     @asynccontextmanager

@@ -77,7 +77,7 @@ class QueueRole(LeasesRole, Core):
         if not await self._read(lambda session, _: has_to_shed(session)):
             return ()  # without having taken the write lock
         return await self._write(
-            lambda session, _: shed(session, blame=blame, limit=limit), rings=True
+            lambda session, _: shed(session, blame=blame, limit=limit), notifies=True
         )
 
 

@@ -27,7 +27,7 @@ class _Connection:
         self._connection = connection
 
     @property
-    def line(self) -> object:
+    def connection(self) -> object:
         if isinstance(self._connection, PoolConnectionProxy):
             return self._connection._con  # noqa: SLF001 - there is no other way to tell them apart
         return self._connection

@@ -21,7 +21,7 @@ class Caller(Protocol):
     """
 
     @property
-    def line(self) -> object:
+    def connection(self) -> object:
         """The driver's own connection, which stays the same while it leads to one database."""
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:

@@ -35,7 +35,7 @@ class _Connection:
         self._connection = connection
 
     @property
-    def line(self) -> object:
+    def connection(self) -> object:
         self._connection.ensure_connection()
         return self._connection.connection
 

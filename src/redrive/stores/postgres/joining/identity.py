@@ -7,8 +7,9 @@ import weakref
 import msgspec
 
 from redrive.errors import TransactionError
-from redrive.stores.postgres.connection import Address, Link
+from redrive.stores.postgres.connection import Address
 from redrive.stores.postgres.joining.caller import Caller
+from redrive.stores.postgres.pool import Link
 
 __all__ = ["Acquaintances", "Identity", "read_identity"]
 
@@ -39,8 +40,8 @@ class Acquaintances:
 
     async def check(self, caller: Caller, link: Link) -> None:
         """Raise `TransactionError` unless the caller's connection leads to the same database."""
-        line, own = caller.line, self._own
-        if line in self._known:
+        connection, own = caller.connection, self._own
+        if connection in self._known:
             return
         theirs = await read_identity(link, with_server=own.server is not None)
         if theirs != own:
@@ -53,5 +54,5 @@ class Acquaintances:
                 f"within= got a connection to {where}, but this app keeps its events in "
                 f"{self._address.name}; a transaction cannot reach both. Nothing was stored."
             )
-        if line is not None:
-            self._known.add(line)
+        if connection is not None:
+            self._known.add(connection)

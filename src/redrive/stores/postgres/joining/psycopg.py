@@ -36,19 +36,19 @@ def _refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any], block
 
 class _Connection:
     def __init__(self, connection: Connection[Any]) -> None:
-        self.line = connection
+        self.connection = connection
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
-        with RawCursor(self.line, row_factory=tuple_row) as cursor:
+        with RawCursor(self.connection, row_factory=tuple_row) as cursor:
             cursor.execute(statement, values or None)
             return [] if cursor.description is None else cursor.fetchall()
 
 
 class _AsyncConnection:
     def __init__(self, connection: AsyncConnection[Any]) -> None:
-        self.line = connection
+        self.connection = connection
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
-        async with AsyncRawCursor(self.line, row_factory=tuple_row) as cursor:
+        async with AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
             await cursor.execute(statement, values or None)
             return [] if cursor.description is None else await cursor.fetchall()

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from redrive.errors import TransactionError
-from redrive.stores.postgres.connection import Address, Link
+from redrive.stores.postgres.connection import Address
+from redrive.stores.postgres.pool import Link
 
 __all__ = ["savepoint"]
 

@@ -73,7 +73,7 @@ class _Connection:
         self._connection = connection
 
     @property
-    def line(self) -> object:
+    def connection(self) -> object:
         return self._connection.connection.driver_connection
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
@@ -87,7 +87,7 @@ class _AsyncConnection:
         self._connection = connection
 
     @property
-    def line(self) -> object:
+    def connection(self) -> object:
         beneath = self._connection.sync_connection
         return None if beneath is None else beneath.connection.driver_connection
 
