@@ -18,6 +18,7 @@ from redrive.stores.postgres.codec import is_uuid, jsonb, numbers
 from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
+from redrive.stores.postgres.single_statement.settle import DELIVER
 from redrive.stores.sql.session import Either, Lane, Session
 
 __all__ = ["PostgresSession"]
@@ -30,25 +31,9 @@ _TEXTS = (
 )
 # It takes hold of the lanes, too, and returns one row: what was refused, the lanes that may be
 # freed now, and those that somebody is publishing to, as texts that are handed on as they are.
-# Not `status = 1`: the planner would go through all leases for each of them, by their own index.
-_DELIVER = """
-WITH present AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
-), given AS MATERIALIZED (
-    SELECT id, token FROM unnest((SELECT $2::text::bigint[]), (SELECT $3::text::bigint[]))
-        AS given (id, token)
-), done AS (
-    UPDATE redrive.deliveries d
-    SET status = 2, settled_at = present.now, worker = NULL, lease_until = NULL, is_alone = false
-    FROM present CROSS JOIN given
-    WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1
-      AND d.lease_until > present.now
-    RETURNING d.id, d.token, d.attempts + d.snoozes > 1
-              OR coalesce(d.first_failed_at < present.now, false) AS was_tried,
-              d.destination, d.lane
-), forgotten AS (
-    DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
-), held AS MATERIALIZED (
+_DELIVER = DELIVER.format(
+    which="",
+    then=""", held AS MATERIALIZED (
     SELECT key FROM redrive.keys WHERE key IN (SELECT lane FROM done)
     FOR NO KEY UPDATE SKIP LOCKED
 ), lanes AS MATERIALIZED (
@@ -60,8 +45,8 @@ SELECT (SELECT array_agg(id) FROM given WHERE id NOT IN (SELECT id FROM done)),
        array_agg(lane) FILTER (WHERE is_held)::text,
        array_agg(destination) FILTER (WHERE NOT is_held)::text,
        array_agg(lane) FILTER (WHERE NOT is_held)::text
-FROM lanes
-"""
+FROM lanes""",
+)
 # Whoever settles only adds an outcome, and waits neither for a replay nor for others who settle.
 _COUNT_OUTCOMES = """
 WITH counted AS (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
 
-from redrive.model.delivery import Delivery, DeliveryId, Lease
+from redrive.model.delivery import Delivery, Lease
 from redrive.store import FORGOTTEN_AFTER, Blame, Overdue, Serving, Settled, ShedBlame
 from redrive.stores.codec import json_text
 from redrive.stores.postgres.codec import numbers
@@ -15,7 +14,7 @@ from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.settle import SETTLE, is_simple
 from redrive.stores.sql.intervention import expire
-from redrive.stores.sql.leases import LeasesRole, overdue, settle
+from redrive.stores.sql.leases import LeasesRole, leases_from, overdue, settle
 from redrive.stores.sql.shedding import shed
 
 __all__ = ["SettlementsRole"]
@@ -115,7 +114,7 @@ class SettlementsRole(Core, LeasesRole):
             # So that there is time for another, on a connection that answers.
             within=lease.total_seconds() / 3,
         )
-        kept = _leases(rows)
+        kept = leases_from(rows)
         return [one for one in leases if one not in kept]
 
     async def extend(self, leases: Sequence[Lease], *, lease: timedelta) -> Sequence[Lease]:
@@ -124,7 +123,7 @@ class SettlementsRole(Core, LeasesRole):
             *(self._given_now, lease, *_columns(_in_order(leases))),
             within=lease.total_seconds() / 3,
         )
-        kept = _leases(rows)
+        kept = leases_from(rows)
         return [one for one in leases if one not in kept]
 
     async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
@@ -152,10 +151,6 @@ class SettlementsRole(Core, LeasesRole):
 
 def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
     return [one.delivery_id for one in leases], [one.token for one in leases]
-
-
-def _leases(rows: Sequence[Sequence[Any]]) -> set[Lease]:
-    return {Lease(DeliveryId(row[0]), row[1]) for row in rows}
 
 
 def _in_order(leases: Iterable[Lease]) -> list[Lease]:

@@ -18,20 +18,7 @@ from redrive.stores.postgres.publishing import PublishingRole
 from redrive.stores.postgres.reporting import ReportsRole
 from redrive.stores.postgres.schema import has_schema
 from redrive.stores.postgres.settling import SettlementsRole
-from redrive.stores.sql.audit import AuditRole
-from redrive.stores.sql.figures import FiguresRole
-from redrive.stores.sql.gates import GatesRole
-from redrive.stores.sql.inspection import InspectionRole
-from redrive.stores.sql.intervention import InterventionRole
-from redrive.stores.sql.lanes import LanesRole
-from redrive.stores.sql.letters import LettersRole
-from redrive.stores.sql.log import LogRole
-from redrive.stores.sql.registering import RegistryRole
-from redrive.stores.sql.regrouping import RegroupingRole
-from redrive.stores.sql.replays import ReplaysRole
-from redrive.stores.sql.rerouting import ReroutingRole
-from redrive.stores.sql.retention import RetentionRole
-from redrive.stores.sql.tenants import TenantsRole
+from redrive.stores.sql.roles import SharedRoles
 
 __all__ = ["PostgresStore", "is_there"]
 
@@ -40,25 +27,12 @@ _SECONDS = 10.0
 
 class PostgresStore(
     PublishingRole,
-    LogRole,
-    RegistryRole,
     LateEventsRole,
     ClaimsRole,
     SettlementsRole,
     ReportsRole,
     EffectsRole,
-    GatesRole,
-    TenantsRole,
-    FiguresRole,
-    InspectionRole,
-    InterventionRole,
-    AuditRole,
-    ReplaysRole,
-    LettersRole,
-    ReroutingRole,
-    LanesRole,
-    RetentionRole,
-    RegroupingRole,
+    SharedRoles,
 ):
     """A store in the database at `url`; `history` bounds what is kept of past tries.
 

@@ -8,7 +8,7 @@ import msgspec
 
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId
-from redrive.stores.sql.session import Session
+from redrive.stores.sql.session import Session, instant
 from redrive.stores.sql.store import SqlStore, reading, writing
 
 __all__ = ["AuditRole", "read_audit", "record"]
@@ -52,7 +52,7 @@ async def read_audit(session: Session, *, before: int | None, limit: int) -> Seq
     return tuple(
         AuditEntry(
             id=number,
-            at=session.instant(at),
+            at=instant(at),
             by=by,
             why=why,
             action=action,

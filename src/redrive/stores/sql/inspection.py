@@ -23,7 +23,7 @@ from redrive.stores.codec import (
     resolution_from,
     write_cursor,
 )
-from redrive.stores.sql.session import Session
+from redrive.stores.sql.session import Session, instant
 from redrive.stores.sql.store import SqlStore, reading
 
 __all__ = ["STATUSES", "InspectionRole", "conditions_of", "find_deliveries", "with_exchanges"]
@@ -49,40 +49,36 @@ _AHEAD = """nullif(coalesce((
 )), d.id)"""
 
 
-def _instant(session: Session, column: object) -> object:
-    return session.instant(column)
-
-
-_FIELDS: tuple[tuple[str, str, Callable[[Session, Any], object] | None], ...] = (
+_FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("id", "d.id", None),
     ("event_id", "e.id::text", None),
     ("event_type", "e.type", None),
     ("destination", "t.name", None),
-    ("status", "d.status", lambda _, number: STATUSES[number]),
-    ("due", "d.due", _instant),
-    ("enqueued_at", "d.enqueued_at", _instant),
+    ("status", "d.status", STATUSES.__getitem__),
+    ("due", "d.due", instant),
+    ("enqueued_at", "d.enqueued_at", instant),
     ("generation", "d.generation", None),
     ("attempts", "d.attempts", None),
     ("key", "e.key", None),
     ("tenant", "d.tenant", None),
     ("priority", "d.priority", None),
-    ("deadline", "d.deadline", _instant),
-    ("kind", "d.kind", lambda _, number: KINDS[number]),
+    ("deadline", "d.deadline", instant),
+    ("kind", "d.kind", KINDS.__getitem__),
     ("snoozes", "d.snoozes", None),
     ("crashes", "d.crashes", None),
     ("worker", "d.worker", None),
-    ("lease_until", "d.lease_until", _instant),
-    ("settled_at", "d.settled_at", _instant),
-    ("reason", "d.reason", lambda _, reason: reason and FailureReason(reason)),
-    ("fault", "d.fault", lambda _, text: fault_from(text)),
-    ("first_failed_at", "d.first_failed_at", _instant),
-    ("last_failed_at", "d.last_failed_at", _instant),
-    ("resolution", "d.resolution", lambda _, text: resolution_from(text)),
+    ("lease_until", "d.lease_until", instant),
+    ("settled_at", "d.settled_at", instant),
+    ("reason", "d.reason", lambda reason: reason and FailureReason(reason)),
+    ("fault", "d.fault", fault_from),
+    ("first_failed_at", "d.first_failed_at", instant),
+    ("last_failed_at", "d.last_failed_at", instant),
+    ("resolution", "d.resolution", resolution_from),
     ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_AHEAD} END", None),
-    ("log", "d.log", lambda _, text: attempts_from(text)),
-    ("cycles", "d.cycles", lambda _, text: cycles_from(text)),
-    ("payload", "convert_to(d.payload, 'UTF8')", lambda _, text: maybe_raw(text)),
-    ("edits", "d.edits", lambda _, text: edits_from(text)),
+    ("log", "d.log", attempts_from),
+    ("cycles", "d.cycles", cycles_from),
+    ("payload", "convert_to(d.payload, 'UTF8')", maybe_raw),
+    ("edits", "d.edits", edits_from),
     ("replay", "d.replay", None),
     ("auto_replays", "d.auto_replays", None),
 )
@@ -206,8 +202,8 @@ class InspectionRole(SqlStore):
                 error_class=error_class,
                 reason=FailureReason(reason),
                 count=letters,
-                first_seen=session.instant(first_seen),
-                last_seen=session.instant(last_seen),
+                first_seen=instant(first_seen),
+                last_seen=instant(last_seen),
                 example=example,
                 message=message or "",
                 top_tenants=_tenants.decode(tenants or "[]"),
@@ -234,7 +230,7 @@ class InspectionRole(SqlStore):
                 destination=destination,
                 key=key,
                 head=head,
-                since=session.instant(since),
+                since=instant(since),
                 reason=FailureReason(reason),
                 waiting=waiting,
             )
@@ -276,7 +272,7 @@ def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str],
 
 async def find_deliveries(session: Session, where: str, *values: object) -> list[Delivery]:
     """Return the deliveries of a condition of ours, whole."""
-    return [_delivery(session, row) for row in await session.fetch(_DELIVERIES + where, *values)]
+    return [_delivery(row) for row in await session.fetch(_DELIVERIES + where, *values)]
 
 
 async def with_exchanges(session: Session, deliveries: Sequence[Delivery]) -> list[Delivery]:
@@ -286,9 +282,9 @@ async def with_exchanges(session: Session, deliveries: Sequence[Delivery]) -> li
     return [msgspec.structs.replace(one, exchange=exchanges.get(one.id)) for one in deliveries]
 
 
-def _delivery(session: Session, row: Sequence[Any]) -> Delivery:
+def _delivery(row: Sequence[Any]) -> Delivery:
     fields: dict[str, Any] = {
-        name: value if read is None else read(session, value)
+        name: value if read is None else read(value)
         for (name, _, read), value in zip(_FIELDS, row, strict=True)
     }
     return Delivery(**fields)

@@ -13,13 +13,14 @@ from redrive.store import Left, Overdue, Rescue, Settled
 from redrive.stores.codec import json_text
 from redrive.stores.sql.lanes import pass_by
 from redrive.stores.sql.removal import grow
-from redrive.stores.sql.session import Session
+from redrive.stores.sql.session import Session, instant
 from redrive.stores.sql.store import SqlStore, writing
 
 __all__ = [
     "LeasesRole",
     "forget_exchanges",
     "keep_exchanges",
+    "leases_from",
     "note",
     "overdue",
     "see_worker",
@@ -124,7 +125,7 @@ class LeasesRole(SqlStore):
     @writing(notifies=True)
     async def release(self, session: Session, leases: Sequence[Lease]) -> Sequence[Lease]:
         rows = [{"id": one.delivery_id, "token": one.token} for one in leases]
-        done = _leases(await session.fetch(_RELEASE, session.now, session.records(rows)))
+        done = leases_from(await session.fetch(_RELEASE, session.now, session.records(rows)))
         await session.line_up(sorted(one.delivery_id for one in done))
         return [one for one in leases if one not in done]
 
@@ -154,11 +155,13 @@ class LeasesRole(SqlStore):
                     assert_never(never)
         done: set[Lease] = set()
         if requeued:
-            done |= _leases(await session.fetch(_REQUEUE, session.now, session.records(requeued)))
+            done |= leases_from(
+                await session.fetch(_REQUEUE, session.now, session.records(requeued))
+            )
             await session.line_up(sorted(one.delivery_id for one in done))
         if condemned:
             rows = await session.fetch(_CONDEMN, session.now, session.records(condemned))
-            done |= (dead := _leases(rows))
+            done |= (dead := leases_from(rows))
             await pass_by(session, sorted(one.delivery_id for one in dead))
         return [one.lease for one in batch if one.lease not in done]
 
@@ -178,10 +181,10 @@ async def overdue(session: Session, *, limit: int) -> Sequence[Overdue]:
             worker=worker,
             attempt=attempt,
             crashes=crashes,
-            last_crash_at=session.instant(last_crash_at),
+            last_crash_at=instant(last_crash_at),
             was_alone=bool(was_alone),
             owner_is_alive=bool(is_alive),
-            seen_at=session.instant(seen_at),
+            seen_at=instant(seen_at),
             now=session.now,
         )
         for (
@@ -268,7 +271,7 @@ async def _settle_once(
         dead = await _put_back(session, _FAIL, failed, history=history)
         rows += dead
         await pass_by(session, sorted(row[0] for row in dead))
-    settled = _leases(rows)
+    settled = leases_from(rows)
     if delivered:
         done, freed = await session.deliver(delivered)
         settled |= done
@@ -321,5 +324,6 @@ async def forget_exchanges(session: Session, ids: Sequence[DeliveryId]) -> None:
         )
 
 
-def _leases(rows: Sequence[Sequence[Any]]) -> set[Lease]:
+def leases_from(rows: Sequence[Sequence[Any]]) -> set[Lease]:
+    """Read leases from rows of a delivery and a token."""
     return {Lease(DeliveryId(row[0]), row[1]) for row in rows}

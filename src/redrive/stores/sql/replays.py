@@ -29,7 +29,7 @@ from redrive.store import (
 from redrive.stores.codec import carried, destination_from, edits_from, json_text
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import conditions_of
-from redrive.stores.sql.session import Either, Session
+from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import SqlStore, reading, writing
 
 __all__ = ["ReplaysRole", "find_replays"]
@@ -506,7 +506,7 @@ async def _start_due(session: Session, due: Due) -> Sequence[Replay]:
 
 async def _schedules(session: Session) -> list[tuple[int, str, AutoReplay, datetime | None]]:
     return [
-        (number, name, schedule, session.instant(since))
+        (number, name, schedule, instant(since))
         for number, name, document, since in await session.fetch(_SCHEDULES)
         if (schedule := destination_from(document).auto_replay) is not None
     ]

@@ -317,9 +317,7 @@ async def prune(session: Session, retention: Retention, *, limit: int) -> Pruned
     delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(session, retention)
     delivered = await session.fetch(_DELIVERED, delivered_by, limit)
     resolved = await session.fetch(_RESOLVED, events_by, limit)
-    await leave_idle(
-        session, [(row[0], session.instant(row[1])) for row in (*delivered, *resolved)]
-    )
+    await leave_idle(session, [(row[0], instant(row[1])) for row in (*delivered, *resolved)])
     events, keys = await _prune_events(session, events_by, keys_by, limit=limit)
     keys += len(await session.fetch(_FORGET_REMAINS, keys_by, limit))
     inbox = await _forget_inbox(session, inbox_by, limit=limit)
@@ -348,7 +346,7 @@ async def _prune_events(
     found = await session.fetch(_IDLE, events_by, limit)
     if not found:
         return 0, 0
-    idle = {position: session.instant(since) for position, since in found}
+    idle = {position: instant(since) for position, since in found}
     # Whoever gives an event one more delivery has it locked: its turn comes again.
     locked = [position for (position,) in await session.fetch(_LOCK_EVENTS, list(idle))]
     given = session.records([{"position": one, "since": idle[one]} for one in locked])
@@ -358,7 +356,7 @@ async def _prune_events(
     for position, event_id, names, version, at, source, key, document in await session.fetch(
         _FINISHED, given, keys_by
     ):
-        since = session.instant(at)
+        since = instant(at)
         destinations = _names.decode(names) if isinstance(names, str) else tuple(names)
         gone.append(position)
         applied.append({"event": event_id, "since": since})

@@ -63,10 +63,6 @@ class Session(ABC):
         rows = await self.fetch(statement, *values)
         return rows[0][0] if rows else None
 
-    def instant(self, column: Any) -> Any:  # noqa: ANN401 - None for no instant
-        """Read a column with a time in it; `None` stays `None`."""
-        return instant(column)
-
     @abstractmethod
     def json(self, value: object) -> str:
         """Return a value as JSON text that this database can keep."""

@@ -17,7 +17,7 @@ from redrive.store import (
     ShedBlame,
 )
 from redrive.stores.sql.intervention import expire, has_expired
-from redrive.stores.sql.leases import LeasesRole, overdue, see_worker, settle
+from redrive.stores.sql.leases import LeasesRole, leases_from, overdue, see_worker, settle
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.shedding import has_to_shed, shed
 from redrive.stores.sql.store import writing
@@ -106,5 +106,5 @@ async def extend(session: Session, leases: Sequence[Lease], *, lease: timedelta)
     rows = [{"id": one.delivery_id, "token": one.token} for one in leases]
     until = session.now + lease
     found = await session.fetch(_EXTEND, session.now, until, session.records(rows))
-    kept = {Lease(number, token) for number, token in found}
+    kept = leases_from(found)
     return [one for one in leases if one not in kept]

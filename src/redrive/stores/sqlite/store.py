@@ -7,20 +7,7 @@ from pathlib import Path
 
 from redrive.clock import Clock
 from redrive.store import Capabilities, Finding
-from redrive.stores.sql.audit import AuditRole
-from redrive.stores.sql.figures import FiguresRole
-from redrive.stores.sql.gates import GatesRole
-from redrive.stores.sql.inspection import InspectionRole
-from redrive.stores.sql.intervention import InterventionRole
-from redrive.stores.sql.lanes import LanesRole
-from redrive.stores.sql.letters import LettersRole
-from redrive.stores.sql.log import LogRole
-from redrive.stores.sql.registering import RegistryRole
-from redrive.stores.sql.regrouping import RegroupingRole
-from redrive.stores.sql.replays import ReplaysRole
-from redrive.stores.sql.rerouting import ReroutingRole
-from redrive.stores.sql.retention import RetentionRole
-from redrive.stores.sql.tenants import TenantsRole
+from redrive.stores.sql.roles import SharedRoles
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.effects import EffectsRole
 from redrive.stores.sqlite.publishing import PublishingRole
@@ -32,22 +19,9 @@ __all__ = ["SqliteStore"]
 
 class SqliteStore(
     PublishingRole,
-    LogRole,
-    RegistryRole,
     QueueRole,
     EffectsRole,
-    GatesRole,
-    TenantsRole,
-    FiguresRole,
-    InspectionRole,
-    InterventionRole,
-    AuditRole,
-    ReplaysRole,
-    LettersRole,
-    ReroutingRole,
-    LanesRole,
-    RetentionRole,
-    RegroupingRole,
+    SharedRoles,
 ):
     """A store in the file at `path`; `history` bounds what is kept of past tries per delivery."""
 

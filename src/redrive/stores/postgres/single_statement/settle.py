@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from redrive.model.settlement import Delivered
 from redrive.store import Settled
 
-__all__ = ["SETTLE", "is_simple"]
+__all__ = ["DELIVER", "SETTLE", "is_simple"]
 
-# See `sql.leases` for what a current lease is; who is in a lane is left to the steps. It returns
-# what was not settled, which is mostly nothing.
-SETTLE = """
+# See `sql.leases` for what a current lease is, and why it says `status + 0`.
+DELIVER = """
 WITH present AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), given AS MATERIALIZED (
@@ -22,13 +21,19 @@ WITH present AS MATERIALIZED (
     SET status = 2, settled_at = present.now, worker = NULL, lease_until = NULL, is_alone = false
     FROM present CROSS JOIN given
     WHERE d.id = given.id AND d.token = given.token AND d.status + 0 = 1
-      AND d.lease_until > present.now AND d.lane IS NULL
-    RETURNING d.id, d.attempts + d.snoozes > 1 OR d.first_failed_at IS NOT NULL AS was_tried
+      AND d.lease_until > present.now {which}
+    RETURNING d.id, d.attempts + d.snoozes > 1 OR d.first_failed_at IS NOT NULL AS was_tried,
+              d.destination, d.lane
 ), forgotten AS (
     DELETE FROM redrive.exchanges WHERE delivery IN (SELECT id FROM done WHERE was_tried)
-)
-SELECT id FROM given WHERE id NOT IN (SELECT id FROM done)
+){then}
 """
+# Who is in a lane is left to the steps. It returns what was not settled, which is mostly nothing.
+SETTLE = DELIVER.format(
+    which="AND d.lane IS NULL",
+    then="""
+SELECT id FROM given WHERE id NOT IN (SELECT id FROM done)""",
+)
 
 
 def is_simple(batch: Sequence[Settled]) -> bool:

@@ -1,0 +1,39 @@
+"""What of the store contract is written once for both databases."""
+
+from __future__ import annotations
+
+from redrive.stores.sql.audit import AuditRole
+from redrive.stores.sql.figures import FiguresRole
+from redrive.stores.sql.gates import GatesRole
+from redrive.stores.sql.inspection import InspectionRole
+from redrive.stores.sql.intervention import InterventionRole
+from redrive.stores.sql.lanes import LanesRole
+from redrive.stores.sql.letters import LettersRole
+from redrive.stores.sql.log import LogRole
+from redrive.stores.sql.registering import RegistryRole
+from redrive.stores.sql.regrouping import RegroupingRole
+from redrive.stores.sql.replays import ReplaysRole
+from redrive.stores.sql.rerouting import ReroutingRole
+from redrive.stores.sql.retention import RetentionRole
+from redrive.stores.sql.tenants import TenantsRole
+
+__all__ = ["SharedRoles"]
+
+
+class SharedRoles(
+    LogRole,
+    RegistryRole,
+    GatesRole,
+    TenantsRole,
+    FiguresRole,
+    InspectionRole,
+    InterventionRole,
+    AuditRole,
+    ReplaysRole,
+    LettersRole,
+    ReroutingRole,
+    LanesRole,
+    RetentionRole,
+    RegroupingRole,
+):
+    """The roles that a store need not carry out in its own way."""
