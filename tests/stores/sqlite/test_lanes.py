@@ -20,6 +20,7 @@ CREATE INDEX redrive_lanes ON redrive_deliveries (destination, lane, id)
     WHERE lane IS NOT NULL AND status <> 2 AND resolution IS NULL;
 DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
+DROP INDEX redrive_next_due;
 DROP TABLE redrive_standings;
 DROP TABLE redrive_releases;
 ALTER TABLE redrive_workers DROP COLUMN release;
