@@ -27,7 +27,7 @@ __all__ = ["KEPT", "Brief", "hunt", "kept_seeds", "main", "run_brief"]
 KEPT = Path(__file__).parent / "kept.txt"
 """Seeds that once found something; every run replays them."""
 _AT_ONCE = 20
-_MOST_PER_BUG = 500
+_MOST_PER_BUG = 1_000
 _TROUBLES = (
     *("lost_requests", "lost_replies", "late_replies", "duplicates", "disk_errors"),
     *("lost_notices", "lock_timeout"),
