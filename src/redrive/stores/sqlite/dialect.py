@@ -75,14 +75,12 @@ def _columns(found: re.Match[str]) -> str:
 
 
 def bound(value: object) -> Any:  # noqa: ANN401 - what apsw takes
-    """Return a value as it is kept: times and spans as whole microseconds, lists as JSON.
-
-    Nowhere does a list hold times.
-    """
+    """Return a value as it is kept: times and spans as whole microseconds, lists as JSON."""
     if isinstance(value, datetime):
         return micros(value)
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     if isinstance(value, (list, tuple)):
-        return json_text(value)
+        has_times = any(isinstance(one, (datetime, timedelta)) for one in value)
+        return json_text([bound(one) for one in value] if has_times else value)
     return value
