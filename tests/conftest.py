@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
 pytest.register_assert_rewrite("tests.conformance")
 
 _SERVERS = {"database", "postgres_cluster"}
+_TOGETHER = {
+    "tests/demo/test_demo.py": "the story",
+    "tests/stores/postgres/test_checkup.py": "postgres cluster",
+    "tests/stores/postgres/test_moved.py": "postgres cluster",
+    "tests/faults/test_server_crash.py": "postgres cluster",
+    "tests/cli/test_postgres.py::TestAServerOfItsOwn": "postgres cluster",
+}
+"""What shares something that takes long to make, so that one process makes it for all."""
 
 # How long an example takes says more about who else uses the machine than about the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,6 +44,19 @@ def _needs_a_server(item: pytest.Function) -> bool:
     """By a fixture of the test, or by the name of the store that it runs on."""
     stores = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return bool(_SERVERS.intersection(item.fixturenames)) or "postgres" in stores
+
+
+class Together(LoadGroupScheduling):  # type: ignore[misc]  # it has no types
+    """Gives tests that share something to one process, and all others to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((one for start, one in _TOGETHER.items() if nodeid.startswith(start)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:  # noqa: ANN401 - not exported
+    """Not by marks: with pytest 9.2, pytest-xdist 3.8 overlooks them."""
+    return Together(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -196,7 +196,6 @@ def test_a_driver_that_is_missing_is_told(shell: Shell, monkeypatch: pytest.Monk
     assert "pip install 'redrive[postgres]'" in answer.err
 
 
-@pytest.mark.xdist_group("postgres cluster")
 class TestAServerOfItsOwn:
     @pytest.fixture
     def shop(self, postgres_cluster: Cluster) -> Iterator[PostgresShop]:

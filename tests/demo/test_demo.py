@@ -36,7 +36,6 @@ from tests.waiting import spend_at_once
 FAST = 10.0
 
 # In one process, so that the story is told once for all who ask about it.
-pytestmark = pytest.mark.xdist_group("the story")
 
 
 class Saboteur(Lines):

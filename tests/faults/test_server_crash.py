@@ -18,8 +18,6 @@ from tests.servers.postgres import Cluster
 
 CRASHES, EVENTS = (5, 1_000) if os.environ.get("REDRIVE_TEST_LONG") else (1, 200)
 
-pytestmark = pytest.mark.xdist_group("postgres cluster")
-
 
 @pytest.fixture
 def machine(tmp_path: Path, postgres_cluster: Cluster) -> Iterator[Machine]:

@@ -20,8 +20,6 @@ from redrive.stores.postgres.schema import LATEST, check_server
 from tests.servers.postgres import Cluster
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("postgres cluster")
-
 
 @pytest.fixture
 def url(postgres_cluster: Cluster) -> Iterator[str]:

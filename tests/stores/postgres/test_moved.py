@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-import pytest
-
 from redrive import NewEvent, Redrive
 from tests.servers.postgres import Cluster, Database
-
-pytestmark = pytest.mark.xdist_group("postgres cluster")
 
 _COUNTER = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
