@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.model.delivery import DeliveryId
+from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.gate import Hold
 from redrive.model.settlement import Delivered, Failed, FailureReason
@@ -138,6 +138,20 @@ class OrderConformance:
         assert ids_of(await _claim(world)) == []
         await world.settle(leased, Delivered())
         assert ids_of(await _claim(world)) == [first]
+
+    async def test_what_runs_already_when_order_begins_is_waited_for(self, world: World) -> None:
+        first, second, third = await _ordered(world, Order.NONE, "aaa")
+        running = (await _claim(world, total=2)).deliveries
+
+        await world.declare(_destination(Order.PARK))
+
+        (waiting,) = await world.found(status=Status.PENDING)
+        assert [one.lease.delivery_id for one in running] == [first, second]
+        assert (waiting.id, waiting.behind) == (third, first)
+        for one in running:
+            assert ids_of(await _claim(world)) == []
+            await world.settle(one, Delivered())
+        assert ids_of(await _claim(world)) == [third]
 
     async def test_order_can_be_given_up_and_taken_up(self, world: World) -> None:
         letters = await _ordered(world, Order.PARK, "aab")

@@ -131,7 +131,7 @@ class Tables:
             if lane is not None and row.blocks_its_lane:
                 heads.setdefault(lane, row.id)
                 if row.status is Status.IN_FLIGHT:
-                    flying[lane] = row.id
+                    flying.setdefault(lane, row.id)
         return heads | flying
 
     def _behind(self, row: Row, heads: Heads) -> DeliveryId | None:

@@ -40,7 +40,7 @@ OF_GROUP = """d.group_id IN (
 # What is in flight is looked for among the few that are, hence the detours, and not along the lane.
 # Who is first itself, in a lane that PostgreSQL has put off, is behind nobody.
 _AHEAD = """nullif(coalesce((
-    SELECT busy.id FROM redrive.deliveries AS busy
+    SELECT min(busy.id) FROM redrive.deliveries AS busy
     WHERE busy.status = 1 AND busy.destination + 0 = d.destination AND busy.lane || '' = d.lane
 ), (
     SELECT min(head.id) FROM redrive.deliveries AS head
