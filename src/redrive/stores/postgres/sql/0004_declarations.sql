@@ -11,7 +11,3 @@ CREATE TABLE redrive.releases (
     document text NOT NULL
 );
 ALTER TABLE redrive.workers ADD COLUMN release text;
-
--- Whether a change lets a destination keep order that kept none: what others are just publishing to
--- it is in no lane yet.
-ALTER TABLE redrive.route_changes ADD COLUMN begins_order boolean NOT NULL DEFAULT false;
