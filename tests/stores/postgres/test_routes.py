@@ -408,6 +408,33 @@ async def test_what_lacks_its_lane_waits_while_somebody_publishes_to_its_key(
     assert await starts(world) == [[bytes(an_event(number).payload)] for number in (1, 2)]
 
 
+async def test_what_lacks_its_lane_waits_at_each_of_its_destinations(
+    world: World, address: Address
+) -> None:
+    both = [msgspec.structs.replace(one, order=Order.NONE) for one in (BILLING, MAILING)]
+    version = (await world.store.register(both)).version
+    await catch_up_all(world.store, address)
+    async with a_transaction(address, "read_committed") as connection:
+        await world.store.append(
+            entries(an_event(1, key="k"), to=["billing", "mailing"]),
+            routes_version=version,
+            all_or_nothing=True,
+            within=connection,
+        )
+        await world.declare(*[msgspec.structs.replace(one, order=Order.PARK) for one in both])
+    async with a_transaction(address, "read_committed") as connection:
+        await world.store.append(
+            entries(an_event(2, key="k")),
+            routes_version=await world.version(),
+            all_or_nothing=True,
+            within=connection,
+        )
+        meanwhile = (await world.claim("billing", "mailing", total=5)).deliveries
+
+    assert meanwhile == ()
+    assert len((await world.claim("billing", "mailing", total=5)).deliveries) == 2
+
+
 async def test_publishing_waits_for_nobody_when_a_destination_is_new(
     world: World, address: Address
 ) -> None:

@@ -182,12 +182,13 @@ async def line_up_chosen(session: Session, ids: Sequence[int]) -> tuple[int, fro
     Returns how many of these there were, and which of them have to wait: somebody else has their
     keys in hand.
     """
-    strays = {position: number for number, position in await session.fetch(_CHOSEN_STRAYS, ids)}
+    strays = await session.fetch(_CHOSEN_STRAYS, ids)
     if not strays:
         return 0, frozenset()
-    found = [row[0] for row in await session.fetch(_EVENTS_AND_EARLIER, list(strays))]
+    positions = [position for _, position in strays]
+    found = [row[0] for row in await session.fetch(_EVENTS_AND_EARLIER, positions)]
     busy = await line_up_strays(session, found)
-    return len(strays), frozenset(strays[position] for position in strays.keys() & busy)
+    return len(strays), frozenset(number for number, position in strays if position in busy)
 
 
 async def line_up_strays(session: Session, positions: Sequence[int]) -> frozenset[int]:
