@@ -193,16 +193,18 @@ async def test_claims_go_on_while_plans_are_made_anew(
     await store.open()
     try:
         await store.register([Destination(name="shop", patterns=("*",))])
-        for _ in range(20):
-            version = (await store.routes()).version
-            await store.append(
-                entries(an_event(), to=["shop"]), routes_version=version, all_or_nothing=True
-            )
+        published = 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while begun.count("DISCARD PLANS") < 10:
+                version = (await store.routes()).version
+                await store.append(
+                    entries(an_event(), to=["shop"]), routes_version=version, all_or_nothing=True
+                )
+                published += 1
     finally:
         await store.close()
 
-    assert begun.count("DISCARD PLANS") >= 10
-    assert await person.fetchval("SELECT count(*) FROM deliveries") == 20
+    assert await person.fetchval("SELECT count(*) FROM deliveries") == published > 0
 
 
 @pytest.mark.parametrize(
