@@ -18,6 +18,7 @@ from redrive.stores.postgres.connection import named, read_address
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.stores.postgres.ready import NEXT_DUE
 from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.postgres.single_statement.duties import LOOK_AGAIN
 from redrive.stores.sql import gates
 from tests.conformance import World, an_event, entries
 from tests.conformance.gating import DOWN, Gated
@@ -226,3 +227,22 @@ async def test_a_claim_asks_the_server_few_times(
     claim = await world.claim(*to, total=5)
     assert len(claim.deliveries) == 5 * len(to)
     assert len(trips) == most
+
+
+async def test_the_server_looks_again_at_a_table_that_it_takes_for_empty(
+    world: World, person: asyncpg.Connection[asyncpg.Record], trips: list[str]
+) -> None:
+    """Or a claim would read the whole table for each delivery that it takes."""
+    await publish(world, *(None for _ in range(1100)))
+    await person.execute("DELETE FROM deliveries")
+    await person.execute("VACUUM (ANALYZE, TRUNCATE false) deliveries")
+    believed = "SELECT reltuples FROM pg_class WHERE oid = 'deliveries'::regclass"
+    assert await person.fetchval(believed) == 0
+    await publish(world, *(None for _ in range(1100)))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await person.fetchval(believed) == 0:  # the server counts a little late
+            await world.store.overdue()
+    assert await person.fetchval(believed) == 1100
+    looks = trips.count(LOOK_AGAIN)
+    await world.store.overdue()
+    assert trips.count(LOOK_AGAIN) == looks

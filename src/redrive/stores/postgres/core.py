@@ -19,7 +19,7 @@ from redrive.stores.postgres.notifications import Notifications
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Link, Pool, drop, session_settings
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 from redrive.stores.postgres.session import PostgresSession
-from redrive.stores.postgres.single_statement.duties import DUTIES
+from redrive.stores.postgres.single_statement.duties import DUTIES, LOOK_AGAIN
 from redrive.stores.sql.session import Either
 from redrive.stores.sql.store import SqlStore
 
@@ -315,7 +315,9 @@ class Core(SqlStore):
             (row,) = await self._statement_once(
                 DUTIES, self._given_now, within=_LEAST_PATIENCE_SECONDS, changes=False
             )
-        duties = Duties(*row)
+            duties = Duties(*row)
+            if duties.is_misjudged:
+                await self._statement_once(LOOK_AGAIN, within=_ANSWER_SECONDS, changes=False)
         self._keep_duties(duties, since=began, lasts=_DUTIES_SECONDS)
         return duties
 

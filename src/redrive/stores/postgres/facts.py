@@ -56,6 +56,7 @@ class Duties(NamedTuple):
     has_late: bool
     has_replays: bool
     has_schedules: bool
+    is_misjudged: bool
     routes_version: int
 
 
