@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redrive.model.delivery import SUSPECT_AFTER, Kind, Status
+from redrive.model.delivery import SUSPECT_AFTER, DeliveryId, Kind, Status
 from redrive.store import ClaimRequest
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.ledger import Entry, Ledger, Step
@@ -19,19 +19,22 @@ class Fair(Check):
     """While a tenant has a first attempt due that a claim could take, no other gets two turns.
 
     Looked at where nothing but turns decides: no rate of first attempts, no tenant's own rate, and
-    a gate that was never shut.
+    a gate that has not reopened. What was a probe there waits for those that were not.
     """
 
     name = "I9 fairness"
 
     def __init__(self) -> None:
         self._overtaken: dict[tuple[str, str], dict[str, int]] = {}
+        self._probed: set[DeliveryId] = set()
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         entry = step.entry
         if step.how != "claimed" or entry is None or step.detail.is_alone:
             return
         name, tenant = entry.destination, entry.tenant
+        if step.detail.is_probe:
+            self._probed.add(entry.id)
         destination = ledger.promises[name].destination
         fairness = destination.fairness
         if destination.limits.rate is not None or fairness.rate is not None or fairness.rates:
@@ -63,6 +66,7 @@ class Fair(Check):
                 and not one.removed
                 and one.tenant != entry.tenant
                 and one.kind is Kind.FIRST
+                and one.id not in self._probed
                 and one.due <= now
                 and (one.deadline is None or one.deadline > now)
                 and one.generation in request.generations

@@ -577,6 +577,26 @@ class TestFairness:
 
         assert scene.wrong == ([] if is_well else ["I9 fairness"])
 
+    @pytest.mark.parametrize("was_a_probe", [True, False])
+    def test_what_was_a_probe_waits_for_what_was_not(self, *, was_a_probe: bool) -> None:
+        """The next probe is another delivery, whosever it is."""
+        scene = Scene(limits=Limits(breaker=Breaker(probes=9)), fairness=Fairness(turn=1))
+        for tenant in ("small", "hog", "hog", "hog"):
+            scene.publish(tenant=tenant)
+        opened, half_open = (
+            Open(generation=1, since=NOW),
+            HalfOpen(generation=2, since=NOW, times=1),
+        )
+        scene.report(scene.change(Closed(), opened), generation=0)
+        scene.report(scene.change(opened, half_open), generation=1)
+        if was_a_probe:
+            lease = scene.claim(1, breaker_generation=2, is_probe=True)
+            scene.call("release", [], leases=[lease])
+        for number in (2, 3, 4):
+            scene.claim(number, breaker_generation=2, is_probe=True)
+
+        assert scene.wrong == ([] if was_a_probe else ["I9 fairness"])
+
     def test_a_tenant_whose_work_is_not_due_waits_for_that(self) -> None:
         scene = Scene(fairness=Fairness(turn=1))
         for _ in range(5):
