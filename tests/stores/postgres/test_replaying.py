@@ -1,5 +1,7 @@
 """Replays on PostgreSQL: from psql as from Python, and by many at once."""
 
+from __future__ import annotations
+
 import asyncio
 from datetime import datetime
 
@@ -9,9 +11,11 @@ import pytest
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, Delivery, DeliveryId, Status
+from redrive.model.destination import Destination
 from redrive.model.event import EventId
+from redrive.model.gate import Gate, Pause
 from redrive.model.outcome import Exchange
-from redrive.model.replay import ReplayState
+from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Settled
 from redrive.stores.memory import MemoryStore
@@ -27,6 +31,7 @@ from tests.conformance.letters import (
     start,
 )
 from tests.conformance.world import OPERATOR, a_fault, an_attempt, entries, only
+from tests.servers.waiting import until_somebody_waits
 from tests.waiting import PATIENCE_SECONDS
 
 SOMETIME = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
@@ -349,3 +354,26 @@ async def test_a_step_waits_for_whoever_is_at_a_letter(world: World, postgres_ur
     assert await step == []
     assert counts_of(await found(world, replay)) == (1, 0, 0, 0, 1)
     assert (await world.show(letter)).status is Status.FAILED
+
+
+async def test_no_schedule_begins_at_a_gate_that_is_being_shut(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """Whoever has paused a destination sees no replay begin there from then on."""
+    await world.version()
+    schedule = AutoReplay(schedule="0 * * * *")
+    await world.store.register(
+        [Destination(name="hourly", patterns=("order.*",), auto_replay=schedule)]
+    )
+    await world.store.start_scheduled(due=lambda *_: True)
+    await world.dead_letter(to="hourly")
+    paused = msgspec.json.encode(Gate(pause=Pause(by="me", why="", at=SOMETIME))).decode()
+
+    async with asyncio.TaskGroup() as group, person.transaction():
+        await person.execute("UPDATE gates SET document = $1", paused)
+        starting = group.create_task(world.store.start_scheduled(due=lambda *_: True))
+        await until_somebody_waits(person)
+
+    assert list(starting.result()) == []
+    await world.store.resume("hourly", actor=OPERATOR)
+    assert only(await world.store.start_scheduled(due=lambda *_: True)).selected == 1

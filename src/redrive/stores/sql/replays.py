@@ -28,6 +28,7 @@ from redrive.store import (
 )
 from redrive.stores.codec import carried, destination_from, edits_from, json_text
 from redrive.stores.sql.audit import record
+from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.inspection import conditions_of
 from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import SqlStore, reading, writing
@@ -167,7 +168,8 @@ FOR NO KEY UPDATE OF d
 _EDIT = "UPDATE redrive.deliveries SET payload = $2, edits = $3::jsonb WHERE id = $1"
 
 _replays = msgspec.json.Decoder(Replay)
-_gates = msgspec.json.Decoder(Gate)
+_Schedule = tuple[int, str, AutoReplay, datetime | None]
+"""The number and the name of a destination, its schedule, and since when that counts."""
 
 
 class ReplaysRole(SqlStore):
@@ -477,22 +479,18 @@ async def _keep(session: Session, replay: Replay) -> None:
 
 async def _has_due(session: Session, due: Due) -> bool:
     """Tell whether a schedule wants attention; takes no lock, unlike `_start_due`."""
-    for number, name, schedule, since in await _schedules(session):
-        if since is None:
-            return True
-        if due(schedule, since, session.now) and await _is_free(session, number, name):
-            return True
-    return False
+    schedules = await _schedules(session)
+    is_new = any(since is None for *_, since in schedules)
+    return is_new or bool(await _startable(session, schedules, due, locks=False))
 
 
 async def _start_due(session: Session, due: Due) -> Sequence[Replay]:
     started = []
-    for number, name, schedule, since in await _schedules(session):
-        if since is None:
-            await session.fetch(_FIRST_SEEN, number, session.now)
-            continue
-        if not due(schedule, since, session.now) or not await _is_free(session, number, name):
-            continue
+    schedules = await _schedules(session)
+    for number in [number for number, _, _, since in schedules if since is None]:
+        await session.fetch(_FIRST_SEEN, number, session.now)
+    # Locked: a gate that is open now stays so until the replay has begun.
+    for number, schedule, since in await _startable(session, schedules, due, locks=True):
         if await session.value(_TAKE, number, since, session.now) is None:
             continue
         oldest = session.now - schedule.max_age
@@ -504,7 +502,7 @@ async def _start_due(session: Session, due: Due) -> Sequence[Replay]:
     return started
 
 
-async def _schedules(session: Session) -> list[tuple[int, str, AutoReplay, datetime | None]]:
+async def _schedules(session: Session) -> list[_Schedule]:
     return [
         (number, name, schedule, instant(since))
         for number, name, document, since in await session.fetch(_SCHEDULES)
@@ -512,12 +510,25 @@ async def _schedules(session: Session) -> list[tuple[int, str, AutoReplay, datet
     ]
 
 
-async def _is_free(session: Session, number: int, destination: str) -> bool:
-    """Tell whether an automatic replay of the destination may begin."""
-    kept = await session.value("SELECT document FROM redrive.gates WHERE destination = $1", number)
-    gate = Gate() if kept is None else _gates.decode(kept)
-    if gate.pause is not None or not isinstance(gate.breaker, Closed):
-        return False
-    return not any(
-        one.is_automatic and one.destinations == (destination,) for one in await _not_over(session)
-    )
+async def _startable(
+    session: Session, schedules: Sequence[_Schedule], due: Due, *, locks: bool
+) -> list[tuple[int, AutoReplay, datetime]]:
+    """Return what is due of destinations that an automatic replay may begin at."""
+    found = [
+        (number, name, schedule, since)
+        for number, name, schedule, since in schedules
+        if since is not None and due(schedule, since, session.now)
+    ]
+    if not found:
+        return []
+    gates = await GateRepository.read(session, only=[name for _, name, *_ in found], locks=locks)
+    busy = [one.destinations for one in await _not_over(session) if one.is_automatic]
+    return [
+        (number, schedule, since)
+        for number, name, schedule, since in found
+        if name in gates.numbers and _is_open(gates.gate(name)) and (name,) not in busy
+    ]
+
+
+def _is_open(gate: Gate) -> bool:
+    return gate.pause is None and isinstance(gate.breaker, Closed)
