@@ -35,6 +35,7 @@ from tests.conformance.intervening import (
 )
 from tests.conformance.lanes import LaneConformance
 from tests.conformance.lettering import LetterConformance
+from tests.conformance.looking import LapConformance
 from tests.conformance.ordering import OrderConformance
 from tests.conformance.outages import (
     AutoPauseConformance,
@@ -96,6 +97,7 @@ class StoreConformance(
     SuspectConformance,
     DeadlineConformance,
     LaneConformance,
+    LapConformance,
     OrderConformance,
     BreakerConformance,
     RateConformance,

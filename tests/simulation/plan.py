@@ -95,6 +95,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace: float
     poll: float
     concurrency: int
+    few: int = 0
+    page: int = 1
     destinations: tuple[DestinationPlan, ...]
     terminal: float = 0.0
     poison: float = 0.0
@@ -141,6 +143,7 @@ class _Draw:
         self._schedules = Random(f"schedules of {seed}")  # noqa: S311 - as above
         self._releases = Random(f"releases of {seed}")  # noqa: S311 - as above
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
+        self._rings = Random(f"rings of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
@@ -166,6 +169,9 @@ class _Draw:
         is_calm = not (is_rerouted or is_scheduled or any(one.joins_at for one in destinations))
         is_released = self._releases.random() < 0.3
         plan = self._released(plan) if is_calm and is_released else plan
+        # Whether workers ask all destinations in each claim, or look for those with work.
+        few, page = self._rings.choice([(8, 256), (0, 256), (1, 256), (0, 1)])
+        plan = msgspec.structs.replace(plan, few=few, page=page)
         return self._on_a_server(plan) if plan.store == "postgres" else plan
 
     def _on_a_server(self, plan: Plan) -> Plan:

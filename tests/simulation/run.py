@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import traceback
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import msgspec
 
 from redrive.stores.memory import MemoryStore
+from redrive.worker import ring
 from tests.proof.checkers import Violation
 from tests.simulation.bugs import Bug, planted
 from tests.simulation.disk import HostGround
@@ -80,6 +83,9 @@ def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None)
     else:
         ground = NetworkGround(plan, loop, history, make)
     world = World(plan, loop, history, ground)
+    crowd = ExitStack()
+    crowd.enter_context(patch.object(ring, "FEW", plan.few))
+    crowd.enter_context(patch.object(ring, "PAGE", plan.page))
     violations: list[Violation] = []
     is_collecting = gc.isenabled()
     gc.disable()  # a task that is collected runs its `finally`, whenever that may be
@@ -109,6 +115,7 @@ def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None)
         )
         loop.discard()
         ground.end()
+        crowd.close()
         if is_collecting:
             gc.enable()
     return result

@@ -31,6 +31,10 @@ QUICKLY_FOUND = {
     "publisher declares as a whole": 2,
     "worker declares only patterns": 2,
     "change of routes not told": 13,
+    "a lap skips somebody": 8,
+    "a lap passes what was scheduled": 8,
+    "a shut gate is never asked again": 8,
+    "a destination is never visited again": 3,
 }
 """Each with a seed that finds it, which is tried first."""
 MOST_SEEDS = 150

@@ -68,6 +68,7 @@ from redrive.store import (
     Settled,
     ShedBlame,
     TenantFigures,
+    Work,
 )
 from redrive.stores.declaring import Release, Ruling
 from redrive.stores.deduplicate import Kept
@@ -249,6 +250,42 @@ class ClaimsSuspectsInCompany(Mutant):
     def _choose(self, request: ClaimRequest, ready: Iterable[Row]) -> list[Row]:
         rows = list(ready)
         return [row for allowance in request.allowances for row in self._take(allowance, rows)]
+
+
+class FindsNothing(Mutant):
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        work = await super().find_work(generations, after=after, limit=limit)
+        return msgspec.structs.replace(work, destinations=())
+
+
+class FindsEverybodyWithWork(Mutant):
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        every = [row.generation for row in self._rows.values()]
+        return await super().find_work([*generations, *every], after=after, limit=limit)
+
+
+class FindsNobodyOnTheSecondPage(Mutant):
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        work = await super().find_work(generations, after=after, limit=limit)
+        return msgspec.structs.replace(work, after=None)
+
+
+class MarksNoChangeOfAGate(Mutant):
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        work = await super().find_work(generations, after=after, limit=limit)
+        marked = tuple((name, "") for name, _ in work.destinations)
+        return msgspec.structs.replace(work, destinations=marked)
+
+
+class TellsOfNoShutGate(Mutant):
+    async def claim(self, request: ClaimRequest) -> Claim:
+        return msgspec.structs.replace(await super().claim(request), shut=())
+
+
+class TellsOfNoWorkToCome(Mutant):
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        work = await super().find_work(generations, after=after, limit=limit)
+        return msgspec.structs.replace(work, next_due=None)
 
 
 class IgnoresLanes(Mutant):

@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from redrive.claiming.allowance import starves
+from redrive.claiming.allowance import Places
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
@@ -199,4 +199,5 @@ def test_stuck_handlers_starve_a_destination_once_its_last_place_is_gone(
 ) -> None:
     endpoints = [an_endpoint("billing"), an_endpoint("mailing", concurrency=2)]
 
-    assert starves(endpoints, stuck=stuck, concurrency=8) is expected
+    served = {one.destination.name: one for one in endpoints}
+    assert Places(concurrency=8).starves(served, stuck) is expected

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from redrive.transport import Endpoint
 
-__all__ = ["LARGEST_SHARE", "Allowance", "admit", "starves"]
+__all__ = ["LARGEST_SHARE", "Allowance", "Places", "Room", "Served"]
 
 _SHARE_KEPT_FREE = 4
 LARGEST_SHARE = 1 / 4
+
+Served = Mapping[str, Endpoint]
+"""What a worker serves, by the destinations' names."""
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,67 +24,74 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-def admit(
-    endpoints: Sequence[Endpoint],
-    *,
-    running: Mapping[str, int],
-    concurrency: int,
-    offset: int,
-    effects: int = 0,
-    largest_share: float = LARGEST_SHARE,
-) -> tuple[Allowance, ...]:
-    """Return how many deliveries of each destination may start now.
+class Places(msgspec.Struct, kw_only=True):
+    """The places of one worker, which its destinations share.
 
     A slow destination cannot fill the worker: a few places stay free for each of the others. Where
     there are more destinations than places, none holds more than its share of them. Transactional
-    ones share the `effects` that the store has room for. Which destination is served
-    first goes round with `offset`.
+    ones share the `effects` that the store has room for.
     """
-    free = concurrency - sum(running.values())
-    is_crowded = concurrency < len(endpoints)
-    most = max(1, int(concurrency * largest_share)) if is_crowded else concurrency
-    kept = 0 if is_crowded else max(1, concurrency // (_SHARE_KEPT_FREE * max(1, len(endpoints))))
-    lacking = {
-        endpoint.destination.name: max(0, kept - running.get(endpoint.destination.name, 0))
-        for endpoint in endpoints
-    }
-    all_lacking = sum(lacking.values())
-    room = _room(endpoints, running=running, effects=effects)
-    allowances = []
-    for endpoint in endpoints:
-        name = endpoint.destination.name
-        own = endpoint.terms.concurrency
-        limit = most if own is None else min(most, own)
-        total = min(free - (all_lacking - lacking[name]), limit - running.get(name, 0))
+
+    concurrency: int
+    effects: int = 0
+    largest_share: float = LARGEST_SHARE
+    _served: Served = {}
+    _transactional: frozenset[str] = frozenset()
+
+    def room(self, served: Served, running: Mapping[str, int]) -> Room:
+        """Return what is free beside what runs now; costs nothing for who has nothing running."""
+        if served is not self._served:
+            names = (name for name, one in served.items() if one.is_transactional)
+            self._served, self._transactional = served, frozenset(names)
+        is_crowded = self.concurrency < len(served)
+        share = max(1, int(self.concurrency * self.largest_share))
+        parts = _SHARE_KEPT_FREE * max(1, len(served))
+        kept = 0 if is_crowded else max(1, self.concurrency // parts)
+        busy = sum(min(kept, count) for name, count in running.items() if name in served)
+        return Room(
+            running=running,
+            free=self.concurrency - sum(running.values()),
+            most=share if is_crowded else self.concurrency,
+            kept=kept,
+            lacking=kept * len(served) - busy,
+            effects=self._free_effects(running),
+        )
+
+    def starves(self, served: Served, stuck: Mapping[str, int]) -> bool:
+        """Tell whether handlers that never end leave some destination no place at all."""
+        room = self.room(served, stuck)
+        return any(room.allow(one).total == 0 for one in served.values())
+
+    def _free_effects(self, running: Mapping[str, int]) -> int:
+        """Return how many more effects each transactional destination may have under way."""
+        names = self._transactional
+        if not names:
+            return 0
+        free = self.effects - sum(count for name, count in running.items() if name in names)
+        return max(1, free // len(names)) if free > 0 else 0
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What is free in a worker now.
+
+    Of each destination at most `most` may run; for each `kept` places are kept, of which `lacking`
+    are still to be kept free in all.
+    """
+
+    running: Mapping[str, int]
+    free: int
+    most: int
+    kept: int
+    lacking: int
+    effects: int
+
+    def allow(self, endpoint: Endpoint) -> Allowance:
+        """Return how many deliveries of a destination may start now."""
+        name, own = endpoint.destination.name, endpoint.terms.concurrency
+        running = self.running.get(name, 0)
+        limit = self.most if own is None else min(self.most, own)
+        for_others = self.lacking - max(0, self.kept - running)
+        total = min(self.free - for_others, limit - running)
         if endpoint.is_transactional:
-            total = min(total, room)
-        allowances.append(Allowance(destination=name, total=max(0, total)))
-    first = offset % len(allowances) if allowances else 0
-    return tuple(allowances[first:] + allowances[:first])
-
-
-def _room(endpoints: Sequence[Endpoint], *, running: Mapping[str, int], effects: int) -> int:
-    """Return how many more effects each transactional destination may have under way."""
-    names = [one.destination.name for one in endpoints if one.is_transactional]
-    free = effects - sum(running.get(name, 0) for name in names)
-    return max(1, free // len(names)) if names and free > 0 else 0
-
-
-def starves(
-    endpoints: Sequence[Endpoint],
-    *,
-    stuck: Mapping[str, int],
-    concurrency: int,
-    effects: int = 0,
-    largest_share: float = LARGEST_SHARE,
-) -> bool:
-    """Tell whether handlers that never end leave some destination no place at all."""
-    allowances = admit(
-        endpoints,
-        running=stuck,
-        concurrency=concurrency,
-        offset=0,
-        effects=effects,
-        largest_share=largest_share,
-    )
-    return any(allowance.total == 0 for allowance in allowances)
+            total = min(total, self.effects)
+        return Allowance(destination=name, total=max(0, total))

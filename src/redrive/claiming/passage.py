@@ -18,11 +18,14 @@ from redrive.policies import breaker as breakers
 from redrive.policies.buckets import awaited, rewound, taken, whole
 from redrive.policies.gate import with_breaker
 
-__all__ = ["Passage", "charged", "is_plain", "passage"]
+__all__ = ["SHUT", "Passage", "charged", "is_plain", "passage"]
 
 _PLENTY = 1_000_000
 _BUDGET = Rate(per_second=10.0, burst=100.0)
 """What retries may always have; first attempts add their share to it."""
+
+SHUT = frozenset({Hold.PAUSED, Hold.BREAKER_OPEN, Hold.SLOWED})
+"""The holds behind which nothing passes, whatever it is."""
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):

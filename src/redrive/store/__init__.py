@@ -70,6 +70,7 @@ from redrive.store.queue import (
     Serving,
     Settled,
     ShedBlame,
+    Work,
 )
 from redrive.store.replays import (
     SCHEDULER,
@@ -168,6 +169,7 @@ __all__ = [
     "TenantFigures",
     "Tenants",
     "VersionConflict",
+    "Work",
     "WorkerFigures",
     "Workload",
     "open_transaction",

@@ -28,6 +28,7 @@ __all__ = [
     "Serving",
     "Settled",
     "ShedBlame",
+    "Work",
 ]
 
 
@@ -82,7 +83,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `suspects` counts due deliveries that must be claimed alone and have an allowance.
     `is_heartbeat` says that the claim counts as a heartbeat of the worker. `routes_version` is
     the version of the routes, if it was looked at: always where a destination that was asked for
-    may have changed.
+    may have changed. `shut` names those asked for whose gate is paused or open: nothing passes it
+    until the instant it names, or until somebody changes it.
     """
 
     now: datetime
@@ -92,6 +94,21 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[BreakerChange, ...] = ()
     is_heartbeat: bool = False
     routes_version: int | None = None
+    shut: tuple[tuple[str, datetime | None], ...] = ()
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has work that may start, as found on a part of a lap around all destinations.
+
+    Each destination comes with a mark that changes when its gate does. `after` is where the lap
+    goes on, `None` at its end. `next_due` is when more work comes due, whoever has it.
+    """
+
+    now: datetime
+    destinations: tuple[tuple[str, str], ...]
+    after: int | None
+    next_due: datetime | None
+    routes_version: int
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -156,6 +173,13 @@ class DeliveryQueue(Protocol):
         no probe yet in this outage go first, then those that were one longest ago. The try is
         recorded with the lease. A delivery with two crashes is a suspect: only a request with
         `alone` leases it, one at a time.
+        """
+
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        """Find destinations with due work of these generations, open or not; a lap begins after 0.
+
+        Costs as much as it looks at, at most `limit` destinations: it passes those without due work
+        without a look at them. Leaves alone what is behind another of its lane.
         """
 
     async def settle(self, batch: Sequence[Settled]) -> Sequence[Lease]:
@@ -224,4 +248,4 @@ class DeliveryQueue(Protocol):
         """
 
     async def wait(self, *, at_most: timedelta) -> None:
-        """Return when there may be work since the last claim, at the latest after `at_most`."""
+        """Return when there may be work since the last claim or look, at the latest after `at_most`."""

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from redrive.claiming.allowance import admit, starves
+from redrive.claiming.allowance import Places
 from redrive.clock import Clock, Ids, Rng, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor, RunningDuty
@@ -30,6 +30,7 @@ from redrive.transport import Closing, Endpoint
 from redrive.worker.declarant import Declarant
 from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.maintenance import Caretaker, Housekeeper
+from redrive.worker.ring import Ring
 from redrive.worker.settings import WorkerSettings
 from redrive.worker.store_link import FIRST_PAUSE_SECONDS, StoreLink
 
@@ -80,7 +81,12 @@ class Worker:
         self._unsettled: list[Decision] = []
         self._unsure: set[Lease] = set()
         self._last_claim: Claim | None = None
-        self._steps = 0
+        self._places = Places(
+            concurrency=settings.concurrency,
+            effects=store.capabilities.effects_at_once,
+            largest_share=settings.largest_share,
+        )
+        self._ring = Ring(store, settings.generations, self._places, clock)
         self._suspects = 0
         self._is_alone = False
         self._link = StoreLink(self.id, observer, lease=settings.lease)
@@ -293,13 +299,7 @@ class Worker:
             return False
         if self._suspects and self._carrier.is_empty:
             return True
-        return starves(
-            tuple(self._declarant.serving.values()),
-            stuck=stuck,
-            concurrency=self._settings.concurrency,
-            effects=self._store.capabilities.effects_at_once,
-            largest_share=self._settings.largest_share,
-        )
+        return self._places.starves(self._declarant.serving, stuck)
 
     async def _settle(self, decisions: Sequence[Decision]) -> None:
         if not decisions:
@@ -322,15 +322,6 @@ class Worker:
             return None
         free = self._settings.concurrency - sum(running.values())
         endpoints = self._declarant.serving
-        allowances = admit(
-            tuple(endpoints.values()),
-            running=running,
-            concurrency=self._settings.concurrency,
-            offset=self._steps,
-            effects=self._store.capabilities.effects_at_once,
-            largest_share=self._settings.largest_share,
-        )
-        self._steps += 1
         asked = self._clock.monotonic()
         if self._suspects or self._is_alone:
             # What runs beside a suspect, or is only unsettled, would be blamed with it.
@@ -340,11 +331,11 @@ class Worker:
                 return None
         self._is_alone = self._suspects > 0
         if self._is_alone:
-            claim = await self._claimer.claim_suspect(allowances)
+            claim = await self._claimer.claim_suspect(self._ring.ask_again(endpoints, running))
             if not claim.deliveries:  # another worker has it, so look for the rest at once
                 self._progress.set()
         elif free > 0:
-            claim = await self._claimer.claim(allowances, limit=free)
+            claim = await self._claim_in_turn(endpoints, running, limit=free)
         else:
             return None
         self._link.note(claim, asked=asked)
@@ -353,11 +344,21 @@ class Worker:
         self._carrier.start(loads_of(claim.deliveries, endpoints, claimed=asked))
         return claim
 
+    async def _claim_in_turn(
+        self, endpoints: Mapping[str, Endpoint], running: Mapping[str, int], *, limit: int
+    ) -> Claim:
+        asked = await self._ring.ask(endpoints, running)
+        if isinstance(asked, Claim):
+            return asked
+        claim = self._ring.heed(await self._claimer.claim(asked, limit=limit), limit=limit)
+        if not claim.deliveries and self._ring.goes_on:
+            self._progress.set()
+        return claim
+
     def _is_kept_from_writing(self, running: Mapping[str, int]) -> bool:
         """Tell whether an effect is under way that a claim would have to wait for."""
-        return self._store.capabilities.effects_block_writers and any(
-            name in running for name, one in self._endpoints.items() if one.is_transactional
-        )
+        blocks = self._store.capabilities.effects_block_writers
+        return blocks and any(self._endpoints[name].is_transactional for name in running)
 
     def _decide(self) -> list[Decision]:
         return [

@@ -13,6 +13,7 @@ from tests.simulation.bugs import (
     letters,
     log,
     queue,
+    ring,
     routes,
     schedules,
     statements,
@@ -30,6 +31,7 @@ BUGS: tuple[Bug, ...] = (
     *routes.BUGS,
     *declarations.BUGS,
     *schedules.BUGS,
+    *ring.BUGS,
     *engine.BUGS,
     *statements.BUGS,
 )

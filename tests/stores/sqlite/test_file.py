@@ -34,8 +34,10 @@ from redrive.store import (
     Selection,
     Settled,
 )
-from redrive.stores.sqlite import SqliteStore, claiming, ready, schema, tenants
+from redrive.stores.sql import finding
+from redrive.stores.sqlite import SqliteStore, claiming, ready, schema, session, tenants
 from redrive.stores.sqlite.connection import translated
+from redrive.stores.sqlite.dialect import rewritten
 from tests.conformance.world import OPERATOR, World, a_fault, an_event
 from tests.faults.disk import Disk
 
@@ -353,8 +355,9 @@ async def test_a_claim_uses_an_index_for_every_question(tmp_path: Path) -> None:
     """No question of a claim may scan a table: its cost must not grow with the history."""
     async with a_store(tmp_path / "redrive.db") as store:
         statements: dict[str, Any] = {
-            claiming._EARLIEST_WAITING: (),
-            claiming._PROMOTE: (1, 1),
+            session._EARLIEST_WAITING: (),
+            session._PROMOTE: (1, 1),
+            rewritten(finding._FIND): (1, '["default"]', 0, 9),
             ready._TENANTS: {"destination": 1, "sorts": "[]", "start": "", "most": 9},
             tenants._NAMED: {"destination": 1, "tenants": "[]"},
             ready._PROMOTE: {"destination": 1, "start": "", "most": 9, "turn": 3, "now": 1},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.claiming.allowance import admit, starves
+from redrive.claiming.allowance import LARGEST_SHARE, Allowance, Places
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.outcome import Outcome
@@ -31,8 +31,21 @@ def an_endpoint(
     )
 
 
+def admit(
+    endpoints: Sequence[Endpoint],
+    *,
+    running: dict[str, int],
+    concurrency: int,
+    effects: int = 0,
+    largest_share: float = LARGEST_SHARE,
+) -> list[Allowance]:
+    places = Places(concurrency=concurrency, effects=effects, largest_share=largest_share)
+    room = places.room({one.destination.name: one for one in endpoints}, running)
+    return [room.allow(one) for one in endpoints]
+
+
 def test_the_only_destination_may_use_the_whole_worker() -> None:
-    (allowance,) = admit([an_endpoint("only")], running={}, concurrency=100, offset=0)
+    (allowance,) = admit([an_endpoint("only")], running={}, concurrency=100)
 
     assert allowance.total == 100
 
@@ -40,13 +53,10 @@ def test_the_only_destination_may_use_the_whole_worker() -> None:
 def test_a_full_destination_leaves_room_for_the_others() -> None:
     endpoints = [an_endpoint("slow"), an_endpoint("quick")]
 
-    first = {
-        one.destination: one.total
-        for one in admit(endpoints, running={}, concurrency=100, offset=0)
-    }
+    first = {one.destination: one.total for one in admit(endpoints, running={}, concurrency=100)}
     later = {
         one.destination: one.total
-        for one in admit(endpoints, running={"slow": first["slow"]}, concurrency=100, offset=0)
+        for one in admit(endpoints, running={"slow": first["slow"]}, concurrency=100)
     }
 
     assert first["slow"] < 100
@@ -54,27 +64,15 @@ def test_a_full_destination_leaves_room_for_the_others() -> None:
 
 
 def test_a_destinations_own_limit_holds() -> None:
-    (allowance,) = admit(
-        [an_endpoint("only", concurrency=3)], running={"only": 2}, concurrency=100, offset=0
-    )
+    (allowance,) = admit([an_endpoint("only", concurrency=3)], running={"only": 2}, concurrency=100)
 
     assert allowance.total == 1
-
-
-def test_who_is_served_first_goes_round() -> None:
-    endpoints = [an_endpoint(name) for name in ("a", "b", "c")]
-
-    firsts = [
-        admit(endpoints, running={}, concurrency=9, offset=step)[0].destination for step in range(4)
-    ]
-
-    assert firsts == ["a", "b", "c", "a"]
 
 
 def test_every_destination_gets_a_turn_in_a_worker_smaller_than_their_number() -> None:
     endpoints = [an_endpoint(name) for name in ("a", "b", "c")]
 
-    allowances = admit(endpoints, running={}, concurrency=1, offset=0)
+    allowances = admit(endpoints, running={}, concurrency=1)
 
     assert [one.total for one in allowances] == [1, 1, 1]
 
@@ -83,7 +81,7 @@ def test_none_of_many_destinations_holds_more_than_its_share() -> None:
     endpoints = [an_endpoint(f"d{number}") for number in range(101)]
 
     def hung(running: int, **options: float) -> int:
-        found = admit(endpoints, running={"d0": running}, concurrency=100, offset=0, **options)  # type: ignore[arg-type]
+        found = admit(endpoints, running={"d0": running}, concurrency=100, **options)  # type: ignore[arg-type]
         return found[0].total
 
     assert [hung(0), hung(20), hung(25)] == [25, 5, 0]
@@ -94,16 +92,13 @@ def test_none_of_many_destinations_holds_more_than_its_share() -> None:
 @given(
     concurrency=st.integers(1, 500),
     running=st.lists(st.integers(0, 50), min_size=1, max_size=8),
-    offset=st.integers(0, 1000),
 )
-def test_no_allowance_exceeds_the_free_places(
-    concurrency: int, running: list[int], offset: int
-) -> None:
+def test_no_allowance_exceeds_the_free_places(concurrency: int, running: list[int]) -> None:
     names = {f"d{number}": count for number, count in enumerate(running)}
     free = max(0, concurrency - sum(running))
 
     allowances = admit(
-        [an_endpoint(name) for name in names], running=names, concurrency=concurrency, offset=offset
+        [an_endpoint(name) for name in names], running=names, concurrency=concurrency
     )
 
     assert sorted(one.destination for one in allowances) == sorted(names)
@@ -118,7 +113,7 @@ def test_transactional_destinations_share_what_the_store_has_room_for() -> None:
     ]
 
     def admitted(running: dict[str, int]) -> dict[str, int]:
-        found = admit(endpoints, running=running, concurrency=100, offset=0, effects=5)
+        found = admit(endpoints, running=running, concurrency=100, effects=5)
         return {one.destination: min(one.total, 9) for one in found}
 
     assert admitted({}) == {"plain": 9, "one": 2, "two": 2}
@@ -128,6 +123,7 @@ def test_transactional_destinations_share_what_the_store_has_room_for() -> None:
 
 def test_an_effect_that_never_ends_starves_the_others_when_there_is_room_for_one() -> None:
     endpoints = [an_endpoint("plain"), an_endpoint("one", is_transactional=True)]
+    served = {one.destination.name: one for one in endpoints}
 
-    assert starves(endpoints, stuck={"one": 1}, concurrency=100, effects=1)
-    assert not starves(endpoints, stuck={"one": 1}, concurrency=100, effects=2)
+    assert Places(concurrency=100, effects=1).starves(served, {"one": 1})
+    assert not Places(concurrency=100, effects=2).starves(served, {"one": 1})

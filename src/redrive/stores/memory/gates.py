@@ -162,6 +162,8 @@ class MemoryGates(Tables):
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
         self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
+        if passage.holds and passage.holds[0] in passages.SHUT:
+            self._shut[allowance.destination] = passage.again_at
         return Turnstile(gate, passage, total=allowance.total)
 
     def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:

@@ -38,6 +38,7 @@ from redrive.store import (
     Serving,
     Settled,
     ShedBlame,
+    Work,
 )
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Waiter
@@ -71,6 +72,7 @@ class MemoryQueue(MemoryTenants):
                 self._workers[request.worker] = now
             changes, self._breaker_changes = tuple(self._breaker_changes), []
             gates_open_at, self._gates_open_at = self._gates_open_at, []
+            shut, self._shut = tuple(self._shut.items()), {}
             later = [row.due for row in reachable if not row.is_due(now)]
             if self._is_full:
                 later.append(now + SOON)
@@ -80,6 +82,35 @@ class MemoryQueue(MemoryTenants):
                 next_due=min(later + gates_open_at, default=None),
                 suspects=len(suspects) - (len(chosen) if request.alone else 0),
                 changes=changes,
+                routes_version=self._routes_version,
+                shut=shut,
+            )
+
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        with self._lock:
+            now, heads = self._clock.now(), self._heads()
+            self._has_news = False
+            pending = [
+                row
+                for row in self._rows.values()
+                if row.status is Status.PENDING and self._behind(row, heads) is None
+            ]
+            filled = {
+                row.destination
+                for row in pending
+                if row.generation in generations and self._may_start(row, now)
+            }
+            found = [
+                (place, name)
+                for place, name in enumerate(sorted(self._destinations), start=1)
+                if place > after and name in filled
+            ][:limit]
+            later = [row.due for row in pending if not row.is_due(now)]
+            return Work(
+                now=now,
+                destinations=tuple((name, str(self._gate(name))) for _, name in found),
+                after=found[-1][0] if len(found) == limit else None,
+                next_due=min(later, default=None),
                 routes_version=self._routes_version,
             )
 

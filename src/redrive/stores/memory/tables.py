@@ -95,6 +95,7 @@ class Tables:
         self._gates: dict[str, Gate] = {}
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
+        self._shut: dict[str, datetime | None] = {}
         self._replays: dict[int, Record] = {}
         self._last_replay_id = 0
         self._schedules: dict[str, datetime] = {}

@@ -36,7 +36,7 @@ from redrive.stores.postgres.ready import (
 )
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.claim import ClaimStatement
-from redrive.stores.sql.claiming import MOST_PROMOTED, Choice
+from redrive.stores.sql.claiming import Choice
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.leases import see_worker
 
@@ -48,16 +48,6 @@ _BETWEEN_POLLS_SECONDS = 1.25
 With room for a poll that is a little late, or duties would ask the same beside it.
 """
 
-_PROMOTE = """
-WITH promoted AS (
-    UPDATE redrive.deliveries SET is_ready = true WHERE id IN (
-        SELECT id FROM redrive.deliveries WHERE status = 0 AND NOT is_ready AND due <= $1
-        ORDER BY due LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
-    )
-    RETURNING id
-)
-SELECT count(*) FROM promoted
-"""
 _SUSPECTS = """
 SELECT -priority, id, kind, due, destination, coalesce(tenant, '') FROM redrive.deliveries
 WHERE destination = ANY ($1::integer[]) AND generation = ANY ($2::text[])
@@ -133,7 +123,7 @@ class ClaimsRole(Core):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         facts = self.facts
-        self._notifications.clear()
+        self._look_anew()
         self._expect_turns_within(request.lease)
         facts.served = frozenset(one.destination for one in request.allowances)
         beside = self._beside.copy()
@@ -213,6 +203,7 @@ class ClaimsRole(Core):
             suspects=len(suspects) - (len(deliveries) if request.alone else 0),
             changes=gates.changes(),
             routes_version=ahead.routes_version,
+            shut=choice.shut(),
         )
 
 
@@ -245,8 +236,7 @@ class _PostgresChoice(Choice):
         if ahead.is_late:
             await free_late_lanes(self._session)
         if ahead.is_time:
-            promoted = await self._session.value(_PROMOTE, self._now, MOST_PROMOTED)
-            self._is_flooded = promoted == MOST_PROMOTED
+            self._is_flooded = await self._session.promote()
         return await self._query_ready()
 
     async def _query_ready(self) -> Ahead:

@@ -152,6 +152,9 @@ class Core(SqlStore):
     def _notify(self) -> None:
         self._notifications.notify()
 
+    def _look_anew(self) -> None:
+        self._notifications.clear()
+
     async def _idle(self, duty: str) -> datetime | None:
         duties = await self._duties()
         return None if getattr(duties, duty) else duties.now

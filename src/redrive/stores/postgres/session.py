@@ -19,7 +19,7 @@ from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
 from redrive.stores.postgres.single_statement.settle import DELIVER
-from redrive.stores.sql.session import Either, Lane, Session
+from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 
 __all__ = ["PostgresSession"]
 
@@ -70,6 +70,17 @@ INSERT INTO redrive.route_changes (version, documents, begins_order, read_xid)
 VALUES ($1, $2::text[], $3, redrive.log_end())
 """
 
+_PROMOTE = """
+WITH promoted AS (
+    UPDATE redrive.deliveries SET is_ready = true WHERE id IN (
+        SELECT id FROM redrive.deliveries WHERE status = 0 AND NOT is_ready AND due <= $1
+        ORDER BY due LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+    )
+    RETURNING id
+)
+SELECT count(*) FROM promoted
+"""
+
 
 class PostgresSession(Session, Link):
     """A transaction on a connection; what the statements call `redrive` is any schema."""
@@ -104,6 +115,15 @@ class PostgresSession(Session, Link):
 
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
         await lanes_here.free_lanes(self, lanes)
+
+    async def make_ready(self) -> bool:
+        await lanes_here.free_late_lanes(self)
+        return await self.promote()
+
+    async def promote(self) -> bool:
+        """Make ready what has come due; tells if there may be more of it."""
+        promoted = await self.value(_PROMOTE, self.now, MOST_PROMOTED)
+        return bool(promoted == MOST_PROMOTED)
 
     async def line_up(self, ids: Sequence[int]) -> bool:
         return await lanes_here.line_up(self, ids)

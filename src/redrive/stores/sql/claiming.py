@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from redrive.claiming.fair_selection import FairSelection, place_among
-from redrive.claiming.passage import Passage
+from redrive.claiming.passage import SHUT, Passage
 from redrive.claiming.ready import (
     KINDS,
     SOON,
@@ -33,21 +33,24 @@ from redrive.stores.codec import carrying, event_from, micros
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.session import instant
 
-__all__ = ["MOST_PROMOTED", "Choice"]
-
-MOST_PROMOTED = 2_000
-"""How much of what has come due one claim makes ready, whoever has it."""
+__all__ = ["Choice"]
 
 
 class Choice(ABC):
     """What one claim chooses, and what that is charged to; the gates are locked."""
 
     def __init__(
-        self, gates: GateRepository, request: ClaimRequest, *, sorts: Sequence[Sort]
+        self,
+        gates: GateRepository,
+        request: ClaimRequest,
+        *,
+        sorts: Sequence[Sort],
+        is_flooded: bool = False,
     ) -> None:
         self._gates = gates
         self._request = request
         self._sorts = sorts
+        self._is_flooded = is_flooded
         self._now = gates.session.now
         self._allowances = {
             one.destination: one for one in request.allowances if one.destination in gates.numbers
@@ -55,7 +58,6 @@ class Choice(ABC):
         self._numbers = {name: gates.numbers[name] for name in self._allowances}
         self._names = {number: name for name, number in gates.numbers.items()}
         self._passages: dict[str, Passage] = {}
-        self._is_flooded = False
         self._chosen: list[tuple[int, int]] = []
         """Deliveries, each with the generation of its breaker."""
         self._accounts: list[tuple[int, Account]] = []
@@ -133,6 +135,14 @@ class Choice(ABC):
                 self._openings.append(selection.again_at)
             self._charge(name, selection.turnstile, serving, selection.states())
             left -= len(serving.chosen)
+
+    def shut(self) -> tuple[tuple[str, datetime | None], ...]:
+        """Return whose gates let nothing pass, each with when that may change by itself."""
+        return tuple(
+            (name, passage.again_at)
+            for name, passage in self._passages.items()
+            if passage.holds and passage.holds[0] in SHUT
+        )
 
     async def fitting(self) -> int | None:
         """Return how many of the chosen there is room for, if not for all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.figures import FiguresRole
+from redrive.stores.sql.finding import FindingRole
 from redrive.stores.sql.gates import GatesRole
 from redrive.stores.sql.inspection import InspectionRole
 from redrive.stores.sql.intervention import InterventionRole
@@ -23,6 +24,7 @@ __all__ = ["SharedRoles"]
 class SharedRoles(
     LogRole,
     RegistryRole,
+    FindingRole,
     GatesRole,
     TenantsRole,
     FiguresRole,

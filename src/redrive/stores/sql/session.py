@@ -15,7 +15,10 @@ from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.stores.codec import from_micros
 
-__all__ = ["Either", "Lane", "Session", "instant"]
+__all__ = ["MOST_PROMOTED", "Either", "Lane", "Session", "instant"]
+
+MOST_PROMOTED = 2_000
+"""How much of what has come due is made ready at once, whoever has it."""
 
 Lane = tuple[int, str]
 """A destination's number, and the key."""
@@ -89,6 +92,14 @@ class Session(ABC):
     @abstractmethod
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
         """Let the next delivery go in each of the lanes, if nothing stands in front of it."""
+
+    @abstractmethod
+    async def make_ready(self) -> bool:
+        """Let what has come due wait for its turn; tells if there may be more of it.
+
+        First whatever may wait for others: two that wait for what the other has made ready would
+        never end.
+        """
 
     @abstractmethod
     async def line_up(self, ids: Sequence[int]) -> bool:

@@ -44,6 +44,10 @@ class SqlStore(ABC):
         """Tell workers that wait that there may be work."""
 
     @abstractmethod
+    def _look_anew(self) -> None:
+        """Forget that there may be work, because somebody is about to look."""
+
+    @abstractmethod
     async def _idle(self, duty: str) -> datetime | None:
         """Return the present if it is known, without looking, that a duty has nothing to do."""
 

@@ -18,7 +18,7 @@ from redrive.claiming.ready import Candidate, TenantState
 from redrive.model.delivery import Leased
 from redrive.store import Claim, ClaimRequest
 from redrive.stores.codec import json_text, micros
-from redrive.stores.sql.claiming import MOST_PROMOTED, Choice
+from redrive.stores.sql.claiming import Choice
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.leases import see_worker
 from redrive.stores.sql.session import instant
@@ -30,15 +30,6 @@ from redrive.stores.sqlite.tenants import keep_accounts, tenant_states
 
 __all__ = ["claim"]
 
-_EARLIEST_WAITING = """
-SELECT due FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 ORDER BY due LIMIT 1
-"""
-_PROMOTE = """
-UPDATE redrive_deliveries SET is_ready = 1 WHERE id IN (
-    SELECT id FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 AND due <= ?
-    ORDER BY due LIMIT ?
-)
-"""
 _SUSPECTS = """
 SELECT json_group_array(
     json_array(-priority, id, kind, due, destination, ifnull(tenant, ''))
@@ -107,15 +98,11 @@ _leased = msgspec.json.Decoder(tuple[Leased, ...], strict=False)
 
 async def claim(session: SqliteSession, request: ClaimRequest) -> Claim:
     """Lease what may start now, and say when to ask again."""
-    connection, moment = session.connection, micros(session.now)
-    earliest = connection.execute(_EARLIEST_WAITING).get
-    is_flooded = False
-    if earliest is not None and earliest <= moment:
-        connection.execute(_PROMOTE, (moment, MOST_PROMOTED))
-        is_flooded = connection.changes() == MOST_PROMOTED
+    is_flooded = await session.make_ready()
+    asked = [one.destination for one in request.allowances]
     limit = request.limit
     while True:
-        gates = await GateRepository.read(session)
+        gates = await GateRepository.read(session, only=asked)
         limited = msgspec.structs.replace(request, limit=limit)
         choice = _SqliteChoice(session, gates, limited, is_flooded=is_flooded)
         suspects = await choice.suspects()
@@ -136,7 +123,8 @@ async def claim(session: SqliteSession, request: ClaimRequest) -> Claim:
         next_due=await choice.next_due(choice.waiting()),
         suspects=len(suspects) - len(deliveries if request.alone else ()),
         changes=await gates.write(),
-        routes_version=count(connection, "routes_version"),
+        routes_version=count(session.connection, "routes_version"),
+        shut=choice.shut(),
     )
 
 
@@ -149,10 +137,10 @@ class _SqliteChoice(Choice):
         *,
         is_flooded: bool,
     ) -> None:
-        super().__init__(gates, request, sorts=all_sorts(request.generations))
+        sorts = all_sorts(request.generations)
+        super().__init__(gates, request, sorts=sorts, is_flooded=is_flooded)
         self._session = session
         self._connection = session.connection
-        self._is_flooded = is_flooded
         self._moment = micros(session.now)
         self._generations = json_text(request.generations)
 

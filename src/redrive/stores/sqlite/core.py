@@ -128,6 +128,9 @@ class Core(SqlStore):
     async def _idle(self, duty: str) -> datetime | None:  # noqa: ARG002 - to look costs little
         return None
 
+    def _look_anew(self) -> None:
+        self._seen = self._changes()
+
     def _look_soon(self) -> None:
         """Look more often for a while: where there was work, more is likely to come."""
         self._tick = _TICKS[0]

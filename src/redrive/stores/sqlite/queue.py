@@ -39,7 +39,7 @@ class QueueRole(LeasesRole, Core):
     """`DeliveryQueue`."""
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        self._seen = self._changes()
+        self._look_anew()
         claimed = await self._write(lambda session, _: claim(session, request))
         if claimed.deliveries:
             self._look_soon()

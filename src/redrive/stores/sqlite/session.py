@@ -20,7 +20,7 @@ from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.removal import grow
-from redrive.stores.sql.session import Either, Lane, Session
+from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 from redrive.stores.sqlite.append import add_events
 from redrive.stores.sqlite.dialect import bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
@@ -58,6 +58,16 @@ _DELIVER = """
 UPDATE redrive_deliveries
 SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0, lane = NULL
 WHERE id IN (SELECT value FROM json_each(?))
+"""
+
+_EARLIEST_WAITING = """
+SELECT due FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 ORDER BY due LIMIT 1
+"""
+_PROMOTE = """
+UPDATE redrive_deliveries SET is_ready = 1 WHERE id IN (
+    SELECT id FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 AND due <= ?
+    ORDER BY due LIMIT ?
+)
 """
 
 _leases = msgspec.json.Decoder(set[Lease])
@@ -99,6 +109,14 @@ class SqliteSession(Session):
 
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
         await free_lanes(self, lanes)
+
+    async def make_ready(self) -> bool:
+        moment = micros(self.now)
+        earliest = self.connection.execute(_EARLIEST_WAITING).get
+        if earliest is None or earliest > moment:
+            return False
+        self.connection.execute(_PROMOTE, (moment, MOST_PROMOTED))
+        return self.connection.changes() == MOST_PROMOTED
 
     async def line_up(self, ids: Sequence[int]) -> bool:
         return await line_up(self, ids)

@@ -1,0 +1,187 @@
+"""The ring: which destinations a worker asks next, where it serves too many to ask all of them.
+
+Those known to have work go round, a few in each claim. Others are found on a lap around the store,
+which passes whoever has nothing due; a lap that finds nobody is how the worker knows that it is
+idle. Whoever was asked and had nothing more leaves the ring until a lap finds it again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.claiming.allowance import Allowance, Places, Room, Served
+from redrive.clock import Clock
+from redrive.store import Claim, DeliveryQueue, Work
+
+__all__ = ["Ring"]
+
+FEW = 8
+"""So many destinations are asked in every claim, without a lap."""
+
+PAGE = 256
+"""So many are found by one look at the store at most."""
+
+_MOST_ASKED = 32
+_LOOKS_AGAIN_SECONDS = 0.02
+"""How long those in the ring are served before others are looked for."""
+_LONGEST_REST = timedelta(seconds=30)
+_SOON = timedelta(seconds=1)
+"""What comes later than that is found on a lap: an idle worker makes one every second."""
+
+
+class Ring:
+    """Who is asked next, in the name of one worker."""
+
+    def __init__(
+        self, store: DeliveryQueue, generations: Sequence[str], places: Places, clock: Clock
+    ) -> None:
+        self._store = store
+        self._generations = generations
+        self._places = places
+        self._clock = clock
+        self._turns = 0
+        self._known: dict[str, str] = {}
+        """Those with work, in the order of their turns, each with the mark of its gate."""
+        self._shut: dict[str, str] = {}
+        """Those that are not asked while their gates have these marks."""
+        self._alarms: list[tuple[float, str]] = []
+        """When somebody is to be asked again, whether a lap finds it or not; a heap."""
+        self._vain: set[str] = set()
+        """Those that were asked in vain on this lap."""
+        self._asked: Sequence[Allowance] = ()
+        self._width = max(2, FEW)
+        self._after = 0
+        self._looks_at = 0.0
+        self._is_crowded = False
+
+    async def ask(self, served: Served, running: Mapping[str, int]) -> Sequence[Allowance] | Claim:
+        """Return whom to ask now; if nobody has work and a place, what a lap has found instead."""
+        room = self._places.room(served, running)
+        self._is_crowded = len(served) > FEW
+        if not self._is_crowded:
+            self._asked = _in_turn([room.allow(one) for one in served.values()], self._turns)
+            self._turns += 1
+            return self._asked
+        self._wake()
+        self._asked = self._next(served, room)
+        is_time = self._clock.monotonic() >= self._looks_at
+        if not self._asked or (is_time and len(self._asked) < self._width):
+            work = await self._look(served, room)
+            self._asked = self._next(served, room)
+            if not self._asked:
+                self._vain.clear()
+                return Claim(
+                    now=work.now,
+                    next_due=self._earliest(work.next_due, work.now),
+                    routes_version=work.routes_version,
+                )
+        return self._asked
+
+    def ask_again(self, served: Served, running: Mapping[str, int]) -> Sequence[Allowance]:
+        """Return the same as the last time, with what they may have now."""
+        room = self._places.room(served, running)
+        names = [one.destination for one in self._asked]
+        return [room.allow(served[name]) for name in names if name in served]
+
+    def heed(self, claim: Claim, *, limit: int) -> Claim:
+        """Learn from a claim who has more; returns it with when to ask again."""
+        if not self._is_crowded:
+            return claim
+        now = self._clock.monotonic()
+        given = Counter(one.destination for one in claim.deliveries)
+        is_full = len(claim.deliveries) >= limit
+        last = claim.deliveries[-1].destination if is_full else None
+        part = max(2, limit // max(1, len(self._asked)))
+        shut = dict(claim.shut)
+        soon = None if claim.next_due is None else claim.next_due - claim.now
+        for one in self._asked:
+            name, count = one.destination, given[one.destination]
+            if is_full and not count and name not in shut:
+                continue  # its turn has not come, and is the next
+            mark = self._known.pop(name, "")
+            if name in shut:
+                self._shut[name] = mark
+                opens_at = shut[name]
+                rest = _LONGEST_REST if opens_at is None else opens_at - claim.now
+                self._rouse(name, now, min(rest, _LONGEST_REST))
+            elif count >= min(one.total, part) or name == last:
+                self._known[name] = mark
+            else:
+                if not count:
+                    self._vain.add(name)
+                if soon is not None and soon <= _SOON:
+                    self._rouse(name, now, soon)
+        self._fit(len(given), is_full=is_full)
+        return msgspec.structs.replace(claim, next_due=self._earliest(claim.next_due, claim.now))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are others to be asked at once, or to be found."""
+        return self._is_crowded and (bool(self._known) or self._after > 0)
+
+    def _fit(self, givers: int, *, is_full: bool) -> None:
+        """Ask as many next time as it takes to fill the worker."""
+        if not is_full:
+            self._width = min(2 * self._width, _MOST_ASKED)
+        elif givers < self._width:
+            self._width = max(2, givers + 1)
+
+    def _next(self, served: Served, room: Room) -> Sequence[Allowance]:
+        """Return the next of those with work who have a place."""
+        chosen: list[Allowance] = []
+        gone: list[str] = []
+        for name in self._known:
+            if len(chosen) == self._width:
+                break
+            if name not in served:
+                gone.append(name)
+            elif (allowance := room.allow(served[name])).total > 0:
+                chosen.append(allowance)
+        for name in gone:
+            del self._known[name]
+        return chosen
+
+    async def _look(self, served: Served, room: Room) -> Work:
+        """Go on with the lap until somebody is found who has a place, or once around."""
+        is_whole = self._after == 0
+        if is_whole:
+            self._vain.clear()
+        while True:
+            work = await self._store.find_work(self._generations, after=self._after, limit=PAGE)
+            self._after = work.after or 0
+            for name, mark in work.destinations:
+                if name in served and name not in self._vain and self._shut.get(name) != mark:
+                    self._shut.pop(name, None)
+                    self._known.setdefault(name, mark)
+            if self._next(served, room) or (is_whole and not self._after):
+                self._looks_at = self._clock.monotonic() + _LOOKS_AGAIN_SECONDS
+                return work
+            is_whole = is_whole or not self._after
+
+    def _rouse(self, name: str, now: float, after: timedelta) -> None:
+        heapq.heappush(self._alarms, (now + max(0.0, after.total_seconds()), name))
+
+    def _wake(self) -> None:
+        """Put back those whose time has come."""
+        now = self._clock.monotonic()
+        while self._alarms and self._alarms[0][0] <= now:
+            _, name = heapq.heappop(self._alarms)
+            self._known.setdefault(name, self._shut.pop(name, ""))
+
+    def _earliest(self, next_due: datetime | None, now: datetime) -> datetime | None:
+        """Return when somebody is to be asked again, by the store's clock."""
+        if not self._alarms:
+            return next_due
+        wait = max(0.0, self._alarms[0][0] - self._clock.monotonic())
+        when = now + timedelta(seconds=wait)
+        return when if next_due is None else min(next_due, when)
+
+
+def _in_turn(allowances: Sequence[Allowance], turns: int) -> Sequence[Allowance]:
+    first = turns % len(allowances) if allowances else 0
+    return [*allowances[first:], *allowances[:first]]

@@ -1,0 +1,230 @@
+"""The ring: whom a worker asks next when it serves many destinations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+
+import pytest_asyncio
+
+from redrive.claiming.allowance import Allowance, Places
+from redrive.model.audit import Actor
+from redrive.model.delivery import Leased
+from redrive.model.destination import Destination
+from redrive.model.event import DEFAULT_GENERATION
+from redrive.model.limits import Breaker, Limits
+from redrive.model.outcome import Outcome
+from redrive.policies.terms import Terms
+from redrive.store import Claim, ClaimRequest, Report, Work
+from redrive.stores.memory import MemoryStore
+from redrive.testing import FakeClock
+from redrive.transport import Endpoint
+from redrive.worker.ring import FEW, Ring
+from tests.conformance import an_event, entries
+
+MANY = 50
+LEASE = timedelta(seconds=30)
+ACTOR = Actor(by="ada", why="to see")
+
+
+class Nowhere:
+    batch = 1
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        raise AssertionError
+
+
+class Looks(MemoryStore):
+    """A store that counts how often somebody looks for work."""
+
+    looks = 0
+
+    async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
+        self.looks += 1
+        return await super().find_work(generations, after=after, limit=limit)
+
+
+class Round:
+    """A worker's claims, one after the other; nothing that was claimed ever ends."""
+
+    def __init__(self, *, count: int, concurrency: int = 100, limits: Limits | None = None) -> None:
+        self.clock = FakeClock()
+        self.store = Looks(self.clock)
+        self.served = {
+            f"d{number:02}": Endpoint(
+                destination=Destination(
+                    name=f"d{number:02}", patterns=("*",), limits=limits or Limits()
+                ),
+                terms=Terms(),
+                transport=Nowhere(),
+            )
+            for number in range(count)
+        }
+        self.places = Places(concurrency=concurrency)
+        self.ring = Ring(self.store, (DEFAULT_GENERATION,), self.places, self.clock)
+        self.running: Counter[str] = Counter()
+        self.claimed: Counter[str] = Counter()
+        self.asked: list[str] = []
+
+    async def publish(self, *names: str, count: int = 1) -> None:
+        registered = await self.store.register([one.destination for one in self.served.values()])
+        for name in names:
+            batch = entries(*(an_event() for _ in range(count)), to=[name])
+            await self.store.append(batch, routes_version=registered.version, all_or_nothing=True)
+
+    async def turn(self, *, limit: int = 100, stays: bool = False) -> Claim:
+        """Make one claim, whose deliveries end at once unless they stay."""
+        asked = await self.ring.ask(self.served, self.running)
+        self.asked = []
+        if isinstance(asked, Claim):
+            return asked
+        self.asked = [one.destination for one in asked]
+        claim = self.ring.heed(await self.store.claim(self._request(asked, limit)), limit=limit)
+        given = Counter(one.destination for one in claim.deliveries)
+        self.claimed += given
+        if stays:
+            self.running += given
+        return claim
+
+    def _request(self, asked: Sequence[Allowance], limit: int) -> ClaimRequest:
+        return ClaimRequest(
+            worker="worker-1",
+            allowances=tuple(asked),
+            generations=(DEFAULT_GENERATION,),
+            lease=LEASE,
+            limit=limit,
+        )
+
+    def later(self) -> None:
+        self.clock.advance("1s")
+
+
+@pytest_asyncio.fixture
+async def many() -> AsyncIterator[Round]:
+    crowd = Round(count=MANY)
+    await crowd.store.open()
+    yield crowd
+    await crowd.store.close()
+
+
+async def test_few_destinations_are_all_asked_and_take_turns() -> None:
+    few = Round(count=3)
+    await few.publish()
+
+    firsts = []
+    for _ in range(4):
+        await few.turn()
+        assert sorted(few.asked) == ["d00", "d01", "d02"]
+        firsts.append(few.asked[0])
+
+    assert firsts == ["d00", "d01", "d02", "d00"]
+    assert few.store.looks == 0
+
+
+async def test_of_many_only_those_with_work_are_asked(many: Round) -> None:
+    await many.publish("d07", "d41", count=3)
+
+    await many.turn()
+
+    assert sorted(many.asked) == ["d07", "d41"]
+    assert many.claimed == {"d07": 3, "d41": 3}
+
+
+async def test_a_lap_that_finds_nobody_tells_when_to_look_again(many: Round) -> None:
+    await many.publish()
+
+    claim = await many.turn()
+
+    assert many.asked == []
+    assert (claim.now, claim.deliveries, claim.next_due) == (many.clock.now(), (), None)
+    assert not many.ring.goes_on
+
+
+async def test_everybody_is_served_however_many_have_work(many: Round) -> None:
+    await many.publish(*many.served, count=2)
+
+    turns = 0
+    while (await many.turn(limit=10)).deliveries:
+        turns += 1
+
+    assert many.claimed == Counter(dict.fromkeys(many.served, 2))
+    assert turns <= MANY  # in each claim several, and none of them in vain for long
+
+
+async def test_who_was_not_reached_is_the_first_next_time(many: Round) -> None:
+    names = ["d01", "d02", "d03"]
+    await many.publish(*names, count=5)
+
+    served = []
+    for _ in range(3):
+        claim = await many.turn(limit=1)
+        served += [one.destination for one in claim.deliveries]
+
+    assert sorted(served) == names
+
+
+async def test_who_holds_its_share_of_the_places_is_passed(many: Round) -> None:
+    many.places.concurrency = 8
+    await many.publish("d01", count=100)
+    await many.turn(stays=True)
+    assert many.running == {"d01": 2}
+
+    await many.publish("d02")
+    many.later()
+    await many.turn()
+
+    assert many.asked == ["d02"]
+
+
+async def test_a_shut_gate_is_not_asked_until_it_opens() -> None:
+    limits = Limits(breaker=Breaker(failures=1, open_for="10s"))
+    crowd = Round(count=MANY, limits=limits)
+    await crowd.publish("d01")
+    report = Report(destination="d01", generation=0, is_success=False)
+    await crowd.store.report([report], chance=0.0)
+    opens_at = crowd.clock.now() + timedelta(seconds=10)
+
+    asked = []
+    for _ in range(12):
+        claim = await crowd.turn()
+        asked.append(crowd.asked)
+        assert crowd.claimed or claim.next_due == opens_at
+        crowd.later()
+
+    assert asked == [["d01"]] + [[]] * 9 + [["d01"], []]
+    assert crowd.claimed == {"d01": 1}
+
+
+async def test_a_gate_that_somebody_opens_is_asked_at_once(many: Round) -> None:
+    await many.publish("d01")
+    await many.store.pause("d01", actor=ACTOR)
+    await many.turn()
+    many.later()
+    await many.turn()
+    assert many.asked == []
+
+    await many.store.resume("d01", actor=ACTOR)
+    many.later()
+    await many.turn()
+
+    assert many.claimed == {"d01": 1}
+
+
+async def test_who_is_served_no_longer_leaves_the_ring(many: Round) -> None:
+    await many.publish("d01", "d02", count=200)
+    await many.turn(limit=10)
+    many.served = without(many.served, "d01")
+
+    many.later()
+    await many.turn(limit=10)
+
+    assert many.asked == ["d02"]
+
+
+def without(served: Mapping[str, Endpoint], name: str) -> dict[str, Endpoint]:
+    return {one: endpoint for one, endpoint in served.items() if one != name}
+
+
+def test_an_ordinary_application_has_more_than_few() -> None:
+    assert FEW < 20
