@@ -248,4 +248,4 @@ class DeliveryQueue(Protocol):
         """
 
     async def wait(self, *, at_most: timedelta) -> None:
-        """Return when there may be work since the last claim or look, at the latest after `at_most`."""
+        """Return when there may be work since the last claim or look, or after `at_most`."""
