@@ -28,11 +28,13 @@ def stranded(
     known = [one for one in serving if one is not None]
     if not serving or len(known) < len(serving):
         return ()
-    return tuple(
-        work
-        for work in due
-        if not any(one.covers(work.destination, work.generation) for one in known)
-    )
+    served = {
+        (name, generation)
+        for one in set(known)
+        for name in one.destinations
+        for generation in one.generations
+    }
+    return tuple(one for one in due if (one.destination, one.generation) not in served)
 
 
 def orphans(figures: Figures) -> tuple[DestinationFigures, ...]:

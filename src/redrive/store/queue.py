@@ -54,10 +54,6 @@ class Serving(msgspec.Struct, frozen=True):
     destinations: tuple[str, ...]
     generations: tuple[str, ...]
 
-    def covers(self, destination: str, generation: str) -> bool:
-        """Tell whether such a delivery would be claimed."""
-        return destination in self.destinations and generation in self.generations
-
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which work a worker asks for: at most `limit` in all, serving the allowances in turn.

@@ -108,7 +108,7 @@ def carried(document: str | bytes, edited: str | bytes | None) -> bytes:
     return bytes(event_from(document).payload if raw is None else raw)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=20_000)
 def destination_from(document: str) -> Destination:
     """Read a destination; the same few are read again and again."""
     return _destinations.decode(document)

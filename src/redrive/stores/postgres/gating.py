@@ -17,7 +17,7 @@ async def lock_gates(
     session: PostgresSession, only: Collection[str], *, now: datetime | None
 ) -> GateRepository:
     """Read and lock the gates of these destinations; without an instant, the present too."""
-    gates = await GateRepository.read(session, only=only)
+    gates = await GateRepository.lock(session, only)
     session.now = now or gates.read_at or await session.value("SELECT clock_timestamp()")
     return gates
 

@@ -11,7 +11,7 @@ that was writing deliveries when the bound was chosen has ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -45,10 +45,13 @@ class ScanBounds:
         self._far = far
         self._between_checks = between_checks.total_seconds()
         self._bounds: dict[FreshLine, int] = {}
-        self._reached: dict[FreshLine, int] = {}
+        self._far_ahead: dict[FreshLine, int] = {}
+        """How far lines were read, where that is far beyond their bound."""
         self._marks: dict[FreshLine, int] = {}
         self._writers: frozenset[str] = frozenset()
-        self._proven: dict[FreshLine, int] = {}
+        self._proven: dict[FreshLine, tuple[int, int]] = {}
+        """Marks that hold, each with the number of the proof."""
+        self._proofs = 0
         self._checked = -math.inf
         self._began = -math.inf
 
@@ -58,20 +61,28 @@ class ScanBounds:
 
     def reading(self) -> Reading:
         """Return what a claim that begins to read now may go by."""
-        return Reading(self, dict(self._proven))
+        return Reading(self, self._proofs)
+
+    def proven(self, line: FreshLine, *, proofs: int) -> int | None:
+        """Return up to where one of the first proofs has it that nothing can come late."""
+        mark, proof = self._proven.get(line, (None, 0))
+        return mark if proof <= proofs else None
 
     def rise(self, line: FreshLine, to: int) -> None:
         """Begin there from now on."""
         self._proven.pop(line, None)
-        self._bounds[line] = max(to, self.below(line))
+        self._bounds[line] = bound = max(to, self.below(line))
+        if self._far_ahead.get(line, bound) - bound <= self._far:
+            self._far_ahead.pop(line, None)
 
     def reach(self, line: FreshLine, last: int) -> None:
         """Take note of how far a line was read."""
-        self._reached[line] = max(last, self._reached.get(line, 0))
+        if last - self.below(line) > self._far:
+            self._far_ahead[line] = max(last, self._far_ahead.get(line, 0))
 
     def forget(self) -> None:
         """Begin at the front again."""
-        for known in (self._bounds, self._reached, self._marks, self._proven):
+        for known in (self._bounds, self._far_ahead, self._marks, self._proven):
             known.clear()
 
     async def follow(self, ask: Ask) -> None:
@@ -84,36 +95,29 @@ class ScanBounds:
             self.forget()
             self._began = self._checked = now
             return
-        far = self._far_ahead()
-        if now - self._checked < self._between_checks or not (self._marks or far):
+        if now - self._checked < self._between_checks or not (self._marks or self._far_ahead):
             return
         self._checked = now
         # Others may claim and follow meanwhile: what they find belongs to other writers.
-        marks, then = self._marks, self._writers
+        marks, then, far = self._marks, self._writers, dict(self._far_ahead)
         writers = frozenset(row[0] for row in await ask(_WRITERS))
         if not marks:
             self._marks, self._writers = far, writers
         elif not then & writers:
-            self._proven |= marks
+            self._proofs += 1
+            self._proven |= {line: (mark, self._proofs) for line, mark in marks.items()}
             if self._marks is marks:
                 self._marks = {}
-
-    def _far_ahead(self) -> dict[FreshLine, int]:
-        return {
-            line: last
-            for line, last in self._reached.items()
-            if last - self.below(line) > self._far
-        }
 
 
 class Reading:
     """The bounds of one claim, which knows what was proven before it began to read."""
 
-    __slots__ = ("_bounds", "_proven")
+    __slots__ = ("_bounds", "_proofs")
 
-    def __init__(self, bounds: ScanBounds, proven: Mapping[FreshLine, int]) -> None:
+    def __init__(self, bounds: ScanBounds, proofs: int) -> None:
         self._bounds = bounds
-        self._proven = proven
+        self._proofs = proofs
 
     def below(self, line: FreshLine) -> int:
         """Return a number up to which the line has no deliveries, now and ever."""
@@ -121,7 +125,7 @@ class Reading:
 
     def saw(self, line: FreshLine, ids: Sequence[int]) -> None:
         """Take note of the first deliveries of a line, read from its bound on, if there are any."""
-        mark = self._proven.get(line)
+        mark = self._bounds.proven(line, proofs=self._proofs)
         if mark is not None:
             self._bounds.rise(line, min(mark, ids[0] - 1) if ids else mark)
         if ids:

@@ -24,17 +24,16 @@ from redrive.stores.sql.audit import record
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
-__all__ = ["GateRepository", "GatesRole"]
+__all__ = ["GateRepository", "GatesRole", "add_gates"]
 
 # In SQLite, a gate of an older release that never changed has no row.
 _JOIN = Either(sqlite="LEFT JOIN", postgres="JOIN")
-_READ = _JOIN.within("""
+_ALL = _JOIN.within("""
 SELECT t.name, t.id, t.document, g.document, clock_timestamp()
 FROM redrive.destinations t {} redrive.gates g ON g.destination = t.id
-WHERE $1::text[] IS NULL OR t.name = ANY ($1)
-ORDER BY t.id
 """)
-_LOCK = Either(*(f"{one} FOR UPDATE OF g" for one in _READ))
+_SOME = Either(*(f"{one}WHERE t.name = ANY ($1::text[]) ORDER BY t.id" for one in _ALL))
+_LOCK = Either(*(f"{one} FOR UPDATE OF g" for one in _SOME))
 _LEASED = """
 SELECT count(*), count(*) FILTER (WHERE breaker_generation = $1) FROM redrive.deliveries
 WHERE status = 1 AND lease_until > $2 AND destination = $3
@@ -42,6 +41,11 @@ WHERE status = 1 AND lease_until > $2 AND destination = $3
 _BLOCKED = """
 SELECT 1 FROM redrive.deliveries
 WHERE destination = $1 AND lane IS NOT NULL AND status = 3 AND resolution IS NULL LIMIT 1
+"""
+_ADD_GATES = """
+INSERT INTO redrive.gates (destination, document)
+SELECT id, '{}' FROM redrive.destinations WHERE name = ANY ($1::text[])
+ON CONFLICT DO NOTHING
 """
 _WRITE = """
 INSERT INTO redrive.gates (destination, document)
@@ -98,7 +102,7 @@ class GatesRole(SqlStore):
 
     async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
         async def job(session: Session, _: datetime) -> Reported:
-            gates = await GateRepository.read(session, only={one.destination for one in batch})
+            gates = await GateRepository.lock(session, {one.destination for one in batch})
             return await gates.hear(batch, chance=chance)
 
         reported = await self._write(job)
@@ -110,7 +114,7 @@ class GatesRole(SqlStore):
     async def begin_check(
         self, session: Session, destination: str, *, every: timedelta, lease: timedelta
     ) -> int | None:
-        gates = await GateRepository.read(session, only=[destination])
+        gates = await GateRepository.lock_one(session, destination)
         gate, may_check = outage.lease_check(
             gates.gate(destination), every=every, lease=lease, now=session.now
         )
@@ -120,12 +124,12 @@ class GatesRole(SqlStore):
 
     @reading
     async def gates(self, session: Session) -> Sequence[GateFigures]:
-        gates = await GateRepository.read(session, locks=False)
+        gates = await GateRepository.read(session)
         return [await gates.figures(name) for (name,) in await session.fetch(_LISTED)]
 
     @writing()
     async def pause(self, session: Session, destination: str, *, actor: Actor) -> bool:
-        gates = await GateRepository.read(session)
+        gates = await GateRepository.lock_one(session, destination)
         gate = gates.gate(destination)
         if gate.pause is not None:
             return False
@@ -137,7 +141,7 @@ class GatesRole(SqlStore):
 
     @writing(notifies=True)
     async def resume(self, session: Session, destination: str, *, actor: Actor) -> bool:
-        gates = await GateRepository.read(session)
+        gates = await GateRepository.lock_one(session, destination)
         gate = gates.gate(destination)
         if gate.pause is None:
             return False
@@ -187,12 +191,24 @@ class GateRepository:
             self._before[name] = self._after[name] = _NEW if gate is None else _gates.decode(gate)
 
     @classmethod
-    async def read(
-        cls, session: Session, *, only: Collection[str] | None = None, locks: bool = True
-    ) -> Self:
-        """Read the gates of these destinations, or of all."""
-        names = None if only is None else sorted(only)
-        return cls(session, await session.fetch(_LOCK if locks else _READ, names))
+    async def read(cls, session: Session, names: Collection[str] | None = None) -> Self:
+        """Read the gates of some destinations, or of all, to look at them."""
+        if names is None:
+            return cls(session, await session.fetch(_ALL))
+        return cls(session, await session.fetch(_SOME, sorted(names)))
+
+    @classmethod
+    async def lock(cls, session: Session, names: Collection[str]) -> Self:
+        """Read the gates of some destinations, to change them."""
+        return cls(session, await session.fetch(_LOCK, sorted(names)))
+
+    @classmethod
+    async def lock_one(cls, session: Session, name: str) -> Self:
+        """Read the gate of a destination that somebody has named, to change it."""
+        gates = await cls.lock(session, [name])
+        if name not in gates.numbers:
+            (await cls.read(session)).gate(name)
+        return gates
 
     def gate(self, destination: str) -> Gate:
         """Return a gate as it stands."""
@@ -315,11 +331,16 @@ class GateRepository:
         return [name for name, gate in self._after.items() if gate != self._before[name]]
 
 
+async def add_gates(session: Session, destinations: Sequence[str]) -> None:
+    """Give destinations that are new their gates."""
+    await session.fetch(_ADD_GATES, list(destinations))
+
+
 async def _force(
     session: Session, destination: str, becomes: Callable[[BreakerState], BreakerState]
 ) -> BreakerChange:
     """Bring a breaker into a state by hand."""
-    gates = await GateRepository.read(session)
+    gates = await GateRepository.lock_one(session, destination)
     gate = gates.gate(destination)
     state = becomes(gate.breaker)
     gates.put(destination, policy.with_breaker(gate, state, now=session.now))

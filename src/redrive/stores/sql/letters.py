@@ -21,6 +21,7 @@ from redrive.stores.codec import (
     write_cursor,
 )
 from redrive.stores.sql.audit import record
+from redrive.stores.sql.gates import add_gates
 from redrive.stores.sql.giving import give
 from redrive.stores.sql.inspection import conditions_of, find_deliveries, with_exchanges
 from redrive.stores.sql.lanes import pass_by
@@ -48,11 +49,6 @@ INSERT INTO redrive.destinations (name, document, removed_at)
 SELECT name, document, $2::timestamptz
 FROM json_to_recordset($1::json) AS given (name text, document text) WHERE true ORDER BY name
 ON CONFLICT (name) DO NOTHING
-"""
-_ADD_GATES = """
-INSERT INTO redrive.gates (destination, document)
-SELECT id, '{}' FROM redrive.destinations WHERE name = ANY ($1::text[])
-ON CONFLICT DO NOTHING
 """
 _DESTINATIONS = """
 SELECT id, document FROM redrive.destinations WHERE name = ANY ($1::text[])
@@ -183,7 +179,7 @@ async def _add_destinations(
         for name in names
     ]
     await session.fetch(_ADD_DESTINATIONS, session.records(rows), session.now)
-    await session.fetch(_ADD_GATES, list(names))
+    await add_gates(session, list(names))
     found = await session.fetch(_DESTINATIONS, list(names))
     known = [(number, destination_from(document)) for number, document in found]
     return {destination.name: (number, destination) for number, destination in known}

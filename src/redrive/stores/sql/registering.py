@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.destination import Destination
@@ -21,13 +21,14 @@ from redrive.stores.declaring import (
     standing_from,
 )
 from redrive.stores.sql.audit import record
+from redrive.stores.sql.gates import add_gates
 from redrive.stores.sql.lanes import relane
 from redrive.stores.sql.leases import see_worker
 from redrive.stores.sql.log import read_routes
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore
 
-__all__ = ["RegistryRole", "hold_routes", "keep_standing", "others", "read_standings", "register"]
+__all__ = ["RegistryRole", "hold_routes", "keep_standings", "others", "read_standings", "register"]
 
 _HOLD = "SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE"
 _STANDINGS = """
@@ -41,16 +42,17 @@ SELECT document FROM redrive.releases WHERE id IN (
 )
 """
 _KEEP = """
-INSERT INTO redrive.standings (destination, document) VALUES ($1, $2)
+INSERT INTO redrive.standings (destination, document)
+SELECT destination, document
+FROM json_to_recordset($1::json) AS given (destination integer, document text) WHERE true
 ON CONFLICT (destination) DO UPDATE SET document = excluded.document
 """
 _WRITE = """
-INSERT INTO redrive.destinations (name, document) VALUES ($1, $2)
+INSERT INTO redrive.destinations (name, document)
+SELECT name, document
+FROM json_to_recordset($1::json) AS given (name text, document text) WHERE true
 ON CONFLICT (name) DO UPDATE SET document = excluded.document, removed_at = NULL
-RETURNING id
-"""
-_ADD_GATE = """
-INSERT INTO redrive.gates (destination, document) VALUES ($1, '{}') ON CONFLICT DO NOTHING
+RETURNING name, id
 """
 _KEEP_RELEASE = """
 INSERT INTO redrive.releases (id, document) VALUES ($1, $2) ON CONFLICT DO NOTHING
@@ -113,9 +115,7 @@ async def register(
             [one.after.destination for one in changes],
             begins_order=any(one.begins_order for one in changes),
         )
-    for one in rulings:
-        number, _ = known.get(one.name, (0, None))
-        await _keep(session, one, number)
+    await _keep(session, rulings, {name: number for name, (number, _) in known.items()})
     if by.worker:
         await see_worker(session, by.worker)
         if not again:
@@ -141,9 +141,13 @@ async def read_standings(
     return standings
 
 
-async def keep_standing(session: Session, number: int, standing: Standing) -> None:
-    """Keep the standing of the destination with this number."""
-    await session.fetch(_KEEP, number, json_text(standing))
+async def keep_standings(session: Session, standings: Mapping[int, Standing]) -> None:
+    """Keep the standings of the destinations with these numbers."""
+    rows = [
+        {"destination": number, "document": json_text(one)} for number, one in standings.items()
+    ]
+    if rows:
+        await session.fetch(_KEEP, session.records(rows))
 
 
 async def others(session: Session) -> dict[str, tuple[str, ...]]:
@@ -157,16 +161,20 @@ async def others(session: Session) -> dict[str, tuple[str, ...]]:
     return {worker: found[name] for worker, name, _ in declared}
 
 
-async def _keep(session: Session, ruling: Ruling, number: int) -> None:
-    if ruling.is_change:
-        after = ruling.after.destination
-        if ruling.before is not None and ruling.before.destination.order is not after.order:
-            before = ruling.before.destination.order
-            await relane(session, number, before=before, after=after.order)
-        number = await session.value(_WRITE, ruling.name, json_text(after))
-        await session.fetch(_ADD_GATE, number)
-    if not ruling.is_kept:
-        await keep_standing(session, number, ruling.after)
+async def _keep(session: Session, rulings: Sequence[Ruling], numbers: dict[str, int]) -> None:
+    changes = [one for one in rulings if one.is_change]
+    for one in changes:
+        after = one.after.destination.order
+        if one.before is not None and one.before.destination.order is not after:
+            before = one.before.destination.order
+            await relane(session, numbers[one.name], before=before, after=after)
+    if changes:
+        rows = [{"name": one.name, "document": json_text(one.after.destination)} for one in changes]
+        numbers |= dict(await session.fetch(_WRITE, session.records(rows)))
+        await add_gates(session, [one.name for one in changes])
+    await keep_standings(
+        session, {numbers[one.name]: one.after for one in rulings if not one.is_kept}
+    )
 
 
 async def _tell(session: Session, worker: str, destinations: Sequence[Destination]) -> None:

@@ -521,7 +521,8 @@ async def _startable(
     ]
     if not found:
         return []
-    gates = await GateRepository.read(session, only=[name for _, name, *_ in found], locks=locks)
+    names = [name for _, name, *_ in found]
+    gates = await (GateRepository.lock if locks else GateRepository.read)(session, names)
     busy = [one.destinations for one in await _not_over(session) if one.is_automatic]
     return [
         (number, schedule, since)

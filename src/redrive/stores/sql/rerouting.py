@@ -19,7 +19,7 @@ from redrive.stores.codec import destination_from, event_from
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.giving import give, names_of
 from redrive.stores.sql.lanes import hold, lanes_of, pass_by
-from redrive.stores.sql.registering import hold_routes, keep_standing, read_standings
+from redrive.stores.sql.registering import hold_routes, keep_standings, read_standings
 from redrive.stores.sql.removal import grow, remove
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading, writing
@@ -124,7 +124,7 @@ class ReroutingRole(SqlStore):
         if standing.is_removed:
             return False
         await session.fetch(_SET_REMOVED, number, session.now)
-        await keep_standing(session, number, removed(standing))
+        await keep_standings(session, {number: removed(standing)})
         await session.change_routes([])
         await record(session, "remove", (), actor, count=1, detail=destination)
         return True
@@ -135,7 +135,7 @@ class ReroutingRole(SqlStore):
         if not standing.is_removed:
             return False
         await session.fetch(_SET_REMOVED, number, None)
-        await keep_standing(session, number, restored(standing))
+        await keep_standings(session, {number: restored(standing)})
         await session.change_routes([standing.destination])
         await record(session, "restore", (), actor, count=1, detail=destination)
         return True

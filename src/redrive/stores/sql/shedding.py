@@ -12,7 +12,7 @@ from redrive.store import Blame, ShedBlame
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.intervention import fail_pending
-from redrive.stores.sql.session import Session
+from redrive.stores.sql.session import Either, Session
 
 __all__ = ["has_to_shed", "shed"]
 
@@ -36,11 +36,16 @@ SELECT id FROM redrive.deliveries WHERE id IN (
 ) AND status = 0 AND is_behind = false AND due <= $3
 FOR NO KEY UPDATE SKIP LOCKED
 """
+# What a destination is like is told by its document; a name that looks the same costs a look.
+_MAY_SHED = Either(
+    sqlite="SELECT name FROM redrive.destinations WHERE instr(document, '\"dead_letter\"') > 0",
+    postgres="SELECT name FROM redrive.destinations WHERE document LIKE '%\"dead_letter\"%'",
+)
 
 
 async def has_to_shed(session: Session) -> bool:
     """Tell whether anything is not to wait; takes no lock, unlike `shed`."""
-    gates = await GateRepository.read(session, locks=False)
+    gates = await _who_may_shed(session)
     for name, number in gates.numbers.items():
         why = await gates.shedding(name)
         if why is not None and await _due(session, number, why, limit=1):
@@ -50,11 +55,11 @@ async def has_to_shed(session: Session) -> bool:
 
 async def shed(session: Session, *, blame: ShedBlame, limit: int) -> Sequence[Delivery]:
     """Fail what is not to wait, and return it; gates where nothing is given up are not locked."""
-    seen = await GateRepository.read(session, locks=False)
+    seen = await _who_may_shed(session)
     suspected = [name for name in seen.numbers if await seen.shedding(name)]
     if not suspected:
         return ()
-    gates = await GateRepository.read(session, only=suspected)
+    gates = await GateRepository.lock(session, suspected)
     everything: list[DeliveryId] = []
     for name in sorted(gates.numbers):
         why, rest = await gates.shedding(name), limit - len(everything)
@@ -67,6 +72,11 @@ async def shed(session: Session, *, blame: ShedBlame, limit: int) -> Sequence[De
     return await find_deliveries(
         session, "WHERE d.id = ANY ($1::bigint[]) ORDER BY d.id", everything
     )
+
+
+async def _who_may_shed(session: Session) -> GateRepository:
+    """Read the gates where something may not wait; most destinations have none such."""
+    return await GateRepository.read(session, [name for (name,) in await session.fetch(_MAY_SHED)])
 
 
 async def _due(

@@ -86,7 +86,7 @@ class TenantsRole(SqlStore):
         only_paused: bool = False,
         limit: int = 50,
     ) -> Sequence[TenantFigures]:
-        gates = await GateRepository.read(session, locks=False)
+        gates = await GateRepository.read(session)
         names = {number: name for name, number in gates.numbers.items()}
         number = None if destination is None else await _extent(session, destination)
         rows = await session.fetch(_TENANTS, number, tenant, limit, only_paused)

@@ -102,7 +102,7 @@ async def claim(session: SqliteSession, request: ClaimRequest) -> Claim:
     asked = [one.destination for one in request.allowances]
     limit = request.limit
     while True:
-        gates = await GateRepository.read(session, only=asked)
+        gates = await GateRepository.lock(session, asked)
         limited = msgspec.structs.replace(request, limit=limit)
         choice = _SqliteChoice(session, gates, limited, is_flooded=is_flooded)
         suspects = await choice.suspects()
