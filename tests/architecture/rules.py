@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ def python_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
@@ -168,10 +170,11 @@ def sleeps(tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        called = origin(node.func, names) or ast.unparse(node.func)
+        called = origin(node.func, names) or last_word(node.func)
         given = [*node.args, *(one.value for one in node.keywords)]
-        is_sleep = called in {"asyncio.sleep", "sleep", "time.sleep"} or (
-            has_real_time and last_word(node.func) == "sleep" and not _is_nothing(given)
+        is_sleep = called in {"asyncio.sleep", "time.sleep"} or (
+            last_word(node.func) == "sleep"
+            and (isinstance(node.func, ast.Name) or (has_real_time and not _is_nothing(given)))
         )
         waits = bool(given) and _waits_in_vain(node.func, names)
         if is_sleep or waits or any(_waits_in_vain(one, names) for one in given):
