@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
+from tests.proof.grounds import GROUNDS, Ground
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
 pytest.register_assert_rewrite("tests.conformance")
@@ -63,6 +64,19 @@ def pytest_collection_finish() -> None:
     """Whatever has been collected stays: who looks for garbage need not look at all of it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def _sqlite_ground() -> Iterator[Ground]:
+    with GROUNDS["sqlite"]() as ground:
+        yield ground
+
+
+@pytest.fixture
+def sqlite_url(_sqlite_ground: Ground) -> Iterator[str]:
+    """The URL of an empty store in SQLite: to make its tables takes longer than most tests."""
+    with _sqlite_ground.fresh() as site:
+        yield site.url
 
 
 @pytest.fixture(scope="session")

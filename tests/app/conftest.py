@@ -8,15 +8,11 @@ import pytest
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def store(request: pytest.FixtureRequest) -> str:
     """The URL of an empty store, one of each kind."""
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/redrive.db"
-        case _:
-            return str(request.getfixturevalue("postgres_url"))
+    if request.param == "memory":
+        return "memory://"
+    return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.fixture

@@ -29,8 +29,7 @@ def sqlite(folder: Path) -> str:
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest) -> str:
     """The URL of an empty store, one of each kind; a module may have one kind only."""
-    kind = {"sqlite": "sqlite", "postgres": "postgres_url"}[request.param]
-    return str(request.getfixturevalue(kind))
+    return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.fixture

@@ -168,6 +168,8 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self._programs = postgres_programs()
+        # It has no certificate; drivers make ready for one with every connection.
+        os.environ.setdefault("PGSSLMODE", "disable")
         self.folder = a_folder("postgres")
         self.port = free_port()
         self.url = f"postgresql://redrive@127.0.0.1:{self.port}/postgres"

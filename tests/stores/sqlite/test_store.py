@@ -10,5 +10,6 @@ from tests.conformance import DurableStoreConformance, MakeStore
 
 class TestSqliteStore(DurableStoreConformance):
     @pytest.fixture
-    def make_store(self, tmp_path: Path) -> MakeStore:
-        return lambda clock: SqliteStore(tmp_path / "redrive.db", clock=clock, history=20)
+    def make_store(self, sqlite_url: str) -> MakeStore:
+        path = Path(sqlite_url.removeprefix("sqlite:///"))
+        return lambda clock: SqliteStore(path, clock=clock, history=20)
