@@ -30,7 +30,7 @@ def stranded(
         return ()
     served = {
         (name, generation)
-        for one in set(known)
+        for one in dict.fromkeys(known)
         for name in one.destinations
         for generation in one.generations
     }
