@@ -291,8 +291,9 @@ async def test_a_backfill_can_be_narrowed(store: str) -> None:
         await later.close()
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
 async def test_a_backfill_leaves_out_what_was_overtaken_at_an_ordered_destination(
-    store: str,
+    store: str, *, is_removed: bool
 ) -> None:
     app, late = shop("billing"), Redrive("memory://")
     late.handler("order.*", name="ledger", order="park")(print)
@@ -305,6 +306,8 @@ async def test_a_backfill_leaves_out_what_was_overtaken_at_an_ordered_destinatio
         await late.drain()
         kit.clock.advance("2d")
         await late.drain()
+        if is_removed:
+            await late.operations.remove_destination("ledger", by="ada")
 
         done = await late.operations.backfill("ledger", by="ada")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 
 from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
@@ -202,6 +203,24 @@ class BackfillConformance:
 
         assert filled == Backfilled(added=2, overtaken=1)
         assert live in ids_of(await world.claim("late-ledger"))
+
+    @pytest.mark.parametrize("order", [Order.PARK, Order.SKIP])
+    async def test_a_dead_letter_overtakes_as_well(self, world: World, order: Order) -> None:
+        """Sent again, it would go before an earlier event that was added behind it."""
+        await world.append(entries(an_event(key="k"), an_event(key="other")))
+        await world.store.register([msgspec.structs.replace(_LATE_LEDGER, order=order)])
+        await world.dead_letter(an_event(key="k"), to="late-ledger")
+
+        filled = await world.store.backfill("late-ledger", [1, 2], actor=OPERATOR)
+
+        assert filled == Backfilled(added=1, overtaken=1)
+
+    async def test_the_log_tells_whether_a_destination_keeps_order(self, world: World) -> None:
+        await world.store.register([BILLING, _LATE_LEDGER])
+        await world.store.unregister("late-ledger", actor=OPERATOR)
+
+        assert (await world.store.read_log("late-ledger")).is_ordered
+        assert not (await world.store.read_log("billing")).is_ordered
 
     async def test_who_waits_for_work_hears_of_a_backfill(self, world: World) -> None:
         await world.append(entries(an_event(), to=[]))

@@ -11,7 +11,6 @@ from redrive.errors import UsageError
 from redrive.model.audit import Actor
 from redrive.model.checks import check_generation, check_instant
 from redrive.model.delivery import DeliveryId
-from redrive.model.destination import Order
 from redrive.model.outcome import Fault
 from redrive.model.pattern import check_pattern
 from redrive.observer import Operated
@@ -135,10 +134,6 @@ class Rerouting(OperationContext):
         since = None if since is None else check_instant("since", since)
         until = None if until is None else check_instant("until", until)
         store = await self._store()
-        is_ordered = any(
-            one.name == destination and one.order is not Order.NONE
-            for one in (await store.routes()).destinations
-        )
         missing: list[tuple[int, str | None]] = []
         latest: dict[str, int] = {}
         after = 0
@@ -155,7 +150,7 @@ class Rerouting(OperationContext):
                 break
             after = found.last
             missing += found.missing
-            if is_ordered:
+            if found.is_ordered:
                 latest |= {key: position for position, key in found.given if key is not None}
         fitting = [
             position for position, key in missing if key is None or latest.get(key, 0) < position

@@ -34,17 +34,20 @@ class LogSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     `missing` are numbers of positions and keys of events that it wants and never had a delivery
     of; `given` of those that it had. `last` is `None` when there was nothing left to read.
+    `is_ordered` says that the destination keeps order, removed or not.
     """
 
     missing: tuple[tuple[int, str | None], ...] = ()
     given: tuple[tuple[int, str | None], ...] = ()
     last: int | None = None
+    is_ordered: bool = False
 
 
 class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
     """How many events of the log got the delivery they were missing.
 
-    `overtaken` did not: a later event of their key is at the ordered destination already.
+    `overtaken` did not: a later event of their key is at the ordered destination already, be it as
+    a dead letter.
     """
 
     added: int = 0

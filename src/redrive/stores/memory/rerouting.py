@@ -127,6 +127,7 @@ class MemoryRerouting(MemoryEventLog):
                 missing=tuple((position, entry.event.key) for position, entry in missing),
                 given=tuple((position, entry.event.key) for position, entry in given),
                 last=read[-1][0] if read else None,
+                is_ordered=wanting.order is not Order.NONE,
             )
 
     async def backfill(

@@ -47,14 +47,26 @@ JOIN redrive.destinations t ON t.id = d.destination
 WHERE d.id = ANY ($1::bigint[]) AND {_IS_MOVABLE}
 ORDER BY d.id FOR NO KEY UPDATE OF d, e SKIP LOCKED
 """
-_IN_LANES = """
+_HEADS = """
+SELECT min(d.id), d.lane, max(CASE WHEN d.status = 1 THEN 1 ELSE 0 END)
 FROM redrive.deliveries d
 WHERE d.destination = $2 AND d.lane = ANY ($1::text[])
   AND d.status <> 2 AND d.resolution IS NULL
 GROUP BY d.lane
 """
-_HEADS = f"SELECT min(d.id), d.lane, max(CASE WHEN d.status = 1 THEN 1 ELSE 0 END) {_IN_LANES}"
-_LATEST = f"SELECT d.lane, max(d.position) {_IN_LANES}"
+# Where a dead letter has left its lane, it takes its place there again when it is sent.
+_LATEST = """
+SELECT key, max(position) FROM (
+    SELECT d.lane AS key, d.position FROM redrive.deliveries d
+    WHERE d.destination = $2 AND d.lane = ANY ($1::text[])
+      AND d.status <> 2 AND d.resolution IS NULL
+    UNION ALL
+    SELECT e.key, d.position
+    FROM redrive.deliveries d JOIN redrive.events e ON e.position = d.position
+    WHERE $3 AND d.destination = $2 AND d.status = 3 AND d.resolution IS NULL
+      AND e.key = ANY ($1::text[])
+) AS found GROUP BY key
+"""
 _LOCK_HEADS = """
 SELECT id FROM redrive.deliveries WHERE id = ANY ($1::bigint[]) AND status <> 1
 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
@@ -231,7 +243,12 @@ class ReroutingRole(SqlStore):
                     and (event.deadline is None or event.deadline > session.now)
                 ):
                     missing.append((position, key))
-        return LogSlice(missing=tuple(missing), given=tuple(given), last=last)
+        return LogSlice(
+            missing=tuple(missing),
+            given=tuple(given),
+            last=last,
+            is_ordered=wanting.order is not Order.NONE,
+        )
 
     @writing(notifies=True)
     async def backfill(
@@ -268,7 +285,7 @@ async def backfill(
     latest: dict[str, int] = {}
     if is_ordered:
         keys = sorted({event.key for _, event in events if event.key is not None})
-        latest = dict(await session.fetch(_LATEST, keys, number))
+        latest = dict(await session.fetch(_LATEST, keys, number, wanting.order is Order.SKIP))
     fresh = [one for one in events if one[1].key is None or latest.get(one[1].key, 0) <= one[0]]
     if fresh:
         rows = [
