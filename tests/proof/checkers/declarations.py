@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import inf
 
 import msgspec
 
@@ -29,13 +30,13 @@ class InForce(Check):
         self._seen: dict[str, set[str]] = {}
         self._in_force: dict[str, str] = {}
         self._declared: dict[str, dict[str, str]] = {}
-        self._heard: dict[str, datetime] = {}
+        self._heard: dict[str, list[tuple[float, datetime]]] = {}
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         call = step.call
         match step.how:
             case "heartbeat":
-                self._heard[call.given["worker"]] = call.now
+                self._heard.setdefault(call.given["worker"], []).append((call.at, call.now))
             case "retire":
                 self._declared.pop(call.given["worker"], None)
             case "routed" if call.method == "register":
@@ -58,11 +59,12 @@ class InForce(Check):
             if found is None or ledger.routed is None or declared.name not in ledger.routed:
                 continue
             if by.worker:
-                yield from self._by_worker(declared, before, found, by=by, now=now)
+                yield from self._by_worker(declared, before, found, step=step)
             else:
                 yield from _by_publisher(before, found)
         if by.worker:
-            self._heard[by.worker] = now
+            # Those who register wait for each other, so each sees all that did before.
+            self._heard.setdefault(by.worker, []).append((-inf, now))
             marks = {one.name: digest(one) for one in given["destinations"]}
             if not given.get("again"):
                 self._declared[by.worker] = marks
@@ -75,9 +77,9 @@ class InForce(Check):
         before: Destination,
         after: Destination,
         *,
-        by: Declarer,
-        now: datetime,
+        step: Step,
     ) -> Iterator[str]:
+        by: Declarer = step.call.given["by"]
         name, mark = declared.name, digest(declared)
         is_changed = digest(before) != digest(after)
         if mark not in self._seen.get(name, ()):
@@ -90,11 +92,19 @@ class InForce(Check):
         if digest(after) != mark:
             yield f"{by.worker} declares {name}, and something else takes effect"
         for worker, marks in self._declared.items():
-            heard = self._heard.get(worker)
-            is_live = heard is not None and worker != by.worker and now - heard < by.lease
+            is_live = worker != by.worker and self._is_live(worker, step, lease=by.lease)
             if is_live and marks.get(name) == self._in_force.get(name):
                 yield f"{by.worker} brought back what it declares of {name}, beside {worker}"
         self._in_force[name] = mark
+
+    def _is_live(self, worker: str, step: Step, *, lease: timedelta) -> bool:
+        """Tell whether a worker was heard of; who brings something may not see the latest."""
+        since, now = step.call.since, step.call.now
+        return any(
+            now - heard < lease
+            for at, heard in self._heard.get(worker, ())
+            if since is None or at < since
+        )
 
 
 def _by_publisher(before: Destination, after: Destination) -> Iterator[str]:

@@ -14,11 +14,18 @@ OLD = Destination(name="d", patterns=("*",))
 NEW = Destination(name="d", patterns=("*",), order=Order.PARK)
 
 
-def bring(scene: Scene, declared: Destination, *, worker: str = "", found: Destination) -> None:
+def bring(
+    scene: Scene,
+    declared: Destination,
+    *,
+    worker: str = "",
+    found: Destination,
+    since: float | None = None,
+) -> None:
     """Have somebody bring a declaration, after which this one is found to be in force."""
     by = Declarer(worker=worker, lease=LEASE) if worker else PUBLISHER
     answer = Registered(routes=Routes(1, [found]))
-    scene.call("register", answer, destinations=[declared], by=by)
+    scene.call("register", answer, destinations=[declared], by=by, since=since)
 
 
 def released() -> Scene:
@@ -76,6 +83,26 @@ def test_a_heartbeat_keeps_what_a_worker_declares() -> None:
     scene.wait(6)
 
     bring(scene, OLD, worker="old", found=OLD)
+
+    assert scene.wrong == ["I2 in force"]
+
+
+def test_who_brings_one_back_may_not_hear_of_a_heartbeat_meanwhile() -> None:
+    for since, wrong in ((LEASE.total_seconds(), []), (30.0, ["I2 in force"])):
+        scene = released()
+        scene.wait(LEASE.total_seconds() + 1)
+        scene.call("heartbeat", [], worker="new", leases=[], lease=LEASE)
+
+        bring(scene, OLD, worker="old", found=OLD, since=since)
+
+        assert scene.wrong == wrong
+
+
+def test_who_registers_sees_who_registered_meanwhile() -> None:
+    scene = released()
+    scene.wait(1)
+
+    bring(scene, OLD, worker="old", found=OLD, since=0.0)
 
     assert scene.wrong == ["I2 in force"]
 
