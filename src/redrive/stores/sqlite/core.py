@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import apsw
 
@@ -23,6 +23,22 @@ __all__ = ["Core"]
 T = TypeVar("T")
 _TICKS = (0.002, 0.05)
 """How many seconds who waits lets pass between two looks: at first, and at most."""
+
+_VERSION = "SELECT value FROM redrive_counters WHERE name = 'routes_version'"
+# What a destination is like is told by its document; a name that looks the same costs a look.
+_OPTIONS = """
+SELECT ifnull(max(instr(document, '"dead_letter"') > 0), 0),
+       ifnull(max(instr(document, '"auto_replay":{') > 0), 0)
+FROM redrive_destinations
+"""
+
+
+class _Options(NamedTuple):
+    """Whether any destination has an option that gives a duty something to do."""
+
+    version: int = -1
+    may_shed: bool = True
+    has_schedules: bool = True
 
 
 class Core(SqlStore):
@@ -43,6 +59,7 @@ class Core(SqlStore):
         self._seen = (0, 0)
         self._tick = _TICKS[1]
         self._one_at_a_time = asyncio.Lock()
+        self._options = _Options()
 
     async def open(self) -> None:
         if self._watcher is not None:
@@ -125,8 +142,12 @@ class Core(SqlStore):
         for loop, event in self._waiters:
             loop.call_soon_threadsafe(event.set)
 
-    async def _idle(self, duty: str) -> datetime | None:  # noqa: ARG002 - to look costs little
-        return None
+    async def _idle(self, duty: str) -> datetime | None:
+        if duty not in _Options._fields:
+            return None  # to look costs little
+        now = self._clock.now()
+        self._options = await self._reader.call(lambda one: _options(one, self._options))
+        return None if getattr(self._options, duty) else now
 
     def _look_anew(self) -> None:
         self._seen = self._changes()
@@ -141,3 +162,11 @@ class Core(SqlStore):
             return self._notified, -1
         with translated(self.path), undisturbed():
             return self._notified, int(self._watcher.execute("PRAGMA data_version").get)
+
+
+def _options(connection: apsw.Connection, known: _Options) -> _Options:
+    """Return what some destination has, without looking at all of them unless one has changed."""
+    version = int(connection.execute(_VERSION).get)
+    if version == known.version:
+        return known
+    return _Options(version, *map(bool, connection.execute(_OPTIONS).get))

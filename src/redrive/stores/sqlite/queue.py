@@ -74,6 +74,8 @@ class QueueRole(LeasesRole, Core):
         return await self._write(lambda session, _: expire(session, blame=blame, limit=limit))
 
     async def shed(self, *, blame: ShedBlame, limit: int = 100) -> Sequence[Delivery]:
+        if await self._idle("may_shed") is not None:
+            return ()
         if not await self._read(lambda session, _: has_to_shed(session)):
             return ()  # without having taken the write lock
         return await self._write(
