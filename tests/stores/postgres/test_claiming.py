@@ -246,3 +246,42 @@ async def test_the_server_looks_again_at_a_table_that_it_takes_for_empty(
     looks = trips.count(LOOK_AGAIN)
     await world.store.overdue()
     assert trips.count(LOOK_AGAIN) == looks
+
+
+async def test_a_look_does_not_wait_for_what_somebody_is_changing(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """Nor is a worker told to look again at once, over and over, until they are done."""
+    await world.publish(an_event(due=world.after("1s")))
+    world.clock.advance("2s")
+    async with person.transaction():
+        await person.execute("UPDATE deliveries SET priority = 1")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            during = await world.store.find_work(["default"], after=0, limit=9)
+    after = await world.store.find_work(["default"], after=0, limit=9)
+    assert (during.destinations, during.next_due) == ((), world.after("100ms"))
+    assert [name for name, _ in after.destinations] == ["billing"]
+
+
+async def test_a_look_is_one_statement_that_reads_no_table(
+    world: World, person: asyncpg.Connection[asyncpg.Record], trips: list[str]
+) -> None:
+    await publish(world, "a", "b", to=("shop", "ledger"))
+    await world.store.find_work(["default"], after=0, limit=9)
+    trips.clear()
+    await world.store.find_work(["default"], after=0, limit=9)
+    (statement,) = trips
+    await person.execute("SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
+    await person.execute(f"PREPARE look AS {named(statement, await schema_of(person))}")
+    plan = "\n".join(
+        line for (line,) in await person.fetch("EXPLAIN EXECUTE look(now(), '{default}', 0, 9)")
+    )
+    assert "deliveries_ready" in plan
+    assert "deliveries_suspects" in plan
+    assert "deliveries_waiting" in plan
+    assert "Seq Scan on deliveries" not in plan
+    assert "Sort Key: deliveries" not in plan
+
+
+async def schema_of(person: asyncpg.Connection[asyncpg.Record]) -> str:
+    return str(await person.fetchval("SELECT current_schema()"))

@@ -259,10 +259,13 @@ class Core(SqlStore):
         finally:
             pool.release(connection)
 
-    async def _query(self, statement: str | Either, *values: object) -> list[Any]:
+    async def _query(
+        self, statement: str | Either, *values: object, is_prompt: bool = False
+    ) -> list[Any]:
         """Run one statement in one trip to the server, whose clock it asks unless told the time."""
         text = statement.postgres if isinstance(statement, Either) else statement
-        return await self._statement(text, self._given_now, *values, changes=False)
+        within = self.facts.patience if is_prompt else _ANSWER_SECONDS
+        return await self._statement(text, self._given_now, *values, within=within, changes=False)
 
     async def _statement(
         self,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from redrive.claiming.ready import SOON
 from redrive.store import Work
 from redrive.stores.sql.session import Either, instant
 from redrive.stores.sql.store import PRESENT, SqlStore
@@ -101,12 +104,20 @@ class FindingRole(SqlStore):
     async def find_work(self, generations: Sequence[str], *, after: int, limit: int) -> Work:
         self._look_anew()
         given = list(generations), after, limit
-        rows = await self._query(_FIND, *given)
-        due, is_late = instant(rows[0][1]), rows[0][2]
-        if is_late or (due is not None and due <= instant(rows[0][0])):
-            await self._write(lambda session, _: session.make_ready(), is_prompt=True)
-            rows = await self._query(_FIND, *given)
-        return _work(rows, limit=limit)
+        rows = await self._query(_FIND, *given, is_prompt=True)
+        is_late, is_flooded = rows[0][2], False
+        if is_late or _has_come_due(rows):
+            is_flooded = await self._write(lambda one, _: one.make_ready(), is_prompt=True)
+            rows = await self._query(_FIND, *given, is_prompt=True)
+        work = _work(rows, limit=limit)
+        if _has_come_due(rows) and not is_flooded:  # somebody is just changing it
+            work = msgspec.structs.replace(work, next_due=work.now + SOON)
+        return work
+
+
+def _has_come_due(rows: Sequence[Sequence[Any]]) -> bool:
+    now, due = rows[0][:2]
+    return due is not None and instant(due) <= instant(now)
 
 
 def _work(rows: Sequence[Sequence[Any]], *, limit: int) -> Work:

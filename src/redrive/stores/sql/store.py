@@ -51,9 +51,13 @@ class SqlStore(ABC):
     async def _idle(self, duty: str) -> datetime | None:
         """Return the present if it is known, without looking, that a duty has nothing to do."""
 
-    async def _query(self, statement: str | Either, *values: object) -> list[Any]:
+    async def _query(
+        self, statement: str | Either, *values: object, is_prompt: bool = False
+    ) -> list[Any]:
         """Run one statement that only looks, and takes the present first."""
-        return await self._read(lambda session, now: session.fetch(statement, now, *values))
+        return await self._read(
+            lambda session, now: session.fetch(statement, now, *values), is_prompt=is_prompt
+        )
 
 
 def reading(
