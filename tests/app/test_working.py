@@ -12,6 +12,7 @@ from redrive import (
     ConfigurationError,
     Event,
     NewEvent,
+    NotFoundError,
     Query,
     Redrive,
     Retry,
@@ -267,3 +268,42 @@ async def test_workers_share_the_work_without_doing_any_twice(store: str) -> Non
 
         assert sorted(seen) == list(range(100))
         assert sum(one.delivered for one in tallies) == 100
+
+
+@pytest.mark.parametrize(
+    "choice", [{"only": ["mailing"]}, {"only": "mailing"}, {"except_": ["billing"]}]
+)
+async def test_a_worker_may_serve_some_destinations_alone(store: str, choice: Any) -> None:  # noqa: ANN401 - the options
+    app = Redrive(store)
+    received: list[str] = []
+    mailed = asyncio.Event()
+
+    @app.handler("order.*")
+    async def billing(event: Event[Any]) -> None:
+        received.append("billing")
+
+    @app.handler("order.*")
+    async def mailing(event: Event[Any]) -> None:
+        received.append("mailing")
+        mailed.set()
+
+    async with app:
+        await app.publish("order.paid")
+        async with app.worker(**choice):
+            await asyncio.wait_for(mailed.wait(), FAR_BELOW_THE_POLL)
+        status = await app.operations.status()
+        assert received == ["mailing"]
+        assert {one.name: one.pending for one in status.destinations} == {
+            "billing": 1,
+            "mailing": 0,
+        }
+
+
+async def test_a_worker_for_nobody_is_refused() -> None:
+    async with idle_app("memory://", Arrivals()) as app:
+        with pytest.raises(NotFoundError, match="did you mean 'billing'"):
+            await app.make_worker(only=["biling"])
+        with pytest.raises(NotFoundError, match="did you mean 'billing'"):
+            await app.make_worker(except_=["biling"])
+        with pytest.raises(ConfigurationError, match="leave out fewer"):
+            await app.make_worker(except_=["billing"])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from redrive.cli import inspect
+from redrive.cli.worker import Choice
 from tests.cli.shell import Shell, Shop
 
 HEAVY = ("apsw", "asyncio", "msgspec", "pydantic", "rich", "starlette", "structlog", "typer")
@@ -177,6 +178,7 @@ def test_the_worker_gets_its_options(shell: Shell, monkeypatch: pytest.MonkeyPat
     answer = shell(
         *("worker", "shop:app", "--processes", "2", "--concurrency", "9", "--store", "s:"),
         *("--port", "9090", "--host", "::1"),
+        *("--only", "billing", "--only", "mailing", "--except", "mailing"),
     )
 
     assert answer.code == 70
@@ -189,6 +191,7 @@ def test_the_worker_gets_its_options(shell: Shell, monkeypatch: pytest.MonkeyPat
             "log_level": "info",
             "port": 9090,
             "host": "::1",
+            "choice": Choice(("billing", "mailing"), ("mailing",)),
         },
     ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from importlib.util import find_spec
@@ -31,7 +31,7 @@ from redrive.app.declaration import (
 from redrive.app.session import Session, Sessions, SessionWorker
 from redrive.app.store_factory import StoreFactory, forget_parent
 from redrive.archive import open_archive
-from redrive.errors import ConfigurationError, TransactionError, refuse_unknown
+from redrive.errors import ConfigurationError, TransactionError, not_found, refuse_unknown
 from redrive.executor import Executor
 from redrive.model.duration import Duration, duration
 from redrive.model.event import Event, EventAttributes, NewEvent, Receipt, new_event
@@ -224,9 +224,11 @@ class Redrive:
         return tally
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[Worker]:
-        """Run a worker beside the block, on this event loop."""
-        worker = await self.make_worker()
+    async def worker(
+        self, *, only: Collection[str] = (), except_: Collection[str] = ()
+    ) -> AsyncIterator[Worker]:
+        """Run a worker beside the block, on this event loop, for all destinations or for some."""
+        worker = await self.make_worker(only=only, except_=except_)
         running = asyncio.create_task(worker.run())
         try:
             yield worker
@@ -234,22 +236,27 @@ class Redrive:
             worker.stop()
             await running
 
-    async def make_worker(self) -> Worker:
-        """Return a worker for this app's destinations; `run` starts it."""
+    async def make_worker(
+        self, *, only: Collection[str] = (), except_: Collection[str] = ()
+    ) -> Worker:
+        """Return a worker for this app's destinations, or some of them; `run` starts it.
+
+        Another worker has to serve the others, or their events wait.
+        """
         if not self._declared:
             raise ConfigurationError(
                 "This app has no destination, so a worker has nothing to do; "
                 "declare one with @app.handler(...)."
             )
         refuse_in_transaction("run a worker")
+        served = self._served(only=only, except_=except_)
         settings = self.settings
         session = await self._session()
         worker = SessionWorker(
             store=session.store,
             open_store=self._open_store,
             endpoints=[
-                one.endpoint(self._ports, session.store, lease=settings.lease)
-                for one in self._declared.values()
+                one.endpoint(self._ports, session.store, lease=settings.lease) for one in served
             ],
             settings=WorkerSettings(
                 concurrency=settings.concurrency,
@@ -273,6 +280,25 @@ class Redrive:
         )
         worker.session = session
         return worker
+
+    def _served(self, *, only: Collection[str], except_: Collection[str]) -> list[Declaration]:
+        only, except_ = (
+            (names,) if isinstance(names, str) else tuple(names) for names in (only, except_)
+        )
+        for name in (*only, *except_):
+            if name not in self._declared:
+                raise not_found(name, sorted(self._declared), what="destination")
+        served = [
+            one
+            for name, one in self._declared.items()
+            if name not in except_ and (name in only or not only)
+        ]
+        if not served:
+            raise ConfigurationError(
+                "Every destination of this app is left out, so a worker has nothing to do; "
+                "leave out fewer."
+            )
+        return served
 
     def make_health(
         self,

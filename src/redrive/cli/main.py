@@ -140,9 +140,17 @@ def worker(
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The address that port is on.")
     ] = "127.0.0.1",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Serve this destination alone.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option("--except", metavar="NAME", help="Serve all but this destination."),
+    ] = None,
     store: Store = None,
 ) -> None:
     """Deliver what is due, until told to stop."""
+    from redrive.cli.worker import Choice
     from redrive.cli.worker import worker as run_worker
 
     raise typer.Exit(
@@ -154,6 +162,7 @@ def worker(
             log_level=log_level,
             port=port,
             host=host,
+            choice=Choice(tuple(only or ()), tuple(leave_out or ())),
         )
     )
 

@@ -18,6 +18,7 @@ from itertools import chain
 
 import msgspec
 
+from redrive.app.config import Settings
 from redrive.app.redrive import Redrive
 from redrive.cli.ending import SIGNALS, Ending
 from redrive.cli.printing import print_error
@@ -29,7 +30,7 @@ from redrive.observer import Fact, WorkerStarted
 from redrive.worker import Worker
 from redrive.worker.supervisor import LIFELINE, Supervisor
 
-__all__ = ["worker"]
+__all__ = ["Choice", "worker"]
 
 _CLOSE_SECONDS = 5.0
 _BROKEN = 1
@@ -49,6 +50,18 @@ class _Address(msgspec.Struct, frozen=True):
         return _Address(self.host, self.port + number - 1)
 
 
+class Choice(msgspec.Struct, frozen=True):
+    """Which destinations a worker serves; without names, all."""
+
+    only: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """Return the same as options of a process."""
+        only = [f"--only={name}" for name in self.only]
+        return only + [f"--except={name}" for name in self.leave_out]
+
+
 def worker(
     target: str,
     *,
@@ -58,6 +71,7 @@ def worker(
     log_level: str,
     port: int | None = None,
     host: str = "127.0.0.1",
+    choice: Choice = Choice(),  # noqa: B008 - it never changes
 ) -> int:
     """Run the worker of the app `module:name` until a signal ends it; returns the exit code.
 
@@ -74,7 +88,8 @@ def worker(
     if processes is None:
         with Ending() as ending:
             app = _load(target, log_level)
-            return _work(app, ending, store=store, concurrency=concurrency, address=address)
+            app.settings = _settings(app, store=store, concurrency=concurrency)
+            return _work(app, ending, address=address, choice=choice)
     if processes < 1:
         raise ConfigurationError(
             f"processes is {processes}; write how many worker processes to run, 1 or more."
@@ -93,7 +108,8 @@ def worker(
             "--port": address.of_process(number).port,
         }
         options = [[name, str(value)] for name, value in given.items() if value is not None]
-        return [sys.executable, "-m", "redrive.cli.worker", target, *chain(*options)]
+        given_options = [*chain(*options), *choice.options()]
+        return [sys.executable, "-m", "redrive.cli.worker", target, *given_options]
 
     # The address of a store may hold a password, and everybody can read a command line.
     confided = msgspec.json.encode(store) + b"\n"
@@ -130,42 +146,52 @@ async def _supervise(
             signal.signal(number, signal.SIG_IGN)
 
 
+def _settings(app: Redrive, *, store: str | None, concurrency: int | None) -> Settings:
+    """Return the settings of the app with what the command line says."""
+    given = {"store": store, "concurrency": concurrency}
+    named = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(app.settings, **named)
+
+
 def _work(
     app: Redrive,
     ending: Ending,
     *,
-    store: str | None,
-    concurrency: int | None,
     address: _Address,
+    choice: Choice,
     lifeline: socket.socket | None = None,
 ) -> int:
     from redrive.observers.logging import LoggingObserver
 
-    given = {"store": store, "concurrency": concurrency}
-    app.settings = msgspec.structs.replace(
-        app.settings, **{name: value for name, value in given.items() if value is not None}
-    )
     app.observe(LoggingObserver())
     if lifeline is not None:
         app.observe(_Herald(lifeline))
     if ending.is_signalled:
         return 0
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(app, ending, address, lifeline))
+        return runner.run(_serve(app, ending, address, choice, lifeline))
 
 
 async def _serve(
-    app: Redrive, ending: Ending, address: _Address, lifeline: socket.socket | None
+    app: Redrive,
+    ending: Ending,
+    address: _Address,
+    choice: Choice,
+    lifeline: socket.socket | None,
 ) -> int:
     with ending.received_first():
-        return await _serve_to_the_end(app, ending, address, lifeline)
+        return await _serve_to_the_end(app, ending, address, choice, lifeline)
 
 
 async def _serve_to_the_end(
-    app: Redrive, ending: Ending, address: _Address, lifeline: socket.socket | None
+    app: Redrive,
+    ending: Ending,
+    address: _Address,
+    choice: Choice,
+    lifeline: socket.socket | None,
 ) -> int:
     async with app:
-        running = await app.make_worker()
+        running = await app.make_worker(only=choice.only, except_=choice.leave_out)
         async with _health(app, running, ending, address):
             grace = app.settings.grace.total_seconds()
             ending.expect(stop=running.stop, end=running.quit, grace=grace)
@@ -240,6 +266,8 @@ def _main() -> int:
     parser.add_argument("--concurrency", type=int)
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--except", action="append", default=[], dest="leave_out")
     parser.add_argument(LIFELINE, type=int, required=True)
     given = parser.parse_args()
     lifeline = socket.socket(fileno=given.lifeline)
@@ -250,12 +278,14 @@ def _main() -> int:
         return 0
     try:
         with Ending() as ending:
+            app = _load(given.target, given.log_level)
+            store = msgspec.json.decode(confided, type=str | None)
+            app.settings = _settings(app, store=store, concurrency=given.concurrency)
             return _work(
-                _load(given.target, given.log_level),
+                app,
                 ending,
-                store=msgspec.json.decode(confided, type=str | None),
-                concurrency=given.concurrency,
                 address=_Address(given.host, given.port),
+                choice=Choice(tuple(given.only), tuple(given.leave_out)),
                 lifeline=lifeline,
             )
     except RedriveError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import cast
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -28,6 +30,11 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         ):
             parser.add_argument(name, type=int, metavar="N", help=meaning)
         parser.add_argument("--host", default="127.0.0.1", help="The address that port is on.")
+        for name, meaning in (
+            ("--only", "Serve this destination alone; may be given several times."),
+            ("--except", "Serve all but this destination; may be given several times."),
+        ):
+            parser.add_argument(name, action="append", default=[], metavar="NAME", help=meaning)
         parser.add_argument("--log-level", default="info", help="debug, info, warning or error.")
 
     def handle(
@@ -38,10 +45,13 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         port: int | None,
         host: str,
         log_level: str,
-        **_: object,
+        only: Sequence[str] = (),
+        **others: object,
     ) -> None:
         """Run until a signal ends it; the exit code is that of `redrive worker`."""
-        from redrive.cli.worker import worker  # noqa: PLC0415 - for its `--help`, nobody needs it
+        from redrive.cli.worker import Choice, worker  # noqa: PLC0415 - for its `--help`, nobody needs it
+
+        leave_out = cast("Sequence[str]", others.get("except", ()))
 
         try:
             code = worker(
@@ -52,6 +62,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
                 log_level=log_level,
                 port=port,
                 host=host,
+                choice=Choice(tuple(only), tuple(leave_out)),
             )
         except RedriveError as error:
             raise CommandError(str(error)) from error
