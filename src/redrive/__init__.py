@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
+
     from redrive.app.redrive import Redrive
     from redrive.errors import (
         ConfigurationError,
@@ -106,6 +108,8 @@ _HOMES = (
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
+        if name == "__version__":
+            return import_module("importlib.metadata").version(__name__)
         for home in _HOMES if name in __all__ else ():
             module = import_module(home)
             if name in module.__all__:

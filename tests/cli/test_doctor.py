@@ -34,6 +34,16 @@ def test_warnings_do_not_fail_the_examination(shell: Shell, shop: Shop) -> None:
     assert answer.out.endswith("\n0 errors, 1 warning.\n")
 
 
+def test_warnings_fail_a_strict_examination(shell: Shell, shop: Shop) -> None:
+    assert shell("doctor", "--strict").code == 0
+    shop.deliver({"error": "refused"})
+
+    answer = shell("doctor", "--strict")
+
+    assert answer.code == 1
+    assert answer.out.endswith("\n0 errors, 1 warning.\n")
+
+
 def test_work_that_nobody_does_is_an_error(shell: Shell, shop: Shop) -> None:
     shop.publish({"order": 1}, due=datetime.now(UTC) - timedelta(minutes=5))
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+import redrive
 from redrive.cli import inspect
 from redrive.cli.worker import Choice
 from tests.cli.shell import Shell, Shop
@@ -104,6 +105,7 @@ def test_help_fits_eighty_columns(shell: Shell) -> None:
 
 def test_the_version_is_told(shell: Shell) -> None:
     assert shell("--version").out.startswith("redrive 0.")
+    assert shell("--version").out == f"redrive {redrive.__version__}\n"
 
 
 def test_python_runs_the_package_as_the_command() -> None:

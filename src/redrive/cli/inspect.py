@@ -174,7 +174,12 @@ def audit(
         print_result(*shown(entries, now=SystemClock().now(), limit=limit))
 
 
-def doctor(*, store: Store = None, json: Json = False) -> None:
+def doctor(
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail by warnings too.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
     """Examine the store and the system, and say what to do."""
     from redrive.errors import StoreError
     from redrive.store import Finding, Level
@@ -189,7 +194,8 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
         from redrive.cli.show.findings import findings
 
         print_result(*findings(found))
-    if any(one.level is Level.ERROR for one in found):
+    failing = (Level.ERROR, Level.WARNING) if strict else (Level.ERROR,)
+    if any(one.level in failing for one in found):
         raise typer.Exit(1)
 
 

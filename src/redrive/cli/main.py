@@ -60,9 +60,9 @@ tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
 def _tell_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
     if is_asked:
-        from importlib.metadata import version
+        import redrive
 
-        typer.echo(f"redrive {version('redrive')}")
+        typer.echo(f"redrive {redrive.__version__}")
         raise typer.Exit
 
 
