@@ -30,6 +30,7 @@ _STORES = {
     Arena.POSTGRES: ("PostgreSQL", "engine"),
     Arena.SQLITE: ("SQLite", "other"),
 }
+_DOING = {"claim_ms": "Claiming", "published": "Publishing"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +174,8 @@ def _drawn_study(results: Results, module: str, study: Study, figure: str) -> st
             curves.append(Curve(name=name, points=points, kind=kind))
     if not curves:
         return ""
-    what = "Draining" if figure == "per_second" else "Claiming"
     return line_chart(
-        f"{what} {study.title}",
+        f"{_DOING.get(figure, 'Draining')} {study.title}",
         x_title=study.axis,
         y_title=FIGURES[figure].unit,
         curves=curves,

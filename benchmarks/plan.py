@@ -59,8 +59,8 @@ QUICK = Plan(
         Workload.CALL: 5_000,
     },
     scale=Scale(rounds=5, large=100_000, sample=8_000, seconds=10.0),
-    patience=60.0,
-    longest=540.0,
+    patience=120.0,
+    longest=480.0,
     is_quick=True,
 )
 PLANS = {plan.name: plan for plan in (FULL, QUICK)}

@@ -107,12 +107,19 @@ def _against(
 
 
 def _growth(
-    name: str, workload: str, engine: str, small: str, large: str, *, least: float
+    name: str,
+    workload: str,
+    engine: str,
+    small: str,
+    large: str,
+    *,
+    least: float,
+    figure: str = "per_second",
 ) -> Target:
     section = "features" if workload == "features" else "growth"
 
     def value(results: Results) -> float | None:
-        return results.ratio(section, workload, engine, "per_second", of=large, to=small)
+        return results.ratio(section, workload, engine, figure, of=large, to=small)
 
     store = engine.removeprefix("redrive_")
     return Target(
@@ -122,6 +129,27 @@ def _growth(
         spell=_percent,
         least=least,
     )
+
+
+def _destinations(engine: str) -> list[Target]:
+    return [
+        _growth(
+            f"{name}, {size:,} destinations, of 1",
+            "destinations",
+            engine,
+            "1",
+            str(size),
+            least=least,
+            figure=figure,
+        )
+        for figure, name, of_most in (
+            ("at_each", "drain, due at each", 0.6),
+            ("at_few", "drain, due at one in a hundred", 0.6),
+            ("to_all", "drain, one event to all", 0.5),
+            ("published", "publish", 0.6),
+        )
+        for size, least in ((20, 0.9), (200, 0.8), (10_000, of_most))
+    ]
 
 
 def _resource(name: str, wanted: str, figure: _Figure, *, most: float, unit: str) -> Target:
@@ -242,6 +270,7 @@ TARGETS: Sequence[Target] = (
                 least=0.9,
             ),
             _growth("drain with 10,000 tenants, of 1", "tenants", engine, "1", "10000", least=0.7),
+            *_destinations(engine),
             _growth(
                 "drain with all features, of none", "features", engine, "bare", "all", least=0.7
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +17,7 @@ import asyncpg
 from benchmarks.contender import Arena, Place, Run
 from benchmarks.measures.queue import PAYLOAD
 from redrive import Event, NewEvent, Redrive
+from redrive.app.config import Settings
 from redrive.clock import SystemClock
 from redrive.model.outcome import Fault
 from redrive.model.settlement import Delivered, Failed, FailureReason, Settlement
@@ -46,10 +47,14 @@ def store_url(arena: Arena, place: Place, name: str) -> str:
 
 @dataclass(kw_only=True)
 class Shop:
-    """An app with one destination; `attributes` give each event its key, tenant and so on."""
+    """An app with one destination, or with those that have `patterns`.
+
+    `attributes` give each event its key, tenant and so on.
+    """
 
     url: str
-    concurrency: int
+    concurrency: int = Settings().concurrency
+    patterns: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"noop": ["order.*"]})
     options: Mapping[str, Any] = field(default_factory=dict)
     attributes: Attributes = lambda _: {}
     published: int = 0
@@ -60,7 +65,8 @@ class Shop:
         self._enough = asyncio.Event()
         self._wanted = 0
         declare: Any = self.app.handler
-        declare("order.*", name="noop", **self.options)(self._handle)
+        for name, patterns in self.patterns.items():
+            declare(*patterns, name=name, **self.options)(self._handle)
 
     async def _handle(self, event: Event[Any]) -> None:  # noqa: ARG002 - it does nothing
         self.handled += 1
@@ -71,10 +77,8 @@ class Shop:
         """Publish so many more."""
         for begin in range(0, count, _PER_CALL):
             numbers = range(begin, min(begin + _PER_CALL, count))
-            events = [
-                NewEvent(type="order.paid", payload=PAYLOAD, **self.attributes(n)) for n in numbers
-            ]
-            await self.app.publish_many(events)
+            given = [{"type": "order.paid", **self.attributes(number)} for number in numbers]
+            await self.app.publish_many([NewEvent(payload=PAYLOAD, **one) for one in given])
         self.published += count
 
     async def drain_some(self, count: int) -> Run:
@@ -86,6 +90,21 @@ class Shop:
             await self._enough.wait()
         seconds = time.perf_counter() - began
         return Run(figures={"per_second": (self.handled - before) / seconds})
+
+    async def drain_all(self, count: int) -> float:
+        """Deliver the so many that wait, and return how many a second, from the first delivery."""
+        last, self._wanted = self.handled + count, self.handled + 1
+        self._enough.clear()
+        async with self.app.worker():
+            await self._enough.wait()
+            before, began = self.handled, time.perf_counter()
+            self._wanted = last
+            self._enough.clear()
+            if before < last:
+                await self._enough.wait()
+            seconds = time.perf_counter() - began
+        assert self.handled == last, (self.handled, last)
+        return (last - before) / seconds
 
     async def settle(self, count: int, settlement: Settlement | None = None) -> None:
         """Claim so many and settle them as if they had run: as delivered, or as dead letters."""

@@ -70,6 +70,19 @@ def test_growth_is_the_middle_of_what_the_rounds_say() -> None:
     assert (found.found, found.word) == ("92%", Word.MET)
 
 
+def test_each_figure_of_a_study_is_compared_with_itself() -> None:
+    results = Results()
+    of = part("redrive_sqlite", "destinations", "growth")
+    results.add(of, Run(figures={"to_all": 1000.0, "published": 4000.0}, point="1"))
+    results.add(of, Run(figures={"to_all": 500.0, "published": 2000.0}, point="10000"))
+
+    drain = verdict(results, "drain, one event to all, 10,000 destinations, of 1, sqlite")
+    publish = verdict(results, "publish, 10,000 destinations, of 1, sqlite")
+
+    assert (drain.found, drain.word) == ("50%", Word.MET)
+    assert (publish.found, publish.word) == ("50%", Word.MISSED)
+
+
 def test_every_figure_a_target_asks_for_is_one_that_somebody_measures() -> None:
     """A target on a misspelt workload would never be measured, and nobody would notice."""
     asked: list[tuple[str, str, str]] = []
