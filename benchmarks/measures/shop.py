@@ -33,6 +33,11 @@ _LEASE = timedelta(hours=1)
 _CLAIMED = 100
 _CLAIMS = 30
 _PIECE = 8_000
+_TABLES = """
+SELECT string_agg(c.oid::regclass::text, ', ')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'r'
+"""
 _FAULT = Fault(error_class="ValueError", message="a bad order", rule="terminal by its class")
 
 Attributes = Callable[[int], Mapping[str, Any]]
@@ -168,8 +173,10 @@ class Shop:
     async def settle_down(self) -> None:
         """Let the database look at what it was filled with, as it would by itself in time."""
         if self.url.startswith("postgresql"):
-            connection = await asyncpg.connect(self.url.partition("?")[0])
-            await connection.execute("VACUUM ANALYZE")
+            server, _, schema = self.url.partition("?schema=")
+            connection = await asyncpg.connect(server)
+            tables = await connection.fetchval(_TABLES, schema)
+            await connection.execute(f"VACUUM ANALYZE {tables}")
             await connection.execute("CHECKPOINT")
             await connection.close()
 
