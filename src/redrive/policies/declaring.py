@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
@@ -39,6 +40,7 @@ _LONGEST_DIFFERENCE = 1_000
 _destinations = msgspec.json.Decoder(Destination)
 
 
+@lru_cache(maxsize=20_000)
 def digest(destination: Destination) -> str:
     """Return what two declarations have in common exactly when they say the same.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -82,8 +83,14 @@ class Ruling(msgspec.Struct, frozen=True):
 
 def standing_from(destination: Destination, document: str | None, *, is_removed: bool) -> Standing:
     """Return the standing of a destination, of which this document was kept, if any was."""
-    kept = None if document is None else _standings.decode(document)
+    kept = None if document is None else _kept(document)
     return policy.as_found(destination, is_removed=is_removed, kept=kept)
+
+
+@lru_cache(maxsize=20_000)
+def _kept(document: str) -> Standing:
+    """Read a standing; the same ones are read again and again."""
+    return _standings.decode(document)
 
 
 def release_of(destinations: Iterable[Destination]) -> tuple[str, str]:

@@ -34,8 +34,9 @@ _HOLD = "SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UP
 _STANDINGS = """
 SELECT t.id, t.document, t.removed_at IS NOT NULL, s.document
 FROM redrive.destinations t LEFT JOIN redrive.standings s ON s.destination = t.id
-WHERE $1::text[] IS NULL OR t.name = ANY ($1)
 """
+# Not `= ANY`: of ten thousand names each would be compared with all.
+_STANDINGS_OF = f"{_STANDINGS} WHERE t.name IN (SELECT unnest($1::text[]))"
 _LIVE = """
 SELECT document FROM redrive.releases WHERE id IN (
     SELECT release FROM redrive.workers WHERE id <> $1 AND seen_at > $2
@@ -132,10 +133,12 @@ async def read_standings(
     session: Session, names: Sequence[str] | None = None
 ) -> dict[str, tuple[int, Standing]]:
     """Return the numbers and the standings of these destinations, or of all."""
+    if names is None:
+        rows = await session.fetch(_STANDINGS)
+    else:
+        rows = await session.fetch(_STANDINGS_OF, list(names))
     standings = {}
-    for number, document, is_removed, kept in await session.fetch(
-        _STANDINGS, None if names is None else list(names)
-    ):
+    for number, document, is_removed, kept in rows:
         one = destination_from(document)
         standings[one.name] = number, standing_from(one, kept, is_removed=bool(is_removed))
     return standings
