@@ -342,7 +342,7 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         retention._KEEP_INBOX: ("[]",),
         retention._FORGET_INBOX: ("[]", now),
         rerouting._HEADS: (["k"], 1),
-        rerouting._LATEST: (["k"], 1),
+        rerouting._LATEST: (["k"], 1, True),
         figures._DUE: (now,),
         figures._WORKLOAD: (now,),
         shedding._DUE: (1, None, now, 1),
