@@ -228,3 +228,29 @@ def without(served: Mapping[str, Endpoint], name: str) -> dict[str, Endpoint]:
 
 def test_an_ordinary_application_has_more_than_few() -> None:
     assert FEW < 20
+
+
+async def test_no_more_are_asked_than_there_are_places(many: Round) -> None:
+    many.places.concurrency = 6
+    await many.publish(*many.served)
+    many.running = Counter({"d00": 1, "d01": 1, "d02": 1})
+
+    await many.turn(limit=3)
+
+    assert len(many.asked) == 3
+
+
+async def test_a_newcomer_is_found_while_all_others_always_have_work(many: Round) -> None:
+    *busy, newcomer = many.served
+    many.places.concurrency = 4
+    await many.publish(*busy, count=50)
+    for _ in range(len(busy)):
+        await many.turn(limit=1)
+        many.clock.advance("10ms")
+    await many.publish(newcomer)
+
+    for _ in range(2 * MANY):
+        await many.turn(limit=1)
+        many.clock.advance("10ms")
+
+    assert many.claimed[newcomer] == 1

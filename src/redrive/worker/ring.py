@@ -8,6 +8,7 @@ idle. Whoever was asked and had nothing more leaves the ring until a lap finds i
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -27,8 +28,8 @@ PAGE = 256
 """So many are found by one look at the store at most."""
 
 _MOST_ASKED = 32
-_LOOKS_AGAIN_SECONDS = 0.02
-"""How long those in the ring are served before others are looked for."""
+_LOOKS_AGAIN_SECONDS = (0.02, 0.2)
+"""How long those in the ring are served before others are looked for: if they are few, or many."""
 _LONGEST_REST = timedelta(seconds=30)
 _SOON = timedelta(seconds=1)
 """What comes later than that is found on a lap: an idle worker makes one every second."""
@@ -51,12 +52,14 @@ class Ring:
         """Those that are not asked while their gates have these marks."""
         self._alarms: list[tuple[float, str]] = []
         """When somebody is to be asked again, whether a lap finds it or not; a heap."""
+        self._alarm_of: dict[str, float] = {}
+        """The alarm of each that has one; any other of its alarms does not count."""
         self._vain: set[str] = set()
         """Those that were asked in vain on this lap."""
         self._asked: Sequence[Allowance] = ()
         self._width = max(2, FEW)
         self._after = 0
-        self._looks_at = 0.0
+        self._looked_at = -math.inf
         self._is_crowded = False
 
     async def ask(self, served: Served, running: Mapping[str, int]) -> Sequence[Allowance] | Claim:
@@ -69,8 +72,8 @@ class Ring:
             return self._asked
         self._wake()
         self._asked = self._next(served, room)
-        is_time = self._clock.monotonic() >= self._looks_at
-        if not self._asked or (is_time and len(self._asked) < self._width):
+        waited = self._clock.monotonic() - self._looked_at
+        if not self._asked or waited >= _LOOKS_AGAIN_SECONDS[len(self._known) > self._width]:
             work = await self._look(served, room)
             self._asked = self._next(served, room)
             if not self._asked:
@@ -132,11 +135,12 @@ class Ring:
             self._width = max(2, givers + 1)
 
     def _next(self, served: Served, room: Room) -> Sequence[Allowance]:
-        """Return the next of those with work who have a place."""
+        """Return the next of those with work who have a place, no more than there are places."""
+        most = min(self._width, room.free)
         chosen: list[Allowance] = []
         gone: list[str] = []
         for name in self._known:
-            if len(chosen) == self._width:
+            if len(chosen) == most:
                 break
             if name not in served:
                 gone.append(name)
@@ -159,19 +163,24 @@ class Ring:
                     self._shut.pop(name, None)
                     self._known.setdefault(name, mark)
             if self._next(served, room) or (is_whole and not self._after):
-                self._looks_at = self._clock.monotonic() + _LOOKS_AGAIN_SECONDS
+                self._looked_at = self._clock.monotonic()
                 return work
             is_whole = is_whole or not self._after
 
     def _rouse(self, name: str, now: float, after: timedelta) -> None:
-        heapq.heappush(self._alarms, (now + max(0.0, after.total_seconds()), name))
+        when = now + max(0.0, after.total_seconds())
+        if when < self._alarm_of.get(name, math.inf):
+            self._alarm_of[name] = when
+            heapq.heappush(self._alarms, (when, name))
 
     def _wake(self) -> None:
         """Put back those whose time has come."""
         now = self._clock.monotonic()
         while self._alarms and self._alarms[0][0] <= now:
-            _, name = heapq.heappop(self._alarms)
-            self._known.setdefault(name, self._shut.pop(name, ""))
+            when, name = heapq.heappop(self._alarms)
+            if self._alarm_of.get(name) == when:
+                del self._alarm_of[name]
+                self._known.setdefault(name, self._shut.pop(name, ""))
 
     def _earliest(self, next_due: datetime | None, now: datetime) -> datetime | None:
         """Return when somebody is to be asked again, by the store's clock."""
