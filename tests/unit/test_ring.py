@@ -13,7 +13,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.event import DEFAULT_GENERATION
-from redrive.model.limits import Breaker, Limits
+from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.outcome import Outcome
 from redrive.policies.terms import Terms
 from redrive.store import Claim, ClaimRequest, Report, Work
@@ -46,7 +46,10 @@ class Looks(MemoryStore):
 
 
 class Round:
-    """A worker's claims, one after the other; nothing that was claimed ever ends."""
+    """A worker's claims, one after the other; nothing that was claimed ever ends.
+
+    `limits` are those of `d01`.
+    """
 
     def __init__(self, *, count: int, concurrency: int = 100, limits: Limits | None = None) -> None:
         self.clock = FakeClock()
@@ -54,7 +57,9 @@ class Round:
         self.served = {
             f"d{number:02}": Endpoint(
                 destination=Destination(
-                    name=f"d{number:02}", patterns=("*",), limits=limits or Limits()
+                    name=f"d{number:02}",
+                    patterns=("*",),
+                    limits=limits if limits and number == 1 else Limits(),
                 ),
                 terms=Terms(),
                 transport=Nowhere(),
@@ -254,3 +259,34 @@ async def test_a_newcomer_is_found_while_all_others_always_have_work(many: Round
         many.clock.advance("10ms")
 
     assert many.claimed[newcomer] == 1
+
+
+async def test_who_is_asked_in_vain_is_asked_ever_more_seldom() -> None:
+    """Or a thousand that are held back would be asked over and over beside one that is busy."""
+    crowd = Round(count=MANY, limits=Limits(rate=Rate(per_second=0.01, burst=1.0)))
+    await crowd.publish("d01", count=2)
+    await crowd.turn()
+    assert crowd.claimed == {"d01": 1}
+
+    vain = 0
+    for _ in range(500):  # five seconds, in which somebody else always has work
+        await crowd.publish("d02")
+        await crowd.turn()
+        vain += "d01" in crowd.asked
+        crowd.clock.advance("10ms")
+
+    assert 5 <= vain <= 15
+
+
+async def test_who_has_work_again_is_asked_at_once(many: Round) -> None:
+    await many.publish("d01")
+    await many.turn()
+    many.clock.advance("30ms")
+
+    for _ in range(5):
+        await many.turn()  # in vain
+        await many.publish("d01")
+        many.clock.advance("30ms")
+        await many.turn()
+
+    assert many.claimed == {"d01": 6}

@@ -30,6 +30,8 @@ PAGE = 256
 _MOST_ASKED = 32
 _LOOKS_AGAIN_SECONDS = (0.02, 0.2)
 """How long those in the ring are served before others are looked for: if they are few, or many."""
+_VAIN_SECONDS = (0.02, 1.0)
+"""For how long who was asked in vain is not asked again: at first, and at most."""
 _LONGEST_REST = timedelta(seconds=30)
 _SOON = timedelta(seconds=1)
 """What comes later than that is found on a lap: an idle worker makes one every second."""
@@ -54,8 +56,8 @@ class Ring:
         """When somebody is to be asked again, whether a lap finds it or not; a heap."""
         self._alarm_of: dict[str, float] = {}
         """The alarm of each that has one; any other of its alarms does not count."""
-        self._vain: set[str] = set()
-        """Those that were asked in vain on this lap."""
+        self._vain: dict[str, tuple[int, float]] = {}
+        """Those that had nothing that may start: how often in a row, and until when they rest."""
         self._asked: Sequence[Allowance] = ()
         self._width = max(2, FEW)
         self._after = 0
@@ -107,6 +109,8 @@ class Ring:
             if is_full and not count and name not in shut:
                 continue  # its turn has not come, and is the next
             mark = self._known.pop(name, "")
+            if count:
+                self._vain.pop(name, None)
             if name in shut:
                 self._shut[name] = mark
                 opens_at = shut[name]
@@ -116,7 +120,7 @@ class Ring:
                 self._known[name] = mark
             else:
                 if not count:
-                    self._vain.add(name)
+                    self._rest(name, now)
                 if soon is not None and soon <= _SOON:
                     self._rouse(name, now, soon)
         self._fit(len(given), is_full=is_full)
@@ -153,19 +157,27 @@ class Ring:
     async def _look(self, served: Served, room: Room) -> Work:
         """Go on with the lap until somebody is found who has a place, or once around."""
         is_whole = self._after == 0
-        if is_whole:
-            self._vain.clear()
         while True:
             work = await self._store.find_work(self._generations, after=self._after, limit=PAGE)
             self._after = work.after or 0
+            now = self._clock.monotonic()
             for name, mark in work.destinations:
-                if name in served and name not in self._vain and self._shut.get(name) != mark:
+                if name in served and self._shut.get(name) != mark and not self._rests(name, now):
                     self._shut.pop(name, None)
                     self._known.setdefault(name, mark)
             if self._next(served, room) or (is_whole and not self._after):
                 self._looked_at = self._clock.monotonic()
                 return work
             is_whole = is_whole or not self._after
+
+    def _rest(self, name: str, now: float) -> None:
+        """Let who was asked in vain rest, the longer the more often that was so."""
+        times, _ = self._vain.get(name, (0, now))
+        first, most = _VAIN_SECONDS
+        self._vain[name] = times + 1, now + min(most, first * 2**times)
+
+    def _rests(self, name: str, now: float) -> bool:
+        return name in self._vain and now < self._vain[name][1]
 
     def _rouse(self, name: str, now: float, after: timedelta) -> None:
         when = now + max(0.0, after.total_seconds())
