@@ -27,6 +27,7 @@ __all__ = [
     "settle",
 ]
 
+# The fence: whoever holds another token, or a lease that has run out, changes nothing.
 # Not `status = 1`: PostgreSQL would go through all leases for each of them, by their own index.
 _IS_CURRENT = """d.id = given.id AND d.token = given.token AND d.status + 0 = 1
   AND d.lease_until > $1"""

@@ -48,6 +48,7 @@ SET status = 0, is_ready = 1, kind = 2, due = ?1, attempts = 0, snoozes = 0, cra
     deadline = CASE WHEN deadline > ?1 THEN deadline END
 WHERE id = ?4
 """
+# The fence of deliveries that are done, as `sql/leases.py` has it for all others.
 _CURRENT = """
 SELECT json_group_array(json_array(d.id, d.token)),
        json_group_array(json_array(d.destination, d.lane)) FILTER (WHERE d.lane IS NOT NULL)
