@@ -48,12 +48,14 @@ class Places(msgspec.Struct, kw_only=True):
         parts = _SHARE_KEPT_FREE * max(1, len(served))
         kept = 0 if is_crowded else max(1, self.concurrency // parts)
         busy = sum(min(kept, count) for name, count in running.items() if name in served)
+        free = self.concurrency - sum(running.values())
         return Room(
             running=running,
-            free=self.concurrency - sum(running.values()),
+            free=free,
             most=share if is_crowded else self.concurrency,
             kept=kept,
-            lacking=kept * len(served) - busy,
+            # What is served no longer may still hold some of the places that would be kept.
+            lacking=max(0, min(kept * len(served) - busy, free)),
             effects=self._free_effects(running),
         )
 
@@ -90,7 +92,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
         name, own = endpoint.destination.name, endpoint.terms.concurrency
         running = self.running.get(name, 0)
         limit = self.most if own is None else min(self.most, own)
-        for_others = self.lacking - max(0, self.kept - running)
+        for_others = max(0, self.lacking - max(0, self.kept - running))
         total = min(self.free - for_others, limit - running)
         if endpoint.is_transactional:
             total = min(total, self.effects)

@@ -1,8 +1,9 @@
 """The ring: which destinations a worker asks next, where it serves too many to ask all of them.
 
 Those known to have work go round, a few in each claim. Others are found on a lap around the store,
-which passes whoever has nothing due; a lap that finds nobody is how the worker knows that it is
-idle. Whoever was asked and had nothing more leaves the ring until a lap finds it again.
+which passes whoever has nothing due. Whoever was asked and had nothing more leaves the ring until a
+lap finds it again. A turn ends with the first claim that got something, or with a whole lap after
+which everybody with work has been asked in vain: only then is the worker idle.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from redrive.claiming.allowance import Allowance, Places, Room, Served
+from redrive.claiming.ready import SOON
 from redrive.clock import Clock
 from redrive.store import Claim, DeliveryQueue, Work
 
 __all__ = ["Ring"]
 
-FEW = 8
+FEW = 32
 """So many destinations are asked in every claim, without a lap."""
 
 PAGE = 256
@@ -33,8 +33,6 @@ _LOOKS_AGAIN_SECONDS = (0.02, 0.2)
 _VAIN_SECONDS = (0.02, 1.0)
 """For how long who was asked in vain is not asked again: at first, and at most."""
 _LONGEST_REST = timedelta(seconds=30)
-_SOON = timedelta(seconds=1)
-"""What comes later than that is found on a lap: an idle worker makes one every second."""
 
 
 class Ring:
@@ -53,19 +51,28 @@ class Ring:
         self._shut: dict[str, str] = {}
         """Those that are not asked while their gates have these marks."""
         self._alarms: list[tuple[float, str]] = []
-        """When somebody is to be asked again, whether a lap finds it or not; a heap."""
+        """When a shut gate is to be asked again, whether a lap finds it or not; a heap."""
         self._alarm_of: dict[str, float] = {}
         """The alarm of each that has one; any other of its alarms does not count."""
         self._vain: dict[str, tuple[int, float]] = {}
         """Those that had nothing that may start: how often in a row, and until when they rest."""
+        self._tried: set[str] = set()
+        """Those that were asked in vain in this turn."""
+        self._next_due: datetime | None = None
+        """When something more may start of those that were asked in this turn."""
         self._asked: Sequence[Allowance] = ()
-        self._width = max(2, FEW)
+        self._width = max(2, min(FEW, _MOST_ASKED))
         self._after = 0
         self._looked_at = -math.inf
         self._is_crowded = False
 
+    def begin(self) -> None:
+        """Begin a turn."""
+        self._tried.clear()
+        self._next_due = None
+
     async def ask(self, served: Served, running: Mapping[str, int]) -> Sequence[Allowance] | Claim:
-        """Return whom to ask now; if nobody has work and a place, what a lap has found instead."""
+        """Return whom to ask now; at the end of a turn in vain, what is to be known of that."""
         room = self._places.room(served, running)
         self._is_crowded = len(served) > FEW
         if not self._is_crowded:
@@ -75,17 +82,20 @@ class Ring:
         self._wake()
         self._asked = self._next(served, room)
         waited = self._clock.monotonic() - self._looked_at
-        if not self._asked or waited >= _LOOKS_AGAIN_SECONDS[len(self._known) > self._width]:
-            work = await self._look(served, room)
+        if not self._asked:
+            work = await self._look_around(served, room)
             self._asked = self._next(served, room)
             if not self._asked:
-                self._vain.clear()
-                return Claim(
-                    now=work.now,
-                    next_due=self._earliest(work.next_due, work.now),
-                    routes_version=work.routes_version,
-                )
+                return self._nothing(work)
+        elif waited >= _LOOKS_AGAIN_SECONDS[len(self._known) > self._width]:
+            await self._look(served, spares=True)
+            self._asked = self._next(served, room)
         return self._asked
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more than are asked in every claim."""
+        return self._is_crowded
 
     def ask_again(self, served: Served, running: Mapping[str, int]) -> Sequence[Allowance]:
         """Return the same as the last time, with what they may have now."""
@@ -93,20 +103,22 @@ class Ring:
         names = [one.destination for one in self._asked]
         return [room.allow(served[name]) for name in names if name in served]
 
-    def heed(self, claim: Claim, *, limit: int) -> Claim:
-        """Learn from a claim who has more; returns it with when to ask again."""
+    def heed(self, claim: Claim, *, limit: int) -> None:
+        """Learn from a claim who has more."""
         if not self._is_crowded:
-            return claim
+            return
         now = self._clock.monotonic()
         given = Counter(one.destination for one in claim.deliveries)
-        is_full = len(claim.deliveries) >= limit
-        last = claim.deliveries[-1].destination if is_full else None
+        # A claim that is cut short asks to be made again soon.
+        is_cut = claim.next_due is not None and claim.next_due <= claim.now + SOON
+        is_full = bool(given) and (len(claim.deliveries) >= limit or is_cut)
+        asked = [one.destination for one in self._asked]
+        last = max((asked.index(name) for name in given), default=0)
         part = max(2, limit // max(1, len(self._asked)))
         shut = dict(claim.shut)
-        soon = None if claim.next_due is None else claim.next_due - claim.now
-        for one in self._asked:
+        for place, one in enumerate(self._asked):
             name, count = one.destination, given[one.destination]
-            if is_full and not count and name not in shut:
+            if is_full and place > last and name not in shut:
                 continue  # its turn has not come, and is the next
             mark = self._known.pop(name, "")
             if count:
@@ -116,20 +128,22 @@ class Ring:
                 opens_at = shut[name]
                 rest = _LONGEST_REST if opens_at is None else opens_at - claim.now
                 self._rouse(name, now, min(rest, _LONGEST_REST))
-            elif count >= min(one.total, part) or name == last:
+            elif count >= min(one.total, part) or (is_full and place == last):
                 self._known[name] = mark
-            else:
-                if not count:
-                    self._rest(name, now)
-                if soon is not None and soon <= _SOON:
-                    self._rouse(name, now, soon)
+            elif not count:
+                self._rest(name, now)
+        if claim.next_due is not None:
+            self._next_due = min(claim.next_due, self._next_due or claim.next_due)
         self._fit(len(given), is_full=is_full)
-        return msgspec.structs.replace(claim, next_due=self._earliest(claim.next_due, claim.now))
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether there are others to be asked at once, or to be found."""
-        return self._is_crowded and (bool(self._known) or self._after > 0)
+    def _nothing(self, work: Work) -> Claim:
+        """Return what is to be known after a whole lap in vain."""
+        times = [one for one in (work.next_due, self._next_due) if one is not None]
+        return Claim(
+            now=work.now,
+            next_due=self._earliest(min(times, default=None), work.now),
+            routes_version=work.routes_version,
+        )
 
     def _fit(self, givers: int, *, is_full: bool) -> None:
         """Ask as many next time as it takes to fill the worker."""
@@ -154,24 +168,32 @@ class Ring:
             del self._known[name]
         return chosen
 
-    async def _look(self, served: Served, room: Room) -> Work:
-        """Go on with the lap until somebody is found who has a place, or once around."""
+    async def _look_around(self, served: Served, room: Room) -> Work:
+        """Look for somebody who has a place and was not asked in this turn, once around."""
         is_whole = self._after == 0
         while True:
-            work = await self._store.find_work(self._generations, after=self._after, limit=PAGE)
-            self._after = work.after or 0
-            now = self._clock.monotonic()
-            for name, mark in work.destinations:
-                if name in served and self._shut.get(name) != mark and not self._rests(name, now):
-                    self._shut.pop(name, None)
-                    self._known.setdefault(name, mark)
+            work = await self._look(served, spares=False)
             if self._next(served, room) or (is_whole and not self._after):
-                self._looked_at = self._clock.monotonic()
                 return work
             is_whole = is_whole or not self._after
 
+    async def _look(self, served: Served, *, spares: bool) -> Work:
+        """Go on with the lap; it may spare those that were often asked in vain."""
+        work = await self._store.find_work(self._generations, after=self._after, limit=PAGE)
+        self._after = work.after or 0
+        self._looked_at = now = self._clock.monotonic()
+        for name, mark in work.destinations:
+            if name not in served or name in self._tried or self._shut.get(name) == mark:
+                continue
+            if spares and self._rests(name, now):
+                continue
+            self._shut.pop(name, None)
+            self._known.setdefault(name, mark)
+        return work
+
     def _rest(self, name: str, now: float) -> None:
         """Let who was asked in vain rest, the longer the more often that was so."""
+        self._tried.add(name)
         times, _ = self._vain.get(name, (0, now))
         first, most = _VAIN_SECONDS
         self._vain[name] = times + 1, now + min(most, first * 2**times)

@@ -273,6 +273,8 @@ class Worker:
                 return False
             if isinstance(result, BaseException):
                 raise result
+        if decisions and self._ring.is_crowded:  # it may have looked before these were settled
+            self._progress.set()
         if decisions or claim is not None:
             has_written = decisions or (claim and (claim.deliveries or claim.is_heartbeat))
             if not has_written and not self._link.is_sure and not await self._can_write():
@@ -355,13 +357,19 @@ class Worker:
     async def _claim_in_turn(
         self, endpoints: Mapping[str, Endpoint], running: Mapping[str, int], *, limit: int
     ) -> Claim:
-        asked = await self._ring.ask(endpoints, running)
-        if isinstance(asked, Claim):
-            return asked
-        claim = self._ring.heed(await self._claimer.claim(asked, limit=limit), limit=limit)
-        if not claim.deliveries and self._ring.goes_on:
-            self._progress.set()
-        return claim
+        """Ask until somebody has something, or everybody was asked in vain."""
+        ring = self._ring
+        ring.begin()
+        while True:
+            asked = await ring.ask(endpoints, running)
+            if isinstance(asked, Claim):
+                return asked
+            claim = await self._claimer.claim(asked, limit=limit)
+            ring.heed(claim, limit=limit)
+            is_vain = not claim.deliveries and not claim.suspects
+            # What has ended meanwhile is settled first.
+            if not is_vain or not ring.is_crowded or self._progress.is_set():
+                return claim
 
     def _is_kept_from_writing(self, running: Mapping[str, int]) -> bool:
         """Tell whether an effect is under way that a claim would have to wait for."""

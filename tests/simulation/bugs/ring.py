@@ -32,13 +32,12 @@ def _forget_the_alarm(self: Ring, name: str, now: float, after: timedelta) -> No
     pass
 
 
-def _leave_for_good(self: Ring, claim: Claim, *, limit: int) -> Claim:
+def _leave_for_good(self: Ring, claim: Claim, *, limit: int) -> None:
     asked = [one.destination for one in self._asked]
-    told = _heed(self, claim, limit=limit)
+    _heed(self, claim, limit=limit)
     for name in asked:
         if self._is_crowded and name not in self._known:
             self._shut[name] = _Anything()
-    return told
 
 
 class _Anything(str):

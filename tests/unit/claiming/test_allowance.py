@@ -127,3 +127,11 @@ def test_an_effect_that_never_ends_starves_the_others_when_there_is_room_for_one
 
     assert Places(concurrency=100, effects=1).starves(served, {"one": 1})
     assert not Places(concurrency=100, effects=2).starves(served, {"one": 1})
+
+
+def test_what_is_served_no_longer_takes_its_own_places_alone() -> None:
+    endpoints = [an_endpoint(f"d{number}") for number in range(10)]
+
+    allowances = admit(endpoints, running={"gone": 1}, concurrency=10)
+
+    assert [one.total for one in allowances] == [1] * 10
