@@ -14,6 +14,7 @@ from redrive.testing import Kit
 from tests.waiting import eventually
 
 MANY = 40
+LONGEST_SECONDS = 60
 
 
 class Mall:
@@ -122,3 +123,26 @@ async def test_one_that_hangs_keeps_no_other_waiting(store: str) -> None:
             await eventually(lambda: sum(mall.received.values()) == MANY, what="all get theirs")
         finally:
             hanging.set()
+
+
+async def test_a_drain_ends_beside_many_that_are_held_back(store: str) -> None:
+    app = Redrive("memory://")
+    declare: Any = app.handler
+    received: list[str] = []
+
+    async def receive(event: Event[Any]) -> None:
+        received.append(event.type)
+
+    for number in range(MANY):
+        declare("sale.*", name=f"held{number}", rate="1/h")(receive)
+    declare("other.*", name="other")(receive)
+    async with Kit(app, store=store) as kit:
+        await app.publish("sale.begun")
+        await app.publish("sale.ended")
+        await app.publish("other.thing", due=kit.clock.now() + timedelta(minutes=1))
+
+        async with asyncio.timeout(LONGEST_SECONDS):
+            tally = await kit.drain(until="2m")
+
+        assert tally.delivered == MANY + 1
+        assert Counter(received) == {"sale.begun": MANY, "other.thing": 1}
