@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -15,6 +17,7 @@ from redrive.model.limits import Breaker, Limits
 from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, connection
 from redrive.stores.postgres.connection import named, read_address
+from redrive.stores.postgres.gating import lock_gates
 from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.stores.postgres.ready import NEXT_DUE
 from redrive.stores.postgres.session import PostgresSession
@@ -127,6 +130,26 @@ async def test_a_report_counts_on_top_of_whoever_changes_the_gate_meanwhile(
         await until_somebody_waits(person)
 
     assert reporting.result() == [(Closed, Open)]
+
+
+async def test_a_turn_locks_all_its_gates_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that lock them in two steps each, in whatever order, could wait for each other."""
+    gated = Gated(world, Limits(breaker=Breaker(failures=3)))
+    await gated.publish(1)
+    await world.publish(an_event())
+    await gated.claim()
+    locked: list[set[str]] = []
+
+    async def noted(session: PostgresSession, only: Collection[str], **options: Any) -> Any:  # noqa: ANN401 - as it is
+        locked.append(set(only))
+        return await lock_gates(session, only, **options)
+
+    monkeypatch.setattr("redrive.stores.postgres.reporting.lock_gates", noted)
+    await asyncio.gather(gated.report(DOWN, generation=0), world.claim("billing"))
+
+    assert locked == [{"gated", "billing"}]
 
 
 async def test_gates_of_what_was_removed_are_found_without_reading_through_history(

@@ -38,10 +38,11 @@ class ReportsRole(Core):
         if (unchanged := await self._report_in_one_statement(batch)) is not None:
             return unchanged
         self.facts.went("report", "steps")
-        # With those that the claim of this turn will lock, so that all are locked in one order.
-        names = self.facts.served.union(one.destination for one in batch)
 
         async def job(session: PostgresSession) -> Reported:
+            # With those that the claim of this turn will lock, so that all are locked in one
+            # order. It was called before this runs, and may ask others than the claim before it.
+            names = self.facts.served.union(one.destination for one in batch)
             gates = await lock_gates(session, names, now=self._given_now)
             return await gates.hear(batch, chance=chance)
 
