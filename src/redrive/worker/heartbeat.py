@@ -23,8 +23,6 @@ _TICKS_PER_LEASE = 6
 _LONGEST_TICK_SECONDS = 1.0
 _TICKS_MISSED = 3
 _TELLS_AGAIN_SECONDS = 3600.0
-_OPENS_AFTER_SECONDS = 0.25
-_LONG_BEAT_SECONDS = 1.0
 
 
 class Heartbeat:
@@ -75,18 +73,12 @@ class Heartbeat:
             await self._beat(store)
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Beat until stopped; who was announced and ends soon needs no store."""
+        """Beat until stopped; who was announced and ends before a beat is due needs no store."""
         beat = self._beat_every
         store: Store | None = None
+        if self._told_at is not None:
+            await wait_at_most(stopped, beat, self._clock)
         try:
-            if self._told_at is not None:
-                # Early enough: to open one may take long, and the leases do not wait.
-                due = self._clock.monotonic() + beat
-                pause = _OPENS_AFTER_SECONDS if beat > _LONG_BEAT_SECONDS else 0.0
-                await wait_at_most(stopped, pause, self._clock)
-                with suppress(Exception):  # the first beat meets the same, and says so
-                    store = None if stopped.is_set() else await self._open_store()
-                await wait_at_most(stopped, due - self._clock.monotonic(), self._clock)
             while not stopped.is_set():
                 await self._check_loop(stopped)
                 try:
