@@ -14,7 +14,7 @@ from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.retention import Retention
 from redrive.observer import Observers
-from redrive.store import Advance, Blame, Overdue, Pruned, ShedBlame
+from redrive.store import Advance, Blame, Pruned, ShedBlame
 from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.testing.fakes import InlineExecutor
@@ -52,13 +52,6 @@ class SilentInReplays(Silent):
     async def advance_replays(self) -> Advance:
         await self._answer()
         return await super().advance_replays()
-
-
-class SilentInRescue(Silent):
-    async def overdue(self, *, limit: int = 100) -> Sequence[Overdue]:
-        found = await super().overdue(limit=limit)
-        await self._answer()
-        return found
 
 
 class Slow(MemoryStore):
@@ -334,30 +327,6 @@ async def test_what_has_begun_comes_to_its_end_before_the_caretaker_does() -> No
 
         assert was_waiting
         assert world.store.answered == 1
-
-
-async def test_who_attends_to_all_there_is_waits_for_a_rescue_under_way() -> None:
-    """Else a drain would end, and what was rescued a moment later would wait for the next one."""
-    async with World.opened(SilentInRescue, history=20) as world:
-        assert isinstance(world.store, SilentInRescue)
-        (delivery,) = await world.publish(an_event())
-        await world.claim(worker="dead")
-        world.clock.advance("31s")
-        running = Running(world, world.clock)
-        running.caretaker.trust_the_clock()
-        round_ = asyncio.create_task(running.caretaker.run())
-        await running.rest()
-
-        attending = asyncio.create_task(running.caretaker.attend())
-        await running.rest()
-        was_waiting = not attending.done()
-        world.store.answers.set()
-
-        assert was_waiting
-        assert await attending
-        assert await running.crashes(delivery) == 1
-        round_.cancel()
-        await asyncio.gather(round_, return_exceptions=True)
 
 
 async def test_housekeeping_that_always_fails_keeps_nobody_from_being_rescued() -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.observer import Observers
 from redrive.pipeline.deliver import Carrier
@@ -40,20 +39,6 @@ class Listening(MemoryStore):
         return await super().heartbeat(worker, leases, lease=lease, serving=serving)
 
 
-class Away(Listening):
-    """A store that cannot be reached."""
-
-    async def heartbeat(
-        self,
-        worker: str,
-        leases: Sequence[Lease],
-        *,
-        lease: timedelta,
-        serving: Serving | None = None,
-    ) -> Sequence[Lease]:
-        raise StoreUnavailableError("gone")
-
-
 class Burdened(Carrier):
     """A carrier that holds what the test says."""
 
@@ -70,7 +55,6 @@ class Beating:
         self.clock = FakeClock()
         self.store = Listening(self.clock)
         self.heard_at = -math.inf
-        self.opened = 0
         self.carrier = Burdened(
             worker="worker-1",
             clock=self.clock,
@@ -80,7 +64,6 @@ class Beating:
         )
 
     async def open_store(self) -> Listening:
-        self.opened += 1
         await self.store.open()
         return self.store
 
@@ -93,7 +76,7 @@ class Beating:
         return self.store.beats - before
 
     @asynccontextmanager
-    async def running(self, *, announced_to: Listening | None = None) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         heartbeat = Heartbeat(
             worker="worker-1",
             open_store=self.open_store,
@@ -106,8 +89,6 @@ class Beating:
             on_wedged=lambda: None,
             noted_at=lambda: self.heard_at,
         )
-        if announced_to is not None:
-            await heartbeat.announce(announced_to)
         stopped = asyncio.Event()
         run = asyncio.ensure_future(heartbeat.run(stopped))
         try:
@@ -143,25 +124,6 @@ async def test_the_first_beat_tells_what_it_serves_whoever_has_heard_of_it() -> 
     beating.heard_at = 0.0
 
     async with beating.running():
-        assert beating.store.beats == 1
-
-
-async def test_who_was_announced_opens_no_store_before_a_beat_is_due() -> None:
-    """Most who work until all is done have ended by then."""
-    beating, workers_own = Beating(), Listening(FakeClock())
-
-    async with beating.running(announced_to=workers_own):
-        early = await beating.beats_after(4.9), beating.opened
-        late = await beating.beats_after(0.2), beating.opened
-
-    assert workers_own.beats == 1
-    assert (early, late) == ((0, 0), (1, 1))
-
-
-async def test_who_could_not_be_announced_beats_at_once() -> None:
-    beating = Beating()
-
-    async with beating.running(announced_to=Away(FakeClock())):
         assert beating.store.beats == 1
 
 

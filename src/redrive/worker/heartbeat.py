@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from redrive.clock import Clock, wait_at_most
@@ -67,17 +66,10 @@ class Heartbeat:
             self._last_tick = self._clock.monotonic()
             await self._clock.sleep(self._ticks_every)
 
-    async def announce(self, store: Store) -> None:
-        """Say what the worker serves, through its own store, before it claims anything."""
-        with suppress(Exception):  # the first beat says it then, at once, and tells what is wrong
-            await self._beat(store)
-
     async def run(self, stopped: asyncio.Event) -> None:
-        """Beat until stopped; who was announced and ends before a beat is due needs no store."""
+        """Beat until stopped."""
         beat = self._beat_every
         store: Store | None = None
-        if self._told_at is not None:
-            await wait_at_most(stopped, beat, self._clock)
         try:
             while not stopped.is_set():
                 await self._check_loop(stopped)

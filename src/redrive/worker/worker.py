@@ -49,8 +49,8 @@ class _Leaving(NamedTuple):
 class Worker:
     """Runs deliveries on the event loop that calls `run`.
 
-    `open_store` gives the heartbeat a store of its own when a beat is due: it must go on beating
-    while a handler blocks this loop. `on_wedged` ends the process when one blocks it for too long.
+    `open_store` gives the heartbeat a store of its own: it must go on beating while a handler
+    blocks this loop. `on_wedged` ends the process when one blocks it for too long.
     """
 
     def __init__(
@@ -185,34 +185,7 @@ class Worker:
                 concurrency=self._settings.concurrency,
             )
         )
-        heartbeat: RunningDuty | None = None
-        chores: list[asyncio.Task[None]] = []
-        try:
-            await self._heartbeat.announce(self._store)
-            heartbeat = self._executor.start(self._heartbeat.run, name="redrive-heartbeat")
-            chores = self._begin_chores(until_idle=until_idle)
-            await self._work(until_idle=until_idle)
-            await self._wind_down()
-        finally:
-            ended = await self._carrier.stop()
-            left = self._carrier.left()
-            self._leaves_handlers = bool(self._carrier.stuck() or left)
-            for chore in chores:
-                chore.cancel()
-            ends = await asyncio.gather(*chores, return_exceptions=True)
-            if heartbeat is not None:
-                await heartbeat.stop()
-            if left:
-                name = "redrive-lingering"
-                self._lingering = self._executor.start(self._heartbeat.linger, name=name)
-            await self._sign_off(ended, left)
-            ends += await self._close_transports()
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
-        return self.tally
-
-    def _begin_chores(self, *, until_idle: bool) -> list[asyncio.Task[None]]:
+        heartbeat = self._executor.start(self._heartbeat.run, name="redrive-heartbeat")
         chores = [
             asyncio.create_task(self._carrier.watch()),
             asyncio.create_task(self._heartbeat.tick()),
@@ -225,7 +198,26 @@ class Worker:
             chores.append(asyncio.create_task(self._caretaker.examiner.run()))
         for chore in chores:
             chore.add_done_callback(self._quit_if_broken)
-        return chores
+        try:
+            await self._work(until_idle=until_idle)
+            await self._wind_down()
+        finally:
+            ended = await self._carrier.stop()
+            left = self._carrier.left()
+            self._leaves_handlers = bool(self._carrier.stuck() or left)
+            for chore in chores:
+                chore.cancel()
+            ends = await asyncio.gather(*chores, return_exceptions=True)
+            await heartbeat.stop()
+            if left:
+                name = "redrive-lingering"
+                self._lingering = self._executor.start(self._heartbeat.linger, name=name)
+            await self._sign_off(ended, left)
+            ends += await self._close_transports()
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+        return self.tally
 
     def _quit_if_broken(self, chore: asyncio.Task[None]) -> None:
         """A worker that no longer watches time-outs or rescues must not look healthy."""

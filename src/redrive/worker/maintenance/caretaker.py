@@ -83,13 +83,12 @@ class Caretaker:
         self._nudged = asyncio.Event()
         self._replaying = asyncio.Lock()
         self._catching_up = asyncio.Lock()
-        self._rescuing = asyncio.Lock()
         self._follows_replays = False
         self._next_step = math.inf
         self._has_failed = False
         self._failures = 0
         self.sent = 0
-        """How many deliveries it has made due since it began: of replays, late events, the dead."""
+        """How many deliveries it has made due since it began, of replays and of late events."""
         self.given_up = 0
         """How many it has failed since it began: past their deadline, or unable to wait."""
 
@@ -172,7 +171,6 @@ class Caretaker:
     async def _attend(self) -> bool:
         try:
             given_up = await self._give_up_all()
-            await self._rescue_all()
             has_more = await self._catch_up()
         except StoreError as error:
             self._lose_store(error)
@@ -201,12 +199,6 @@ class Caretaker:
 
         return await all_there_is(once)
 
-    async def _rescue_all(self) -> None:
-        """Take back what dead workers hold; one at a time, so that who waits has seen it done."""
-        async with self._rescuing:
-            if self._is_steady():
-                self.sent += await self._all_there_is(self._rescue)
-
     async def _expire(self) -> int:
         return self._count(await expire(self._store, self._observer))
 
@@ -221,7 +213,8 @@ class Caretaker:
         """Do each duty that nobody may wait long for."""
         try:
             await self._give_up_all()
-            await self._rescue_all()
+            if self._is_steady():
+                await self._all_there_is(self._rescue)
             for _ in range(_MOST_STRETCHES):
                 if not await self._catch_up():
                     break
