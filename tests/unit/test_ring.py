@@ -10,11 +10,9 @@ import pytest_asyncio
 
 from redrive.claiming.allowance import Allowance, Places
 from redrive.model.audit import Actor
-from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.event import DEFAULT_GENERATION
 from redrive.model.limits import Breaker, Limits, Rate
-from redrive.model.outcome import Outcome
 from redrive.policies.terms import Terms
 from redrive.store import MOST_BYTES, Claim, ClaimRequest, Report, Work
 from redrive.stores.memory import MemoryStore
@@ -22,17 +20,11 @@ from redrive.testing import FakeClock
 from redrive.transport import Endpoint
 from redrive.worker.ring import Ring
 from tests.conformance import an_event, entries
+from tests.unit.nowhere import Nowhere
 
 MANY = 50
 LEASE = timedelta(seconds=30)
 ACTOR = Actor(by="ada", why="to see")
-
-
-class Nowhere:
-    batch = 1
-
-    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
-        raise AssertionError
 
 
 class Looks(MemoryStore):

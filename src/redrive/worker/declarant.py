@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -46,9 +46,10 @@ class Declarant:
         self._on_store_lost = on_store_lost
         self._news = asyncio.Event()
         self._version: int | None = None
+        self._in_force: Mapping[str, Destination] = {}
         self._others: tuple[str, ...] = ()
         self._removed: tuple[str, ...] = ()
-        self.serving: Mapping[str, Endpoint] = self._own
+        self.serving: Mapping[str, Endpoint] = {}
         """The endpoints that get deliveries, as what is in force has them."""
         self.reporting: frozenset[str] = frozenset()
         """The destinations whose health is counted: those with a breaker."""
@@ -70,10 +71,10 @@ class Declarant:
             has_news = await wait_at_most(self._news, rest, self._clock)
             self._news.clear()
             try:
-                if has_news or not self._others:
-                    await self._bring()
+                if has_news or self._others:
+                    await self._catch_up()
                 else:
-                    await self._bring_again()
+                    await self._bring()
             except StoreError as error:
                 self._on_store_lost(error)
                 self._news.set()
@@ -82,42 +83,61 @@ class Declarant:
     async def _bring(self) -> None:
         declared = [one.destination for one in self._own.values()]
         registered = await self._store.register(declared, by=self._by)
-        self._tell(registered)
-        self._follow(registered)
+        self._follow(registered, brought=self._own)
 
-    async def _bring_again(self) -> None:
-        """Bring only what is not in force: there may be thousands that are."""
-        declared = [self._own[name].destination for name in self._others]
-        registered = await self._store.register(declared, by=self._by, again=True)
-        self._tell(registered)
-        if registered.version != self._version:
-            await self._bring()
+    async def _catch_up(self) -> None:
+        """Bring what is not in force, and what others have changed: of thousands that is little."""
+        names: Collection[str] = self._others
+        while True:
+            declared = [self._own[name].destination for name in names]
+            registered = await self._store.register(declared, by=self._by, again=True)
+            if not (names := self._follow(registered, brought=names)):
+                return
 
-    def _follow(self, registered: Registered) -> None:
-        others = registered.others
+    def _follow(self, registered: Registered, *, brought: Collection[str]) -> Sequence[str]:
+        """Follow what is in force; returns what has changed of those that were not brought."""
+        for one in registered.changes:
+            self._observer.notice(DeclarationChanged(worker=self._by.worker, change=one))
         in_force = {one.name: one for one in registered.routes.destinations}
-        removed = tuple(name for name in others if name not in in_force)
+        before = self._in_force
+        changed = [
+            name
+            for name in self._own
+            if in_force.get(name) is not before.get(name)  # the quick look, of thousands
+            and in_force.get(name) != before.get(name)
+        ]
+        self._in_force = in_force
+        self._version = registered.version
+        if changed:
+            serving = dict(self.serving)
+            for name in changed:
+                if name in in_force:
+                    serving[name] = _following(self._own[name], in_force[name])
+                else:
+                    serving.pop(name, None)
+            self.serving = serving
+            self.reporting = frozenset(
+                name for name, one in serving.items() if one.destination.limits.breaker
+            )
+        brought = frozenset(brought)
+        self._compare(
+            tuple(
+                sorted({*registered.others, *(one for one in self._others if one not in brought)})
+            )
+        )
+        return [name for name in changed if name not in brought]
+
+    def _compare(self, others: tuple[str, ...]) -> None:
+        """Say once of which destinations another declaration is in force than this worker's."""
+        removed = tuple(name for name in others if name not in self._in_force)
         if others and (others, removed) != (self._others, self._removed):
-            differing = tuple(name for name in others if name in in_force)
+            differing = tuple(name for name in others if name in self._in_force)
             self._observer.notice(
                 DeclarationsDiffer(worker=self._by.worker, destinations=differing, removed=removed)
             )
         elif self._others and not others:
             self._observer.notice(DeclarationsAgree(worker=self._by.worker))
         self._others, self._removed = others, removed
-        self._version = registered.version
-        self.serving = {
-            name: _following(own, in_force[name])
-            for name, own in self._own.items()
-            if name in in_force
-        }
-        self.reporting = frozenset(
-            name for name, one in self.serving.items() if one.destination.limits.breaker
-        )
-
-    def _tell(self, registered: Registered) -> None:
-        for one in registered.changes:
-            self._observer.notice(DeclarationChanged(worker=self._by.worker, change=one))
 
 
 def _following(own: Endpoint, in_force: Destination) -> Endpoint:

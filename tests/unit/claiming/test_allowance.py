@@ -6,18 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.claiming.allowance import LARGEST_SHARE, Allowance, Places
-from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
-from redrive.model.outcome import Outcome
 from redrive.policies.terms import Terms
 from redrive.transport import Endpoint
-
-
-class Nowhere:
-    batch = 1
-
-    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
-        return []
+from tests.unit.nowhere import Nowhere
 
 
 def an_endpoint(
