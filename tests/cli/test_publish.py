@@ -61,14 +61,14 @@ def test_publish_carries_every_attribute(shell: Shell, shop: Shop) -> None:
         *("--source", "till", "--idempotency-key", "k-7", "--header", "trace=a=b"),
         *("--header", "lang=de", "--priority", "9", "--severity", "critical"),
         *("--generation", "blue", "--due", "2100-01-01", "--deadline", "2100-01-02T03:04:05+01:00"),
-        *("--occurred-at", "2020-02-03 04:05:06 UTC"),
+        *("--occurred-at", "2020-02-03 04:05:06 UTC", "--to", "billing"),
     )
 
     event = story_of(shop).event
     assert (event.key, event.tenant, event.source) == ("order-7", "acme", "till")
     assert (event.idempotency_key, event.severity, event.priority) == ("k-7", "critical", 9)
     assert event.headers == {"trace": "a=b", "lang": "de"}
-    assert event.generation == "blue"
+    assert (event.generation, event.to) == ("blue", ("billing",))
     assert event.due is not None
     assert event.deadline is not None
     assert event.due.isoformat() == "2100-01-01T00:00:00+00:00"

@@ -86,6 +86,10 @@ def publish(
         int | None,
         typer.Option(min=0, metavar="N", help="Only if its key has had this many events."),
     ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="To this destination alone; may be repeated."),
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -108,6 +112,7 @@ def publish(
         due=maybe_moment(due, name="due"),
         deadline=maybe_moment(deadline, name="deadline"),
         expected_version=expected_version,
+        to=to or None,
     )
     receipt = in_session(lambda app: app.publish(event_type, body, **attributes), store=store)
     if json:

@@ -8,8 +8,9 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, UsageError, not_found
 from redrive.model.checks import check_text
+from redrive.model.event import Event
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
 from redrive.model.pattern import PatternIndex, check_pattern, matches
@@ -69,13 +70,19 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     def wants(self, event_type: str, tenant: str | None) -> bool:
         """Tell whether one of the patterns fits the type, and the tenant is the right one."""
-        return self.wants_type(event_type) and (
-            self.tenant is None or (tenant is not None and matches(self.tenant, tenant))
-        )
+        return self.wants_type(event_type) and self.serves(tenant)
+
+    def wants_event(self, event: Event[msgspec.Raw]) -> bool:
+        """Tell whether it wants an event; one published to somebody by name is theirs alone."""
+        return not event.to and self.wants(event.type, event.tenant)
 
     def wants_type(self, event_type: str) -> bool:
         """Tell whether one of the patterns fits the type, whosever the event is."""
         return any(matches(pattern, event_type) for pattern in self.patterns)
+
+    def serves(self, tenant: str | None) -> bool:
+        """Tell whether the events of a tenant, or of nobody, may go there."""
+        return self.tenant is None or (tenant is not None and matches(self.tenant, tenant))
 
 
 _MOST_REMEMBERED = 10_000
@@ -91,12 +98,35 @@ class Routes:
         self.destinations_for = lru_cache(_MOST_REMEMBERED)(self._destinations_for)
         """Returns the names of the destinations that want an event, by type and tenant, sorted."""
 
+    def recipients(self, event: Event[msgspec.Raw]) -> tuple[str, ...]:
+        """Return who gets an event: those it names, or those that want it; sorted."""
+        return event.to or self.destinations_for(event.type, event.tenant)
+
+    def misaddressed(self, event: Event[msgspec.Raw]) -> UsageError | None:
+        """Return what is wrong with the destinations that an event names, if anything is."""
+        for name in event.to:
+            destination = self._by_name.get(name)
+            if destination is None:
+                return not_found(name, self._by_name, what="destination")
+            if not destination.serves(event.tenant):
+                whose = "nobody's" if event.tenant is None else f"one of {event.tenant!r}"
+                return UsageError(
+                    f"The destination {name!r} belongs to the tenant {destination.tenant!r}, and "
+                    f"the event is {whose}; nothing was stored. Publish it with that tenant, or to "
+                    "somebody else."
+                )
+        return None
+
     def _destinations_for(self, event_type: str, tenant: str | None) -> tuple[str, ...]:
         found = set(self._of_everybody.find(event_type))
         if tenant is not None:
             for of_tenant in self._by_tenant.find(tenant):
                 found.update(of_tenant.find(event_type))
         return tuple(sorted(found))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Destination]:
+        return {one.name: one for one in self.destinations}
 
     @cached_property
     def _of_everybody(self) -> PatternIndex[str]:

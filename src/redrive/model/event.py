@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -56,7 +57,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     `due` delays the first attempt, `deadline` is when trying stops. `key` is what the event is
     about: an ordered destination keeps the order of each key. `expected_version` is how many
-    events the key must have had before this one; 0 says that it must be new.
+    events the key must have had before this one; 0 says that it must be new. `to` names the
+    destinations that get it, whatever their patterns say.
     """
 
     type: str
@@ -73,6 +75,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     due: datetime | None = None
     expected_version: int | None = None
+    to: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         # In bulk this is most of what publishing costs, so what was left out is not looked at.
@@ -96,8 +99,14 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
                 f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
             )
         check_priority(self.priority)
+        if not (self.expected_version is None and self.to is None):
+            self._check_aim()
+
+    def _check_aim(self) -> None:
         if self.expected_version is not None:
             _check_expectation(self.expected_version, self.key)
+        if self.to is not None:
+            msgspec.structs.force_setattr(self, "to", _read_to(self.to))
 
     def _bring_to_utc(self) -> None:
         for name in ("occurred_at", "deadline", "due"):
@@ -124,6 +133,7 @@ class EventAttributes(TypedDict, total=False):
     deadline: datetime | Duration | None
     due: datetime | Duration | None
     expected_version: int | None
+    to: str | Sequence[str] | None
 
 
 _ATTRIBUTES = EventAttributes.__annotations__.keys()
@@ -166,6 +176,8 @@ class Event(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults
     generation: str = DEFAULT_GENERATION
     deadline: datetime | None = None
     due: datetime | None = None
+    to: tuple[str, ...] = ()
+    """The destinations that it was published to by name; empty when patterns decide."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +235,21 @@ def _check_expectation(expected: object, key: str | None) -> None:
             f"expected_version is {expected}, but the event has no key; versions are counted for "
             "each key, so write key= as well."
         )
+
+
+def _read_to(value: object) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not all(isinstance(one, str) for one in names):
+        raise ConfigurationError(
+            f"to is {value!r}; it is the name of a destination, or a list of names, "
+            'such as to="billing" or to=["billing", "crm"].'
+        )
+    if not names:
+        raise ConfigurationError(
+            "to names no destination, so nobody would get the event; name at least one, or leave "
+            "it out to have patterns decide."
+        )
+    return tuple(sorted(set(names)))
 
 
 def _check_headers(headers: object) -> None:

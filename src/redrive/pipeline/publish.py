@@ -37,6 +37,8 @@ from redrive.store import (
 __all__ = ["Prepared", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
+_NO_VERSION = -1
+"""Routes never have it: whoever publishes by it is told the current ones, and stores nothing."""
 
 T = TypeVar("T")
 
@@ -126,6 +128,7 @@ class Publisher:
             generation=new.generation or self._generation,
             deadline=new.deadline,
             due=new.due,
+            to=() if new.to is None else tuple(new.to),
         )
         return Prepared(event, new.expected_version)
 
@@ -183,24 +186,23 @@ class Publisher:
     async def _append(
         self, events: Sequence[Prepared], *, all_or_nothing: bool, within: object
     ) -> Sequence[AppendResult | Later]:
-        routes = self._routes
+        routes, is_current = self._routes, False
         while True:
+            wrong = _first_misaddressed(events, routes)
+            if wrong is not None and is_current:
+                raise wrong
             appended = await self._store.append(
                 [
-                    Entry(
-                        one.event,
-                        routes.destinations_for(one.event.type, one.event.tenant),
-                        one.expected_version,
-                    )
+                    Entry(one.event, routes.recipients(one.event), one.expected_version)
                     for one in events
                 ],
-                routes_version=routes.version,
+                routes_version=routes.version if wrong is None else _NO_VERSION,
                 all_or_nothing=all_or_nothing,
                 within=within,
             )
             if not isinstance(appended, RoutesChanged):
                 break
-            routes = appended.routes
+            routes, is_current = appended.routes, True
         if routes.version > self._routes.version:  # a transaction may see older ones than others
             self._routes = routes
         stored = tuple(
@@ -231,6 +233,13 @@ class Publisher:
             within.after_commit(published)
         else:
             self._observer.notice(Written(events=stored))
+
+
+def _first_misaddressed(events: Sequence[Prepared], routes: Routes) -> UsageError | None:
+    for place, one in enumerate(events):
+        if one.event.to and (wrong := routes.misaddressed(one.event)) is not None:
+            return wrong.about(f"events[{place}] ({one.event.type})") if len(events) > 1 else wrong
+    return None
 
 
 def _each(work: Callable[[NewEvent], T], events: Sequence[NewEvent]) -> list[T]:

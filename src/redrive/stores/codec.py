@@ -189,7 +189,14 @@ def _in_order(payload: msgspec.Raw) -> bytes:
 
 def body_digest(event: Event[msgspec.Raw]) -> str:
     """Return what two events have in common exactly when they say the same."""
-    body = (event.type, event.key, event.tenant, msgspec.Raw(_in_order(event.payload)))
+    body: tuple[object, ...] = (
+        event.type,
+        event.key,
+        event.tenant,
+        msgspec.Raw(_in_order(event.payload)),
+    )
+    if event.to:
+        body = (*body, event.to)
     return hashlib.sha256(_encoder.encode(body)).hexdigest()
 
 
@@ -199,6 +206,7 @@ def is_same_body(one: Event[msgspec.Raw], other: Event[msgspec.Raw]) -> bool:
         one.type == other.type
         and one.key == other.key
         and one.tenant == other.tenant
+        and one.to == other.to
         and (
             bytes(one.payload) == bytes(other.payload)
             or _in_order(one.payload) == _in_order(other.payload)

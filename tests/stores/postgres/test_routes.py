@@ -287,6 +287,23 @@ async def test_late_events_are_completed_for_their_tenant_alone(
     assert [one.event.tenant for one in (await world.claim("mailing")).deliveries] == ["acme"]
 
 
+async def test_late_events_that_name_whom_they_are_for_are_complete(
+    world: World, address: Address
+) -> None:
+    version = (await world.store.register([BILLING])).version
+    async with a_transaction(address, "read_committed") as connection:
+        await world.store.append(
+            entries(an_event(to=("billing",)), an_event(key="k", to=("billing",))),
+            routes_version=version,
+            all_or_nothing=True,
+            within=connection,
+        )
+        await world.store.register([MAILING])
+
+    assert await catch_up_all(world.store, address) == 0
+    assert (await world.claim("mailing")).deliveries == ()
+
+
 async def test_two_workers_at_once_complete_each_event_once(world: World, address: Address) -> None:
     await publish_by_old_routes(world, address, 20)
 

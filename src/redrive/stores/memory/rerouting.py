@@ -117,7 +117,7 @@ class MemoryRerouting(MemoryEventLog):
                 (position, entry)
                 for position, entry in read
                 if destination not in entry.destinations
-                and wanting.wants(entry.event.type, entry.event.tenant)
+                and wanting.wants_event(entry.event)
                 and (event_type is None or matches(event_type, entry.event.type))
                 and (since is None or entry.event.published_at >= since)
                 and (until is None or entry.event.published_at < until)

@@ -155,9 +155,7 @@ class HeldKeys:
         ):
             routes, version = appended.routes, appended.routes.version
             entries = [
-                msgspec.structs.replace(
-                    one, destinations=routes.destinations_for(one.event.type, one.event.tenant)
-                )
+                msgspec.structs.replace(one, destinations=routes.recipients(one.event))
                 for one in entries
             ]
         for one, result in zip(batch, appended.results, strict=True):

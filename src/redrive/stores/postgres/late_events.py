@@ -46,7 +46,8 @@ SELECT version, documents FROM redrive.route_changes
 WHERE version > $1 AND version <= $2 ORDER BY version
 """
 _EVENTS = """
-SELECT position, type, redrive.readable(document) ->> 'tenant', key, routes_version, destinations
+SELECT position, type, redrive.readable(document) ->> 'tenant', key, routes_version, destinations,
+       redrive.readable(document) -> 'to' IS NOT NULL
 FROM redrive.events
 WHERE position = ANY ($1::bigint[])
 """
@@ -61,7 +62,7 @@ ORDER BY version LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 _SLICE = """
 SELECT xid, position, type, redrive.readable(document) ->> 'tenant', key, routes_version,
-       destinations
+       destinations, redrive.readable(document) -> 'to' IS NOT NULL
 FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < $3 ORDER BY xid, position LIMIT $4
 """
@@ -155,11 +156,12 @@ async def _mark_passed_by(link: Link, limit: int) -> bool:
         rows = await link.fetch(_SLICE, read_xid, read_position, last_xid, limit)
         passed_by = [
             position
-            for _, position, kind, tenant, key, routes_version, names in rows
+            for _, position, kind, tenant, key, routes_version, names, is_addressed in rows
             if routes_version is not None
             and routes_version < version
             and (
-                _lacking(kind, tenant, names, changed) or (key is not None and _has(names, changed))
+                (not is_addressed and _lacking(kind, tenant, names, changed))
+                or (key is not None and _has(names, changed))
             )
         ]
         if passed_by:
@@ -187,11 +189,11 @@ async def _find_lacking(link: Link, marks: Mapping[int, int]) -> list[_Late]:
             frozenset(
                 name
                 for version, changed in changes
-                if routes_version < version <= marks[position]
+                if routes_version < version <= marks[position] and not is_addressed
                 for name in _lacking(kind, tenant, names, changed)
             ),
         )
-        for position, kind, tenant, key, routes_version, names in events
+        for position, kind, tenant, key, routes_version, names, is_addressed in events
     ]
 
 

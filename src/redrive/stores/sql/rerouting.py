@@ -237,7 +237,7 @@ class ReroutingRole(SqlStore):
             elif wanting.wants_type(kind) and (event_type is None or matches(event_type, kind)):
                 event = event_from(document)
                 if (
-                    wanting.wants(kind, event.tenant)
+                    wanting.wants_event(event)
                     and (since is None or event.published_at >= since)
                     and (until is None or event.published_at < until)
                     and (event.deadline is None or event.deadline > session.now)
