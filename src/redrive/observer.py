@@ -179,7 +179,7 @@ class HealthChecked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """A person, or a schedule, began to replay many dead letters."""
+    """A person, or an auto-replay, began to replay many dead letters."""
 
     replay: Replay
 

@@ -1,4 +1,4 @@
-"""Automatic replay: dead letters that are sent again by a schedule, within bounds."""
+"""Automatic replay: dead letters that are sent again by an auto-replay, within bounds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Shop:
         await self.kit.drain()
 
 
-async def test_a_destination_without_a_schedule_is_left_alone(store: str) -> None:
+async def test_a_destination_without_an_auto_replay_is_left_alone(store: str) -> None:
     shop = Shop(store, None)
     async with shop.kit:
         await shop.fail(3)
@@ -70,29 +70,29 @@ async def test_a_destination_without_a_schedule_is_left_alone(store: str) -> Non
         assert list(await shop.kit.operations.replays()) == []
 
 
-async def test_schedule_is_when_dead_letters_are_sent_again(store: str) -> None:
-    shop = Shop(store, AutoReplay(schedule="30 14 * * *"))
+async def test_cron_is_when_dead_letters_are_sent_again(store: str) -> None:
+    shop = Shop(store, AutoReplay(cron="30 14 * * *"))
     async with shop.kit:
         await shop.fail(3)
         shop.is_mended = True
 
         await shop.kit.run_for("2h29m")
         before = list(shop.received)
-        [schedule] = await shop.kit.operations.schedules()
+        [auto_replay] = await shop.kit.operations.auto_replays()
         await shop.kit.run_for("1m")
 
         [replay] = await shop.kit.operations.replays()
         assert (before, shop.received) == ([], [0, 1, 2])
-        assert schedule.next_at.isoformat() == "2026-01-01T14:30:00+00:00"
-        assert (replay.by, replay.why, replay.state) == ("schedule", "30 14 * * *", "done")
+        assert auto_replay.next_at.isoformat() == "2026-01-01T14:30:00+00:00"
+        assert (replay.by, replay.why, replay.state) == ("auto-replay", "30 14 * * *", "done")
         assert (replay.selected, replay.delivered) == (3, 3)
         [entry] = await shop.kit.operations.audit()
-        assert (entry.action, entry.by, entry.count) == ("start_replay", "schedule", 3)
+        assert (entry.action, entry.by, entry.count) == ("start_replay", "auto-replay", 3)
         assert len(shop.recorder.of(ReplayStarted)) == 1
 
 
 async def test_batch_bounds_what_one_run_takes(store: str) -> None:
-    shop = Shop(store, AutoReplay(schedule=HOURLY, batch=2))
+    shop = Shop(store, AutoReplay(cron=HOURLY, batch=2))
     async with shop.kit:
         await shop.fail(5)
         shop.is_mended = True
@@ -106,7 +106,7 @@ async def test_batch_bounds_what_one_run_takes(store: str) -> None:
 
 
 async def test_max_age_leaves_what_is_old_for_a_person(store: str) -> None:
-    shop = Shop(store, AutoReplay(schedule="0 0 * * *", max_age="1d"))
+    shop = Shop(store, AutoReplay(cron="0 0 * * *", max_age="1d"))
     async with shop.kit:
         await shop.fail(2)
         await shop.kit.operations.pause("billing", by="ada")
@@ -121,7 +121,7 @@ async def test_max_age_leaves_what_is_old_for_a_person(store: str) -> None:
 
 
 async def test_cycles_bounds_how_often_one_letter_is_sent(store: str) -> None:
-    shop = Shop(store, AutoReplay(schedule=HOURLY, cycles=3))
+    shop = Shop(store, AutoReplay(cron=HOURLY, cycles=3))
     async with shop.kit:
         await shop.fail(1)
 
@@ -129,12 +129,12 @@ async def test_cycles_bounds_how_often_one_letter_is_sent(store: str) -> None:
 
         [dead] = shop.kit.dead_letters()
         assert (shop.tried, dead.auto_replays) == (1 + 3, 3)
-        assert [one.replayed_by for one in dead.cycles] == ["schedule"] * 3
+        assert [one.replayed_by for one in dead.cycles] == ["auto-replay"] * 3
 
 
 async def test_nothing_is_sent_while_the_destination_is_held(store: str) -> None:
     """The due time is not lost: it counts as soon as the destination is free."""
-    shop = Shop(store, AutoReplay(schedule="0 13 * * *"), breaker=Breaker())
+    shop = Shop(store, AutoReplay(cron="0 13 * * *"), breaker=Breaker())
     async with shop.kit:
         await shop.fail(2)
         shop.is_mended = True
@@ -155,7 +155,7 @@ async def test_nothing_is_sent_while_the_destination_is_held(store: str) -> None
 
 
 async def test_of_many_workers_one_starts_it(store: str) -> None:
-    shop = Shop(store, AutoReplay(schedule=HOURLY))
+    shop = Shop(store, AutoReplay(cron=HOURLY))
     async with shop.kit:
         await shop.fail(4)
         shop.is_mended = True
@@ -167,7 +167,7 @@ async def test_of_many_workers_one_starts_it(store: str) -> None:
         assert sorted(shop.received) == [0, 1, 2, 3]
 
 
-def test_a_schedule_that_is_none_is_refused() -> None:
+def test_an_auto_replay_that_is_none_is_refused() -> None:
     app = Redrive("memory://")
 
     with pytest.raises(ConfigurationError, match="auto_replay is 'hourly'; pass an AutoReplay"):

@@ -278,7 +278,7 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         over_retry_rate="delay",
         replay_rate="10/s",
         retry_budget=0.5,
-        auto_replay=AutoReplay(schedule="0 3 * * *"),
+        auto_replay=AutoReplay(cron="0 3 * * *"),
         fairness=Fairness(turn=1),
     )
     async with Kit(app) as kit:
@@ -363,7 +363,7 @@ DESTINATION = {
     "dead_letters": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
-    "auto_replay": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
+    "auto_replay": test_auto_replay.test_cron_is_when_dead_letters_are_sent_again,
     "fairness": test_fairness.test_turn_is_how_many_of_a_tenant_follow_each_other,
     "tenant": test_fairness.test_a_destination_of_a_tenant_gets_only_its_events,
 }
@@ -374,7 +374,7 @@ HANDLER = {
     "transactional": test_effects.test_transactional_commits_the_effect_with_the_delivery,
 }
 AUTO_REPLAY: Mapping[str, Callable[..., object]] = {
-    "schedule": test_auto_replay.test_schedule_is_when_dead_letters_are_sent_again,
+    "cron": test_auto_replay.test_cron_is_when_dead_letters_are_sent_again,
     "batch": test_auto_replay.test_batch_bounds_what_one_run_takes,
     "max_age": test_auto_replay.test_max_age_leaves_what_is_old_for_a_person,
     "cycles": test_auto_replay.test_cycles_bounds_how_often_one_letter_is_sent,

@@ -71,7 +71,7 @@ async def test_what_another_worker_has_just_sent_of_a_replay_is_delivered_too(
         assert (await shop.app.operations.show_replay(replay.id)).delivered == 20
 
 
-@pytest.mark.parametrize("duty", ["start_scheduled", "advance_replays", "catch_up"])
+@pytest.mark.parametrize("duty", ["start_auto_replays", "advance_replays", "catch_up"])
 async def test_a_store_that_fails_for_a_moment_ends_no_drain(
     duty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

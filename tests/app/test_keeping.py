@@ -396,7 +396,7 @@ async def test_the_longest_durations_work(store: str, tmp_path: Path) -> None:
         dead_letters=Keep(age=longest),
         breaker=Breaker(failures=1, open_for=longest, window=longest, ramp=longest),
         rate=Rate(per_second=1 / 31_536_000),
-        auto_replay=AutoReplay(schedule="* * * * *", max_age=longest),
+        auto_replay=AutoReplay(cron="* * * * *", max_age=longest),
     )
     async def fail(event: Event[Any]) -> None:
         raise ConnectionError("refused")

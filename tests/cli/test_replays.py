@@ -278,25 +278,25 @@ def test_a_mistake_is_told_in_one_sentence(
     assert len(answer.err.splitlines()) == 1
 
 
-def test_the_list_tells_of_schedules_and_of_nothing(shell: Shell, shop: Shop) -> None:
+def test_the_list_tells_of_auto_replays_and_of_nothing(shell: Shell, shop: Shop) -> None:
     shop.publish()
     empty = shell("replay", "list")
 
-    async def schedule(app: Redrive) -> None:
-        app.handler(
-            "mail.*", name="scheduled", auto_replay=AutoReplay(schedule="0 3 * * *", cycles=1)
-        )(print)
+    async def auto_replay(app: Redrive) -> None:
+        app.handler("mail.*", name="nightly", auto_replay=AutoReplay(cron="0 3 * * *", cycles=1))(
+            print
+        )
         await app.drain()
 
-    shop.do(schedule)
+    shop.do(auto_replay)
     listed = shell("replay", "list")
     told = shell("replay", "list", "--json").json
 
     assert empty.out == "Nothing was replayed in bulk yet.\n"
     assert "By themselves" in listed.out
-    assert "scheduled  0 3 * * *, due in" in listed.out
+    assert "nightly  0 3 * * *, due in" in listed.out
     assert "each 1 time at most" in " ".join(listed.out.split())
-    assert [one["destination"] for one in told["schedules"]] == ["scheduled"]
+    assert [one["destination"] for one in told["auto_replays"]] == ["nightly"]
 
 
 def test_the_group_of_commands_alone_shows_its_help(shell: Shell) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.conformance.auto_replaying import AutoReplayConformance, EditConformance
 from tests.conformance.backfilling import BackfillConformance
 from tests.conformance.claiming import (
     ClaimingConformance,
@@ -59,7 +60,6 @@ from tests.conformance.rescuing import (
     SuspectConformance,
 )
 from tests.conformance.retention import RetentionConformance
-from tests.conformance.scheduling import EditConformance, ScheduleConformance
 from tests.conformance.sending import SendingConformance
 from tests.conformance.settling import LeaseConformance, SettlingConformance
 from tests.conformance.sharing import FairnessConformance
@@ -121,7 +121,7 @@ class StoreConformance(
     ReplaysConformance,
     SendingConformance,
     SurveyConformance,
-    ScheduleConformance,
+    AutoReplayConformance,
     EditConformance,
     AuditConformance,
     RetentionConformance,

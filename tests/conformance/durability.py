@@ -152,7 +152,7 @@ class DurabilityConformance:
         assert len(await advance(world)) == 8
         assert counts_of(await found(world, replay)) == (12, 12, 4, 0, 0)
 
-    async def test_edits_schedules_and_what_was_counted_survive_a_restart(
+    async def test_edits_auto_replays_and_what_was_counted_survive_a_restart(
         self, world: World
     ) -> None:
         letter = await world.dead_letter(an_event({}))
@@ -166,19 +166,19 @@ class DurabilityConformance:
             is_replayed=False,
         )
         scheduled = Destination(
-            name="hourly", patterns=("*",), auto_replay=AutoReplay(schedule="0 * * * *")
+            name="hourly", patterns=("*",), auto_replay=AutoReplay(cron="0 * * * *")
         )
         await world.store.register([scheduled])
-        await world.store.start_scheduled(due=lambda *_: False)
+        await world.store.start_auto_replays(due=lambda *_: False)
         seen_at = world.now
         world.clock.advance("1m")
         await world.reopen()
 
-        [schedule] = await world.store.schedules()
+        [auto_replay] = await world.store.auto_replays()
         await world.store.replay([letter], actor=OPERATOR)
 
         assert bytes((await world.claim_one()).event.payload) == b"[1]"
-        assert schedule.since == seen_at
+        assert auto_replay.since == seen_at
 
     async def test_deliveries_outlive_the_store_with_their_story(self, world: World) -> None:
         dead = await world.dead_letter(an_event(b'{ "n": 1.0 }', key="k", headers={"a": "b"}))

@@ -195,8 +195,8 @@ def test_every_field_of_an_automatic_replay_is_listed_with_its_default() -> None
     batch, age, cycles = [listed[name][0].strip("`") for name in ("batch", "max_age", "cycles")]
 
     assert list(listed) == list(AutoReplay.__struct_fields__)
-    written = AutoReplay(schedule="* * * * *", batch=int(batch), max_age=age, cycles=int(cycles))
-    assert written == AutoReplay(schedule="* * * * *")
+    written = AutoReplay(cron="* * * * *", batch=int(batch), max_age=age, cycles=int(cycles))
+    assert written == AutoReplay(cron="* * * * *")
 
 
 def test_every_option_of_a_replay_is_told() -> None:

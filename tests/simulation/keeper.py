@@ -62,15 +62,15 @@ class Keeper:
             if one.destination is not None:
                 await operations.resume_tenant(one.tenant, destination=one.destination, by="keeper")
 
-    async def _is_left_to_schedule(self, letter: Delivery, operations: Operations) -> bool:
+    async def _is_left_to_auto_replay(self, letter: Delivery, operations: Operations) -> bool:
         """Tell whether a letter is sent again by itself: in no order, and by an open gate."""
         (plan,) = [one for one in self._plan.destinations if one.name == letter.destination]
-        schedule = plan.auto_replay
-        if schedule is None or plan.order != "none":
+        auto_replay = plan.auto_replay
+        if auto_replay is None or plan.order != "none":
             return False
         gates = [one.gate for one in await operations.gates() if one.destination == plan.name]
         is_open = all(isinstance(one.breaker, Closed) for one in gates)
-        return is_open and letter.auto_replays < schedule.cycles
+        return is_open and letter.auto_replays < auto_replay.cycles
 
     async def backfill(self, destination: str, operations: Operations) -> bool:
         """Give a destination what it has missed, as soon as some worker has registered it."""
@@ -82,8 +82,10 @@ class Keeper:
         return True
 
     async def see_to(self, letters: list[Delivery], operations: Operations) -> None:
-        """Resolve what will never do, and send the rest again that no schedule will."""
-        letters = [one for one in letters if not await self._is_left_to_schedule(one, operations)]
+        """Resolve what will never do, and send the rest again that no auto-replay will."""
+        letters = [
+            one for one in letters if not await self._is_left_to_auto_replay(one, operations)
+        ]
         hopeless = [one.id for one in letters if one.reason == "terminal" or len(one.cycles) > 8]
         rest = [one.id for one in letters if one.id not in hopeless]
         await operations.resolve(hopeless, by="keeper", why="it will never do")

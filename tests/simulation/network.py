@@ -37,7 +37,7 @@ WITNESSED = (
     ),
     "report",
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
-    "start_scheduled",
+    "start_auto_replays",
     *("register", "unregister", "reregister", "move", "drop", "backfill"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )

@@ -140,7 +140,7 @@ class _Draw:
         # Apart, so that seeds which found something keep most of their meaning.
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
         self._routes = Random(f"routes of {seed}")  # noqa: S311 - as above
-        self._schedules = Random(f"schedules of {seed}")  # noqa: S311 - as above
+        self._auto_replays = Random(f"schedules of {seed}")  # noqa: S311 - as above
         self._releases = Random(f"releases of {seed}")  # noqa: S311 - as above
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._rings = Random(f"rings of {seed}")  # noqa: S311 - as above
@@ -153,20 +153,24 @@ class _Draw:
         destinations, keys = plan.destinations, plan.keys
         if is_rerouted:
             destinations, keys = _parted(destinations), self._routes.choice([1, keys])
-        schedules = self._schedules
-        far = round(schedules.uniform(0.1, 0.5), 3) if schedules.random() < 0.15 else 0.0
-        is_scheduled = schedules.random() < 0.15
+        auto_replays = self._auto_replays
+        far = round(auto_replays.uniform(0.1, 0.5), 3) if auto_replays.random() < 0.15 else 0.0
+        has_auto_replays = auto_replays.random() < 0.15
         destinations = self._joining(destinations, plan.duration)
         plan = msgspec.structs.replace(
             plan,
             is_rerouted=is_rerouted,
             keys=keys,
             far=far,
-            # A whole minute, when schedules are due, comes in the midst of the troubles.
-            ahead=60.0 - schedules.uniform(0.2, 0.9) * plan.duration if is_scheduled else 0.0,
-            destinations=self._scheduled(destinations) if is_scheduled else destinations,
+            # A whole minute, when auto-replays are due, comes in the midst of the troubles.
+            ahead=60.0 - auto_replays.uniform(0.2, 0.9) * plan.duration
+            if has_auto_replays
+            else 0.0,
+            destinations=self._with_auto_replays(destinations)
+            if has_auto_replays
+            else destinations,
         )
-        is_calm = not (is_rerouted or is_scheduled or any(one.joins_at for one in destinations))
+        is_calm = not (is_rerouted or has_auto_replays or any(one.joins_at for one in destinations))
         is_released = self._releases.random() < 0.3
         plan = self._released(plan) if is_calm and is_released else plan
         # Whether workers ask all destinations in each claim, or look for those with work.
@@ -226,15 +230,17 @@ class _Draw:
             rollouts=tuple(round(one, 3) for one in sorted(times)),
         )
 
-    def _scheduled(self, destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
-        schedules = self._schedules
+    def _with_auto_replays(
+        self, destinations: tuple[DestinationPlan, ...]
+    ) -> tuple[DestinationPlan, ...]:
+        auto_replays = self._auto_replays
         return tuple(
             msgspec.structs.replace(
                 one,
                 auto_replay=AutoReplay(
-                    schedule="* * * * *",
-                    batch=schedules.choice([2, 100]),
-                    cycles=schedules.choice([1, 3]),
+                    cron="* * * * *",
+                    batch=auto_replays.choice([2, 100]),
+                    cycles=auto_replays.choice([1, 3]),
                 ),
             )
             for one in destinations

@@ -33,8 +33,8 @@ _LAST_WORDS = 15.0
 _FAR = 20.0
 _STILL = 30.0
 """After how many seconds without a change only the next lease, due time or gate can bring one."""
-_SCHEDULED_AT = 57
-"""The second of a minute before which no schedule needs a worker."""
+_AUTO_REPLAYS_AT = 57
+"""The second of a minute before which no auto-replay needs a worker."""
 
 
 class _Silent:
@@ -343,7 +343,7 @@ class World:
                 wait = await self._rest_of(operations, now, left, is_still=is_still)
                 if self._loop.time() - moved > _STILL * 20 and not wait:
                     # Nothing is ahead that could bring a change: a last chance before the bound.
-                    wait = bound - self._loop.time() - 2 * _STILL - self._longest_schedule()
+                    wait = bound - self._loop.time() - 2 * _STILL - self._longest_auto_replay()
                 if wait > _FAR:
                     await self._skip(wait)
                 await self._loop.pause(1.0)
@@ -351,10 +351,10 @@ class World:
 
         return life
 
-    def _longest_schedule(self) -> float:
-        """Return how many seconds all cycles of a schedule may take, a minute each."""
-        schedules = [one.auto_replay for one in self._plan.destinations if one.auto_replay]
-        return 60.0 * max((one.cycles + 1 for one in schedules), default=0)
+    def _longest_auto_replay(self) -> float:
+        """Return how many seconds all cycles of an auto-replay may take, a minute each."""
+        auto_replays = [one.auto_replay for one in self._plan.destinations if one.auto_replay]
+        return 60.0 * max((one.cycles + 1 for one in auto_replays), default=0)
 
     async def _rest_of(
         self, operations: Operations, now: datetime, left: list[Delivery], *, is_still: bool
@@ -371,7 +371,7 @@ class World:
             if one.behind is None and not one.is_dead_letter
         ]
         if not ready and any(one.auto_replay for one in self._plan.destinations):
-            return max(0.0, _SCHEDULED_AT - now.second)
+            return max(0.0, _AUTO_REPLAYS_AT - now.second)
         waits = [(one - now).total_seconds() for one in ready]
         return min((one for one in waits if one > 0.0 or not is_still), default=0.0)
 

@@ -1071,57 +1071,57 @@ class GoesOnAfterACancel(Mutant):
         return is_new
 
 
-class SchedulesRunTwice(Mutant):
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
-        before = dict(self._schedules)
-        started = await super().start_scheduled(due=due)
-        self._schedules |= before
+class AutoReplaysRunTwice(Mutant):
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
+        before = dict(self._auto_replays_since)
+        started = await super().start_auto_replays(due=due)
+        self._auto_replays_since |= before
         return started
 
 
-class SchedulesIgnoreGates(Mutant):
+class AutoReplaysIgnoreGates(Mutant):
     def _is_free(self, destination: Destination) -> bool:
         return not any(one.replay.state is ReplayState.RUNNING for one in self._replays.values())
 
 
-class SchedulesOverlap(Mutant):
+class AutoReplaysOverlap(Mutant):
     def _is_free(self, destination: Destination) -> bool:
         gate = self._gate(destination.name)
         return gate.pause is None and isinstance(gate.breaker, Closed)
 
 
-class SchedulesOutliveTheirDestination(Mutant):
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+class AutoReplaysOutliveTheirDestination(Mutant):
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
         removed, self._removed = self._removed, {}
         try:
-            return await super().start_scheduled(due=due)
+            return await super().start_auto_replays(due=due)
         finally:
             self._removed = removed
 
 
-class SchedulesIgnoreAge(Mutant):
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
-        ageless = msgspec.structs.replace(schedule, max_age=timedelta(days=9999))
+class AutoReplaysIgnoreAge(Mutant):
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
+        ageless = msgspec.structs.replace(auto_replay, max_age=timedelta(days=9999))
         return super()._neglected(destination, ageless, now=now)
 
 
-class SchedulesNeverGiveUp(Mutant):
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
-        endless = msgspec.structs.replace(schedule, cycles=9999)
+class AutoReplaysNeverGiveUp(Mutant):
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
+        endless = msgspec.structs.replace(auto_replay, cycles=9999)
         return super()._neglected(destination, endless, now=now)
 
 
-class SchedulesTakeEverything(Mutant):
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
-        large = msgspec.structs.replace(schedule, batch=9999)
+class AutoReplaysTakeEverything(Mutant):
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
+        large = msgspec.structs.replace(auto_replay, batch=9999)
         return super()._neglected(destination, large, now=now)
 
 
-class SchedulesTakeTheFirstAgain(Mutant):
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
-        large = msgspec.structs.replace(schedule, batch=9999)
+class AutoReplaysTakeTheFirstAgain(Mutant):
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
+        large = msgspec.structs.replace(auto_replay, batch=9999)
         found = super()._neglected(destination, large, now=now)
-        return sorted(found, key=lambda row: row.id)[: schedule.batch]
+        return sorted(found, key=lambda row: row.id)[: auto_replay.batch]
 
 
 class EditsTheEvent(Mutant):

@@ -348,7 +348,7 @@ def _read_auto_replay(value: object) -> AutoReplay | None:
         return value
     raise ConfigurationError(
         f"auto_replay is {value!r}; pass an AutoReplay, such as "
-        'AutoReplay(schedule="*/15 * * * *"), or None for none.'
+        'AutoReplay(cron="*/15 * * * *"), or None for none.'
     )
 
 

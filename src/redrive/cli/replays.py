@@ -141,16 +141,16 @@ def list_replays(
 
     async def look(app: Redrive) -> tuple[Sequence[Replay], Sequence[AutomaticReplay]]:
         found = await app.operations.replays(before=before, limit=limit)
-        return found, await app.operations.schedules()
+        return found, await app.operations.auto_replays()
 
-    found, schedules = in_session(look, store=store)
+    found, auto_replays = in_session(look, store=store)
     if json:
-        print_json({"replays": found, "schedules": schedules})
+        print_json({"replays": found, "auto_replays": auto_replays})
     else:
         from redrive.cli.show.replays import replays
         from redrive.clock import SystemClock
 
-        print_result(*replays(found, schedules, now=SystemClock().now(), limit=limit))
+        print_result(*replays(found, auto_replays, now=SystemClock().now(), limit=limit))
 
 
 def show(

@@ -147,7 +147,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     `exchange` is of the last failed attempt of this cycle; lists leave it out.
     `payload` is what it carries instead of its event's, once a person has edited it. `replay` is
-    the replay that sent it last, and `auto_replays` how often a schedule did.
+    the replay that sent it last, and `auto_replays` how often an auto-replay did.
     """
 
     id: DeliveryId

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from redrive.errors import ConfigurationError
+from redrive.model.cron import check_cron
 from redrive.model.duration import Duration, duration
 from redrive.model.limits import Rate
 
 __all__ = ["AutoReplay", "Pace", "ReplayState", "Wave"]
-
-_FIELDS = 5
-_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class ReplayState(StrEnum):
@@ -72,12 +69,13 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AutoReplay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a destination's dead letters are replayed by themselves.
 
-    `schedule` is a cron expression of five fields, in UTC. A run takes at most `batch` letters,
+    `cron` is a cron expression of five fields, in UTC. A run takes at most `batch` letters,
     none whose event was published longer ago than `max_age`, and none that was sent `cycles`
     times in this way.
     """
 
-    schedule: str
+    cron: str = msgspec.field(name="schedule")
+    """Stored under the name that earlier releases read."""
     batch: int = 100
     max_age: timedelta = timedelta(days=7)
     cycles: int = 3
@@ -85,11 +83,11 @@ class AutoReplay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     if TYPE_CHECKING:
         # The age may be given as text; once here it is a timedelta.
         def __init__(
-            self, *, schedule: str, batch: int = 100, max_age: Duration = "7d", cycles: int = 3
+            self, *, cron: str, batch: int = 100, max_age: Duration = "7d", cycles: int = 3
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        _check_schedule(self.schedule)
+        check_cron(self.cron)
         msgspec.structs.force_setattr(self, "max_age", duration(self.max_age, name="max_age"))
         if not self.max_age:
             raise ConfigurationError(
@@ -102,19 +100,3 @@ class AutoReplay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def _check_count(name: str, value: object, meaning: str) -> None:
     if type(value) is not int or value < 1:
         raise ConfigurationError(f"{name} is {value!r}; it is {meaning}, so write 1 or more.")
-
-
-def _check_schedule(value: object) -> None:
-    complaint = "it has five fields: minute, hour, day, month, day of the week"
-    try:
-        if isinstance(value, str) and len(value.split()) == _FIELDS:
-            next(CronSim(value, _LONG_AGO))
-            return
-    except CronSimError as error:
-        complaint = str(error).lower()
-    except StopIteration:
-        complaint = "there is no such day"
-    raise ConfigurationError(
-        f"schedule is {value!r}: {complaint}. Write a cron expression such as "
-        '"*/15 * * * *" for every quarter of an hour, in UTC.'
-    )

@@ -16,8 +16,8 @@ from redrive.model.limits import Rate, read_rate
 from redrive.model.replay import AutoReplay, Pace, ReplayState
 from redrive.observer import Operated, ReplayStarted
 from redrive.operations.context import OperationContext, check_limit, known_ids
+from redrive.policies.auto_replay import next_due
 from redrive.policies.replay import ACTIONS, estimate
-from redrive.policies.schedule import next_due
 from redrive.store import NewReplay, Query, Replay, Selection, Survey
 
 __all__ = ["AutomaticReplay", "ReplayPlan", "Replaying"]
@@ -136,7 +136,7 @@ class Replaying(OperationContext):
         """Leave the letters that are not sent yet alone for good; tells whether it was not over."""
         return await self._steer(replay_id, ReplayState.CANCELLED, Actor(by, why))
 
-    async def schedules(self) -> Sequence[AutomaticReplay]:
+    async def auto_replays(self) -> Sequence[AutomaticReplay]:
         """Return the destinations that are replayed by themselves, and when that is next due."""
         return [
             AutomaticReplay(
@@ -144,7 +144,7 @@ class Replaying(OperationContext):
                 auto_replay=one.auto_replay,
                 next_at=next_due(one.auto_replay, one.since),
             )
-            for one in await (await self._store()).schedules()
+            for one in await (await self._store()).auto_replays()
         ]
 
     async def _steer(self, replay_id: int, state: ReplayState, actor: Actor) -> bool:

@@ -73,7 +73,7 @@ from redrive.store.queue import (
     Work,
 )
 from redrive.store.replays import (
-    SCHEDULER,
+    AUTO_REPLAY,
     Advance,
     Due,
     Editing,
@@ -81,7 +81,7 @@ from redrive.store.replays import (
     Replay,
     Replays,
     ReplayStep,
-    Schedule,
+    SeenAutoReplay,
     Selection,
     Survey,
 )
@@ -91,12 +91,12 @@ from redrive.store.transactions import Committing, open_transaction, refuse_in_t
 
 __all__ = [
     "ALREADY_APPLIED",
+    "AUTO_REPLAY",
     "FORGOTTEN_AFTER",
     "LOWEST_PRIORITY",
     "MOST_BYTES",
     "MOST_COUNTED",
     "PUBLISHER",
-    "SCHEDULER",
     "Advance",
     "Allowance",
     "Append",
@@ -159,7 +159,7 @@ __all__ = [
     "Rescue",
     "Restored",
     "RoutesChanged",
-    "Schedule",
+    "SeenAutoReplay",
     "Selection",
     "Serving",
     "Settled",

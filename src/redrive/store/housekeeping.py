@@ -138,7 +138,7 @@ class Letters(Protocol):
     async def restore(self, letters: Sequence[Letter], *, actor: Actor) -> Restored:
         """Put dead letters back, with their event, its idempotency key, and their history.
 
-        They carry what they were edited to, and count how often schedules replayed them.
+        They carry what they were edited to, and count how often auto-replays sent them.
         One whose event has a delivery at the destination already changes nothing. A destination
         that is not known is added as removed. In an ordered lane they come last, as they are given.
         """

@@ -17,7 +17,7 @@ from redrive.model.settlement import FailureReason
 from redrive.store.inspection import Query
 
 __all__ = [
-    "SCHEDULER",
+    "AUTO_REPLAY",
     "Advance",
     "Due",
     "Editing",
@@ -25,16 +25,19 @@ __all__ = [
     "Replay",
     "ReplayStep",
     "Replays",
-    "Schedule",
+    "SeenAutoReplay",
     "Selection",
     "Survey",
 ]
 
-SCHEDULER = "schedule"
+AUTO_REPLAY = "auto-replay"
 """Who starts automatic replays, as the audit log and the cycles of deliveries name it."""
 
+_AUTO_REPLAY_ONCE = "schedule"
+"""How releases before this one named it; their replays are in stores."""
+
 Due = Callable[[AutoReplay, datetime, datetime], bool]
-"""Says whether a schedule has come due between two instants; pure, and called on any thread."""
+"""Says whether an auto-replay has come due between two instants; pure, and called on any thread."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +100,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether a schedule began it."""
-        return self.by == SCHEDULER
+        """Whether an auto-replay began it."""
+        return self.by in (AUTO_REPLAY, _AUTO_REPLAY_ONCE)
 
 
 class ReplayStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +139,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     behind: int = 0
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class SeenAutoReplay(msgspec.Struct, frozen=True, kw_only=True):
     """A destination that is replayed by itself, and since when a due time counts."""
 
     destination: str
@@ -182,17 +185,17 @@ class Replays(Protocol):
         with a canary again, from stopped. `CANCELLED`, from all but over: the rest is left alone.
         """
 
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
         """Start what is due of the destinations that are replayed by themselves.
 
         A destination that was removed is not, until it is registered again.
-        A schedule counts from when it is first seen; a due time starts at most one replay,
+        An auto-replay counts from when it is first seen; a due time starts at most one replay,
         whoever calls. Nothing is started while the destination is paused, its breaker not closed,
         or its last automatic replay not over: it stays due. Letters that were sent in this way
         least often go first, then in publish order.
         """
 
-    async def schedules(self) -> Sequence[Schedule]:
+    async def auto_replays(self) -> Sequence[SeenAutoReplay]:
         """Return the destinations that are replayed by themselves, as far as they were seen."""
 
 

@@ -224,7 +224,7 @@ class Kit:
         instants += [one.next_at for one in await self.operations.replays(limit=1_000)]
         dead = {one.destination for one in await _all_deliveries(self.operations, Status.FAILED)}
         instants += [
-            one.next_at for one in await self.operations.schedules() if one.destination in dead
+            one.next_at for one in await self.operations.auto_replays() if one.destination in dead
         ]
         tenants = await self.operations.tenants(limit=MOST_PER_PAGE)
         instants += [one.until for one in tenants if one.pending]

@@ -8,6 +8,7 @@ import msgspec
 
 from tests.proof.checkers.accounts import CountersRight, NoPhantom, NothingLost
 from tests.proof.checkers.attempts import AttemptsBounded, CrashesCounted, SettledAsAnswered
+from tests.proof.checkers.auto_replays import AutoReplaysInTime
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.declarations import InForce
 from tests.proof.checkers.endings import AllSettles, NoDrip, StopsInTime, WaitsForSomebody
@@ -20,7 +21,6 @@ from tests.proof.checkers.projections import LogReadWhole
 from tests.proof.checkers.records import Call, Record
 from tests.proof.checkers.replays import IdentityKept, OnlyDeadLetters
 from tests.proof.checkers.routes import GivenOnce
-from tests.proof.checkers.schedules import OnSchedule
 from tests.proof.checkers.times import InItsTime
 
 __all__ = ["CHECKS", "Inspector", "Violation"]
@@ -44,7 +44,7 @@ CHECKS: tuple[type[Check], ...] = (
     OnlyDeadLetters,
     LogReadWhole,
     InItsTime,
-    OnSchedule,
+    AutoReplaysInTime,
     AllSettles,
     WaitsForSomebody,
     CountersRight,

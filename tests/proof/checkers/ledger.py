@@ -129,7 +129,7 @@ class Ledger:
                     yield self._about(how, call, lease, detail)
             case method if method in _REROUTING:
                 yield from self._rerouted(call)
-            case "report" | "open_breaker" | "reset_breaker" | "start_scheduled":
+            case "report" | "open_breaker" | "reset_breaker" | "start_auto_replays":
                 yield from _reported(call)
             case "pause" | "resume" | "pause_tenant" | "resume_tenant":
                 yield from _turned(call)
@@ -336,8 +336,8 @@ def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
 
 def _reported(call: Call) -> Iterator[Step]:
     """Return what came due, and what became of gates."""
-    if call.method == "start_scheduled":
-        yield from (Step("scheduled", call, detail=one) for one in call.answer)
+    if call.method == "start_auto_replays":
+        yield from (Step("auto_replay", call, detail=one) for one in call.answer)
         return
     if call.method != "report":
         yield from _changed(call, (call.answer,))

@@ -6,6 +6,7 @@ A simulation that does not find them proves nothing.
 from __future__ import annotations
 
 from tests.simulation.bugs import (
+    auto_replays,
     declarations,
     engine,
     gates,
@@ -15,7 +16,6 @@ from tests.simulation.bugs import (
     queue,
     ring,
     routes,
-    schedules,
     statements,
 )
 from tests.simulation.bugs.bug import Bug, planted
@@ -30,7 +30,7 @@ BUGS: tuple[Bug, ...] = (
     *letters.BUGS,
     *routes.BUGS,
     *declarations.BUGS,
-    *schedules.BUGS,
+    *auto_replays.BUGS,
     *ring.BUGS,
     *engine.BUGS,
     *statements.BUGS,

@@ -356,24 +356,24 @@ async def test_a_step_waits_for_whoever_is_at_a_letter(world: World, postgres_ur
     assert (await world.show(letter)).status is Status.FAILED
 
 
-async def test_no_schedule_begins_at_a_gate_that_is_being_shut(
+async def test_no_auto_replay_begins_at_a_gate_that_is_being_shut(
     world: World, person: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     """Whoever has paused a destination sees no replay begin there from then on."""
     await world.version()
-    schedule = AutoReplay(schedule="0 * * * *")
+    auto_replay = AutoReplay(cron="0 * * * *")
     await world.store.register(
-        [Destination(name="hourly", patterns=("order.*",), auto_replay=schedule)]
+        [Destination(name="hourly", patterns=("order.*",), auto_replay=auto_replay)]
     )
-    await world.store.start_scheduled(due=lambda *_: True)
+    await world.store.start_auto_replays(due=lambda *_: True)
     await world.dead_letter(to="hourly")
     paused = msgspec.json.encode(Gate(pause=Pause(by="me", why="", at=SOMETIME))).decode()
 
     async with asyncio.TaskGroup() as group, person.transaction():
         await person.execute("UPDATE gates SET document = $1", paused)
-        starting = group.create_task(world.store.start_scheduled(due=lambda *_: True))
+        starting = group.create_task(world.store.start_auto_replays(due=lambda *_: True))
         await until_somebody_waits(person)
 
     assert list(starting.result()) == []
     await world.store.resume("hourly", actor=OPERATOR)
-    assert only(await world.store.start_scheduled(due=lambda *_: True)).selected == 1
+    assert only(await world.store.start_auto_replays(due=lambda *_: True)).selected == 1

@@ -131,7 +131,7 @@ def left_behind(one: Replay) -> Iterator[RenderableType]:
 
 def replays(
     found: Sequence[Replay],
-    schedules: Sequence[AutomaticReplay],
+    auto_replays: Sequence[AutomaticReplay],
     *,
     now: datetime,
     limit: int,
@@ -157,15 +157,15 @@ def replays(
         if len(found) == limit:
             yield ""
             yield Text(f"Older ones: add --before {found[-1].id}", style="dim")
-    if schedules:
+    if auto_replays:
         yield ""
         yield Text("By themselves", style="bold")
         grid = _grid()
-        for schedule in schedules:
-            auto = schedule.auto_replay
+        for automatic in auto_replays:
+            auto = automatic.auto_replay
             grid.add_row(
-                safe(schedule.destination),
-                f"{auto.schedule}, due {ago(schedule.next_at, now)}: at most {auto.batch:,} "
+                safe(automatic.destination),
+                f"{auto.cron}, due {ago(automatic.next_at, now)}: at most {auto.batch:,} "
                 f"letters no older than {spell_duration(auto.max_age)}, "
                 f"each {counted(auto.cycles, 'time')} at most",
             )

@@ -17,13 +17,13 @@ from redrive.model.gate import Closed
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.policies import replay as policy
 from redrive.store import (
-    SCHEDULER,
+    AUTO_REPLAY,
     Advance,
     Due,
     NewReplay,
     Replay,
     ReplayStep,
-    Schedule,
+    SeenAutoReplay,
     Selection,
     Survey,
 )
@@ -113,31 +113,35 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             self._note_replay(policy.ACTIONS[state], record.replay, actor, now=now)
             return True
 
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
         with self._lock:
             now = self._clock.now()
             started = []
             for name, destination in sorted(self._destinations.items()):
-                schedule = destination.auto_replay
-                if schedule is None or name in self._removed:
+                auto_replay = destination.auto_replay
+                if auto_replay is None or name in self._removed:
                     continue
-                since = self._schedules.setdefault(name, now)
-                if not due(schedule, since, now) or not self._is_free(destination):
+                since = self._auto_replays_since.setdefault(name, now)
+                if not due(auto_replay, since, now) or not self._is_free(destination):
                     continue
-                self._schedules[name] = now
-                rows = self._neglected(name, schedule, now=now)
+                self._auto_replays_since[name] = now
+                rows = self._neglected(name, auto_replay, now=now)
                 new = NewReplay(selection=Selection(ids=tuple(row.id for row in rows)))
-                replay = self._start(rows, new, Actor(SCHEDULER, schedule.schedule), now=now)
+                replay = self._start(rows, new, Actor(AUTO_REPLAY, auto_replay.cron), now=now)
                 started += [] if replay is None else [replay]
             return started
 
-    async def schedules(self) -> Sequence[Schedule]:
+    async def auto_replays(self) -> Sequence[SeenAutoReplay]:
         with self._lock:
             return [
-                Schedule(destination=name, auto_replay=one.auto_replay, since=self._schedules[name])
+                SeenAutoReplay(
+                    destination=name,
+                    auto_replay=one.auto_replay,
+                    since=self._auto_replays_since[name],
+                )
                 for name, one in sorted(self._destinations.items())
                 if one.auto_replay is not None
-                and name in self._schedules
+                and name in self._auto_replays_since
                 and name not in self._removed
             ]
 
@@ -318,17 +322,17 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             )
         )
 
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
         found = [
             row
             for row in self._rows.values()
             if row.is_dead_letter
             and row.destination == destination
-            and row.enqueued_at >= now - schedule.max_age
-            and row.auto_replays < schedule.cycles
+            and row.enqueued_at >= now - auto_replay.max_age
+            and row.auto_replays < auto_replay.cycles
         ]
         found.sort(key=lambda row: (row.auto_replays, row.id))
-        return found[: schedule.batch]
+        return found[: auto_replay.batch]
 
     def _end(
         self, record: Record, state: ReplayState, why: str, *, now: datetime, by: str = ""

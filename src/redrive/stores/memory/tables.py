@@ -98,7 +98,7 @@ class Tables:
         self._shut: dict[str, datetime | None] = {}
         self._replays: dict[int, Record] = {}
         self._last_replay_id = 0
-        self._schedules: dict[str, datetime] = {}
+        self._auto_replays_since: dict[str, datetime] = {}
         self._tenants: dict[tuple[str, str], TenantPast] = {}
         self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
 

@@ -55,7 +55,7 @@ class Duties(NamedTuple):
     may_shed: bool
     has_late: bool
     has_replays: bool
-    has_schedules: bool
+    has_auto_replays: bool
     is_misjudged: bool
     routes_version: int
 

@@ -1,4 +1,4 @@
-"""Replays of many dead letters, the schedules that start some by themselves, and edits."""
+"""Replays of many dead letters, the auto-replays that start some by themselves, and edits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.settlement import FailureReason
 from redrive.policies import replay as policy
 from redrive.store import (
-    SCHEDULER,
+    AUTO_REPLAY,
     Advance,
     Due,
     NewReplay,
     Replay,
     ReplayStep,
-    Schedule,
+    SeenAutoReplay,
     Selection,
     Survey,
 )
@@ -141,7 +141,7 @@ WHERE d.replay = $1 AND d.status = 0 AND (
     d.destination = ANY ($2::integer[]) OR (d.is_behind AND (SELECT head.status = 3 {_HEAD}))
 )
 """
-_SCHEDULES = """
+_AUTO_REPLAYS = """
 SELECT t.id, t.name, t.document, s.since
 FROM redrive.destinations t LEFT JOIN redrive.schedules s ON s.destination = t.id
 WHERE t.document::json ->> 'auto_replay' IS NOT NULL AND t.removed_at IS NULL
@@ -168,8 +168,8 @@ FOR NO KEY UPDATE OF d
 _EDIT = "UPDATE redrive.deliveries SET payload = $2, edits = $3::jsonb WHERE id = $1"
 
 _replays = msgspec.json.Decoder(Replay)
-_Schedule = tuple[int, str, AutoReplay, datetime | None]
-"""The number and the name of a destination, its schedule, and since when that counts."""
+_Watched = tuple[int, str, AutoReplay, datetime | None]
+"""The number and the name of a destination, its auto-replay, and since when that counts."""
 
 
 class ReplaysRole(SqlStore):
@@ -253,18 +253,18 @@ class ReplaysRole(SqlStore):
         await record(session, action, (), actor, count=1, detail=str(replay_id))
         return True
 
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
-        if await self._idle("has_schedules") is not None:
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
+        if await self._idle("has_auto_replays") is not None:
             return ()
         if not await self._read(lambda one, _: _has_due(one, due), is_prompt=True):
             return ()
         return await self._write(lambda one, _: _start_due(one, due), is_prompt=True)
 
     @reading
-    async def schedules(self, session: Session) -> Sequence[Schedule]:
+    async def auto_replays(self, session: Session) -> Sequence[SeenAutoReplay]:
         return [
-            Schedule(destination=name, auto_replay=schedule, since=since)
-            for _, name, schedule, since in await _schedules(session)
+            SeenAutoReplay(destination=name, auto_replay=auto_replay, since=since)
+            for _, name, auto_replay, since in await _auto_replays(session)
             if since is not None
         ]
 
@@ -478,46 +478,48 @@ async def _keep(session: Session, replay: Replay) -> None:
 
 
 async def _has_due(session: Session, due: Due) -> bool:
-    """Tell whether a schedule wants attention; takes no lock, unlike `_start_due`."""
-    schedules = await _schedules(session)
-    is_new = any(since is None for *_, since in schedules)
-    return is_new or bool(await _startable(session, schedules, due, locks=False))
+    """Tell whether an auto-replay wants attention; takes no lock, unlike `_start_due`."""
+    auto_replays = await _auto_replays(session)
+    is_new = any(since is None for *_, since in auto_replays)
+    return is_new or bool(await _startable(session, auto_replays, due, locks=False))
 
 
 async def _start_due(session: Session, due: Due) -> Sequence[Replay]:
     started = []
-    schedules = await _schedules(session)
-    for number in [number for number, _, _, since in schedules if since is None]:
+    auto_replays = await _auto_replays(session)
+    for number in [number for number, _, _, since in auto_replays if since is None]:
         await session.fetch(_FIRST_SEEN, number, session.now)
     # Locked: a gate that is open now stays so until the replay has begun.
-    for number, schedule, since in await _startable(session, schedules, due, locks=True):
+    for number, auto_replay, since in await _startable(session, auto_replays, due, locks=True):
         if await session.value(_TAKE, number, since, session.now) is None:
             continue
-        oldest = session.now - schedule.max_age
-        found = await session.fetch(_NEGLECTED, number, oldest, schedule.cycles, schedule.batch)
+        oldest = session.now - auto_replay.max_age
+        found = await session.fetch(
+            _NEGLECTED, number, oldest, auto_replay.cycles, auto_replay.batch
+        )
         new = NewReplay(selection=Selection(ids=tuple(one for (one,) in found)))
-        actor = Actor(SCHEDULER, schedule.schedule)
+        actor = Actor(AUTO_REPLAY, auto_replay.cron)
         replay = await _start(session, new, actor=actor) if found else None
         started += [] if replay is None else [replay]
     return started
 
 
-async def _schedules(session: Session) -> list[_Schedule]:
+async def _auto_replays(session: Session) -> list[_Watched]:
     return [
-        (number, name, schedule, instant(since))
-        for number, name, document, since in await session.fetch(_SCHEDULES)
-        if (schedule := destination_from(document).auto_replay) is not None
+        (number, name, auto_replay, instant(since))
+        for number, name, document, since in await session.fetch(_AUTO_REPLAYS)
+        if (auto_replay := destination_from(document).auto_replay) is not None
     ]
 
 
 async def _startable(
-    session: Session, schedules: Sequence[_Schedule], due: Due, *, locks: bool
+    session: Session, auto_replays: Sequence[_Watched], due: Due, *, locks: bool
 ) -> list[tuple[int, AutoReplay, datetime]]:
     """Return what is due of destinations that an automatic replay may begin at."""
     found = [
-        (number, name, schedule, since)
-        for number, name, schedule, since in schedules
-        if since is not None and due(schedule, since, session.now)
+        (number, name, auto_replay, since)
+        for number, name, auto_replay, since in auto_replays
+        if since is not None and due(auto_replay, since, session.now)
     ]
     if not found:
         return []
@@ -525,8 +527,8 @@ async def _startable(
     gates = await (GateRepository.lock if locks else GateRepository.read)(session, names)
     busy = [one.destinations for one in await _not_over(session) if one.is_automatic]
     return [
-        (number, schedule, since)
-        for number, name, schedule, since in found
+        (number, auto_replay, since)
+        for number, name, auto_replay, since in found
         if name in gates.numbers and _is_open(gates.gate(name)) and (name,) not in busy
     ]
 

@@ -38,7 +38,7 @@ class _Options(NamedTuple):
 
     version: int = -1
     may_shed: bool = True
-    has_schedules: bool = True
+    has_auto_replays: bool = True
 
 
 class Core(SqlStore):

@@ -6,7 +6,7 @@ from redrive.worker.maintenance.caretaker import Caretaker
 from redrive.worker.maintenance.duties import catch_up, expire, rescue, shed
 from redrive.worker.maintenance.examiner import Examiner
 from redrive.worker.maintenance.housekeeper import Housekeeper, Upkeep
-from redrive.worker.maintenance.replays import advance_replays, start_scheduled
+from redrive.worker.maintenance.replays import advance_replays, start_auto_replays
 
 __all__ = [
     "Caretaker",
@@ -18,5 +18,5 @@ __all__ = [
     "expire",
     "rescue",
     "shed",
-    "start_scheduled",
+    "start_auto_replays",
 ]

@@ -24,7 +24,7 @@ from redrive.worker.maintenance.duties import (
 )
 from redrive.worker.maintenance.examiner import Examiner
 from redrive.worker.maintenance.housekeeper import Housekeeper
-from redrive.worker.maintenance.replays import advance_replays, start_scheduled
+from redrive.worker.maintenance.replays import advance_replays, start_auto_replays
 
 __all__ = ["Caretaker"]
 
@@ -145,7 +145,7 @@ class Caretaker:
             self._nudged.clear()
             self._follows_replays, self._next_step = False, math.inf
             try:
-                await start_scheduled(self._store, self._observer)
+                await start_auto_replays(self._store, self._observer)
                 sent, advance = await advance_replays(self._store, self._observer)
             except StoreError as error:
                 self._lose_store(error)

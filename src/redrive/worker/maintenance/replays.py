@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from redrive.model.replay import ReplayState
 from redrive.observer import Observer, ReplayEnded, ReplayStarted, ReplayStopped, WaveSent
-from redrive.policies.schedule import is_due
+from redrive.policies.auto_replay import is_due
 from redrive.store import Advance, Replays
 
-__all__ = ["advance_replays", "start_scheduled"]
+__all__ = ["advance_replays", "start_auto_replays"]
 
 
-async def start_scheduled(store: Replays, observer: Observer) -> int:
+async def start_auto_replays(store: Replays, observer: Observer) -> int:
     """Begin the automatic replays that are due; returns how many."""
-    started = await store.start_scheduled(due=is_due)
+    started = await store.start_auto_replays(due=is_due)
     for replay in started:
         observer.notice(ReplayStarted(replay=replay))
     return len(started)

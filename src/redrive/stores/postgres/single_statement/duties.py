@@ -41,7 +41,7 @@ DUTY_COLUMNS = f"""
        ) AS has_replays,
        EXISTS (
            SELECT FROM redrive.destinations WHERE document LIKE '%"auto_replay":{{%'
-       ) AS has_schedules,
+       ) AS has_auto_replays,
        {_IS_MISJUDGED} AS is_misjudged,
        (SELECT value FROM redrive.counters WHERE name = 'routes_version') AS routes_version
 """

@@ -13,21 +13,21 @@ from redrive.model.destination import Destination
 from redrive.model.limits import Breaker, Limits
 from redrive.model.replay import AutoReplay
 from redrive.model.settlement import Delivered
-from redrive.store import SCHEDULER, Replay
+from redrive.store import AUTO_REPLAY, Replay
 from tests.conformance.letters import CHANGES, edit
 from tests.conformance.world import OPERATOR, World, an_event, entries, only
 
-__all__ = ["EditConformance", "ScheduleConformance"]
+__all__ = ["AutoReplayConformance", "EditConformance"]
 
-_HOURLY = AutoReplay(schedule="0 * * * *", batch=3, max_age="1d", cycles=2)
+_HOURLY = AutoReplay(cron="0 * * * *", batch=3, max_age="1d", cycles=2)
 
 
-def _is_due(schedule: AutoReplay, since: datetime, now: datetime) -> bool:
-    assert schedule == _HOURLY
+def _is_due(auto_replay: AutoReplay, since: datetime, now: datetime) -> bool:
+    assert auto_replay == _HOURLY
     return now - since >= timedelta(hours=1)
 
 
-async def _schedule(world: World) -> None:
+async def _with_auto_replay(world: World) -> None:
     """Register a destination that is replayed by itself every hour, and let it be seen."""
     await world.version()
     limits = Limits(breaker=Breaker(failures=1))
@@ -38,7 +38,7 @@ async def _schedule(world: World) -> None:
 
 
 async def _run(world: World) -> Sequence[Replay]:
-    return await world.store.start_scheduled(due=_is_due)
+    return await world.store.start_auto_replays(due=_is_due)
 
 
 async def _finish(world: World) -> list[DeliveryId]:
@@ -51,11 +51,11 @@ async def _finish(world: World) -> list[DeliveryId]:
     return sent
 
 
-class ScheduleConformance:
-    """`Replays.start_scheduled`."""
+class AutoReplayConformance:
+    """`Replays.start_auto_replays`."""
 
-    async def test_a_schedule_counts_from_when_it_is_first_seen(self, world: World) -> None:
-        await _schedule(world)
+    async def test_an_auto_replay_counts_from_when_it_is_first_seen(self, world: World) -> None:
+        await _with_auto_replay(world)
         await world.dead_letter(to="hourly")
 
         world.clock.advance("59m")
@@ -66,22 +66,22 @@ class ScheduleConformance:
         assert only(await _run(world)).selected == 1
 
     async def test_an_automatic_replay_is_like_any_other(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         letter = await world.dead_letter(to="hourly")
         await world.dead_letter()
         world.clock.advance("1h")
 
         replay = only(await _run(world))
 
-        assert (replay.by, replay.why, replay.is_automatic) == (SCHEDULER, "0 * * * *", True)
+        assert (replay.by, replay.why, replay.is_automatic) == (AUTO_REPLAY, "0 * * * *", True)
         assert [one.id for one in await world.store.replays()] == [replay.id]
         entry = (await world.store.audit())[0]
-        assert (entry.action, entry.by, entry.count) == ("start_replay", SCHEDULER, 1)
+        assert (entry.action, entry.by, entry.count) == ("start_replay", AUTO_REPLAY, 1)
         assert await _finish(world) == [letter]
         assert (await world.show(letter)).auto_replays == 1
 
     async def test_a_due_time_starts_one_replay_whoever_asks(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         await world.dead_letter(to="hourly")
         world.clock.advance("3h")
 
@@ -93,7 +93,7 @@ class ScheduleConformance:
         assert list(await _run(world)) == []
 
     async def test_a_due_time_with_nothing_to_send_passes(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         world.clock.advance("1h")
 
         assert list(await _run(world)) == []
@@ -102,7 +102,7 @@ class ScheduleConformance:
         assert list(await world.store.replays()) == []
 
     async def test_a_run_takes_a_batch_in_publish_order(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         letters = [await world.dead_letter(to="hourly") for _ in range(5)]
         world.clock.advance("1h")
 
@@ -110,7 +110,7 @@ class ScheduleConformance:
         assert await _finish(world) == letters[:3]
 
     async def test_what_is_too_old_is_left_for_a_person(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         await world.dead_letter(to="hourly")
         world.clock.advance("1h")
         young = await world.dead_letter(to="hourly")
@@ -121,7 +121,7 @@ class ScheduleConformance:
         assert await _finish(world) == [young]
 
     async def test_a_letter_is_sent_by_itself_only_so_often(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         letter = await world.dead_letter(to="hourly")
         runs = []
 
@@ -138,7 +138,7 @@ class ScheduleConformance:
 
     async def test_letters_that_were_sent_least_often_go_first(self, world: World) -> None:
         """A letter that always fails must not keep the others from their turn."""
-        await _schedule(world)
+        await _with_auto_replay(world)
         letters = [await world.dead_letter(to="hourly") for _ in range(4)]
         world.clock.advance("1h")
         await _run(world)
@@ -152,7 +152,7 @@ class ScheduleConformance:
         assert await _finish(world) == letters[1:]
 
     async def test_nothing_begins_while_the_destination_is_held(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         await world.dead_letter(to="hourly")
         world.clock.advance("1h")
 
@@ -167,7 +167,7 @@ class ScheduleConformance:
         assert len(await _run(world)) == 1
 
     async def test_nothing_begins_while_the_last_one_goes_on(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         for _ in range(5):
             await world.dead_letter(to="hourly")
         world.clock.advance("1h")
@@ -181,23 +181,23 @@ class ScheduleConformance:
         assert only(await _run(world)).selected == 2
 
     async def test_nothing_begins_for_a_destination_that_was_removed(self, world: World) -> None:
-        await _schedule(world)
+        await _with_auto_replay(world)
         await world.dead_letter(to="hourly")
         await world.store.unregister("hourly", actor=OPERATOR)
         world.clock.advance("1h")
 
         assert list(await _run(world)) == []
-        assert list(await world.store.schedules()) == []
+        assert list(await world.store.auto_replays()) == []
 
-    async def test_schedules_tell_since_when_they_count(self, world: World) -> None:
-        await _schedule(world)
+    async def test_auto_replays_tell_since_when_they_count(self, world: World) -> None:
+        await _with_auto_replay(world)
         seen_at = world.now
         world.clock.advance("30m")
 
-        schedule = only(await world.store.schedules())
+        auto_replay = only(await world.store.auto_replays())
 
-        assert (schedule.destination, schedule.auto_replay) == ("hourly", _HOURLY)
-        assert schedule.since == seen_at
+        assert (auto_replay.destination, auto_replay.auto_replay) == ("hourly", _HOURLY)
+        assert auto_replay.since == seen_at
 
 
 class EditConformance:

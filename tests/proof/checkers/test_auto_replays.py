@@ -1,4 +1,4 @@
-"""Replays by a schedule are watched: when they begin, how many they take, how often."""
+"""Replays by an auto-replay are watched: when they begin, how many they take, how often."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.gate import Closed, Open
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.settlement import Failed, FailureReason
-from redrive.store import SCHEDULER, Advance, Replay, ReplayStep
+from redrive.store import AUTO_REPLAY, Advance, Replay, ReplayStep
 from tests.proof.checkers.records import Healed
 from tests.proof.checkers.scene import FAULT, Scene
 
@@ -16,7 +16,7 @@ EXHAUSTED = Failed(reason=FailureReason.EXHAUSTED, fault=FAULT)
 @pytest.fixture
 def scene() -> Scene:
     """A destination with a dead letter, that is replayed every minute, two letters at a time."""
-    scene = Scene(auto_replay=AutoReplay(schedule="* * * * *", batch=2, cycles=1), max_attempts=1)
+    scene = Scene(auto_replay=AutoReplay(cron="* * * * *", batch=2, cycles=1), max_attempts=1)
     scene.publish()
     scene.settle(scene.claim(1), EXHAUSTED)
     return scene
@@ -26,7 +26,7 @@ def replay_of(scene: Scene, *, selected: int = 1) -> Replay:
     return Replay(
         id=1,
         state=ReplayState.RUNNING,
-        by=SCHEDULER,
+        by=AUTO_REPLAY,
         why="* * * * *",
         started_at=scene.time,
         changed_at=scene.time,
@@ -36,7 +36,7 @@ def replay_of(scene: Scene, *, selected: int = 1) -> Replay:
 
 
 def start(scene: Scene, *, selected: int = 1) -> None:
-    scene.call("start_scheduled", [replay_of(scene, selected=selected)])
+    scene.call("start_auto_replays", [replay_of(scene, selected=selected)])
 
 
 def send(scene: Scene) -> None:
@@ -59,7 +59,7 @@ def test_a_replay_before_it_is_due(scene: Scene) -> None:
     scene.wait(59)
     start(scene)
 
-    assert scene.wrong == ["I12 schedule"]
+    assert scene.wrong == ["I12 auto-replay"]
 
 
 def test_two_replays_for_one_due_time(scene: Scene) -> None:
@@ -68,7 +68,7 @@ def test_two_replays_for_one_due_time(scene: Scene) -> None:
     scene.wait(1)
     start(scene)
 
-    assert scene.wrong == ["I12 schedule"]
+    assert scene.wrong == ["I12 auto-replay"]
 
 
 def test_a_replay_while_the_breaker_is_open(scene: Scene) -> None:
@@ -77,14 +77,14 @@ def test_a_replay_while_the_breaker_is_open(scene: Scene) -> None:
     scene.wait(60)
     start(scene)
 
-    assert scene.wrong == ["I12 schedule"]
+    assert scene.wrong == ["I12 auto-replay"]
 
 
 def test_a_replay_of_more_than_a_batch(scene: Scene) -> None:
     scene.wait(60)
     start(scene, selected=3)
 
-    assert scene.wrong == ["I12 schedule"]
+    assert scene.wrong == ["I12 auto-replay"]
 
 
 def test_a_letter_that_is_sent_by_itself_too_often(scene: Scene) -> None:
@@ -94,11 +94,11 @@ def test_a_letter_that_is_sent_by_itself_too_often(scene: Scene) -> None:
     scene.settle(scene.claim(1), EXHAUSTED)
     send(scene)
 
-    assert scene.wrong == ["I12 schedule"]
+    assert scene.wrong == ["I12 auto-replay"]
 
 
-def test_a_letter_that_no_schedule_ever_takes(scene: Scene) -> None:
+def test_a_letter_that_no_auto_replay_ever_takes(scene: Scene) -> None:
     scene.hear(Healed(at=scene.at, bound=scene.at))
     scene.look(is_final=True)
 
-    assert "I12 schedule" in scene.wrong
+    assert "I12 auto-replay" in scene.wrong

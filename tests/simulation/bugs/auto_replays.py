@@ -1,4 +1,4 @@
-"""Planted bugs of what is due later: events, and replays by schedules."""
+"""Planted bugs of what is due later: events, and replays by auto-replays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from redrive.model.destination import Destination
 from redrive.model.replay import AutoReplay
-from redrive.policies.schedule import is_due
+from redrive.policies.auto_replay import is_due
 from redrive.store import Due, Replay
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
@@ -36,10 +36,10 @@ class FarTimeCutShort(MemoryStore):
 class StartedByEverybody(MemoryStore):
     """A due time is not crossed off, so whoever looks next starts a replay for it as well."""
 
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
-        before = dict(self._schedules)
-        started = await super().start_scheduled(due=due)
-        self._schedules |= before
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
+        before = dict(self._auto_replays_since)
+        started = await super().start_auto_replays(due=due)
+        self._auto_replays_since |= before
         return started
 
 
@@ -49,38 +49,38 @@ class StartedAtAShutGate(MemoryStore):
 
 
 class NeverEnough(MemoryStore):
-    """What a schedule has sent is not counted, so the hopeless are sent for good."""
+    """What an auto-replay has sent is not counted, so the hopeless are sent for good."""
 
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
         for row in self._rows.values():
             row.auto_replays = 0
-        return super()._neglected(destination, schedule, now=now)
+        return super()._neglected(destination, auto_replay, now=now)
 
 
 class BatchIgnored(MemoryStore):
-    def _neglected(self, destination: str, schedule: AutoReplay, *, now: datetime) -> list[Row]:
-        whole = msgspec.structs.replace(schedule, batch=10_000)
+    def _neglected(self, destination: str, auto_replay: AutoReplay, *, now: datetime) -> list[Row]:
+        whole = msgspec.structs.replace(auto_replay, batch=10_000)
         return super()._neglected(destination, whole, now=now)
 
 
-class ScheduleNeverDue(MemoryStore):
+class AutoReplayNeverDue(MemoryStore):
     """Each look counts as the last run, so that no due time ever lies behind it."""
 
-    async def start_scheduled(self, *, due: Due) -> Sequence[Replay]:
-        self._schedules = dict.fromkeys(self._schedules, self._clock.now())
-        return await super().start_scheduled(due=due)
+    async def start_auto_replays(self, *, due: Due) -> Sequence[Replay]:
+        self._auto_replays_since = dict.fromkeys(self._auto_replays_since, self._clock.now())
+        return await super().start_auto_replays(due=due)
 
 
-def _a_minute_early(schedule: AutoReplay, since: datetime, now: datetime) -> bool:
-    return is_due(schedule, since, now + _LONGEST / 2)
+def _a_minute_early(auto_replay: AutoReplay, since: datetime, now: datetime) -> bool:
+    return is_due(auto_replay, since, now + _LONGEST / 2)
 
 
 BUGS: tuple[Bug, ...] = (
     Bug("far due time cut short", FarTimeCutShort),
     Bug("a due time starts many replays", StartedByEverybody),
-    Bug("schedule starts at a shut gate", StartedAtAShutGate),
-    Bug("cycles of a schedule not counted", NeverEnough),
-    Bug("batch of a schedule ignored", BatchIgnored),
-    Bug("schedule never due", ScheduleNeverDue),
-    Bug("schedule due early", patches=((replays, "is_due", _a_minute_early),)),
+    Bug("auto-replay starts at a shut gate", StartedAtAShutGate),
+    Bug("cycles of an auto-replay not counted", NeverEnough),
+    Bug("batch of an auto-replay ignored", BatchIgnored),
+    Bug("auto-replay never due", AutoReplayNeverDue),
+    Bug("auto-replay due early", patches=((replays, "is_due", _a_minute_early),)),
 )

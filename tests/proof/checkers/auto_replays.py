@@ -1,4 +1,4 @@
-"""I12: what is due by a schedule begins then, once, and not while it should wait."""
+"""I12: what is due by an auto-replay begins then, once, and not while it should wait."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from datetime import UTC, datetime
 from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.destination import Order
 from redrive.model.gate import Closed
-from redrive.policies.schedule import next_due
+from redrive.policies.auto_replay import next_due
 from redrive.store import Replay
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.entry import Step
 from tests.proof.checkers.ledger import Ledger
 from tests.proof.checkers.records import Healed, Looked, Record
 
-__all__ = ["OnSchedule"]
+__all__ = ["AutoReplaysInTime"]
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-class OnSchedule(Check):
-    """A schedule starts one replay for a due time, of at most a batch, by an open gate.
+class AutoReplaysInTime(Check):
+    """An auto-replay starts one replay for a due time, of at most a batch, by an open gate.
 
     A letter is sent in this way at most `cycles` times; in the end none is left that was not.
     """
 
-    name = "I12 schedule"
+    name = "I12 auto-replay"
 
     def __init__(self) -> None:
         self._earliest = _NEVER
@@ -37,9 +37,9 @@ class OnSchedule(Check):
 
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         now, entry = step.call.now, step.entry
-        # The store counts from when it first sees a schedule, which nobody tells.
+        # The store counts from when it first sees an auto-replay, which nobody tells.
         self._earliest = min(self._earliest, now)
-        if step.how == "scheduled":
+        if step.how == "auto_replay":
             (name,) = step.detail.destinations
             yield from self._begun(ledger, step.detail, name, now)
             self._started[name] = now
@@ -48,23 +48,23 @@ class OnSchedule(Check):
                 yield from self._count(ledger, entry.id, replay)
 
     def _begun(self, ledger: Ledger, replay: Replay, name: str, now: datetime) -> Iterator[str]:
-        schedule = ledger.promises[name].destination.auto_replay
-        if schedule is None:
-            yield f"{name} has no schedule, and was replayed by one"
+        auto_replay = ledger.promises[name].destination.auto_replay
+        if auto_replay is None:
+            yield f"{name} has no auto-replay, and was replayed by one"
             return
         since = self._started.get(name, self._earliest)
-        if next_due(schedule, since) > now:
+        if next_due(auto_replay, since) > now:
             yield f"{name} was replayed at {now}, and nothing was due since {since}"
         if name in ledger.paused or not isinstance(ledger.breaker(name), Closed):
-            yield f"{name} was replayed by its schedule, and its gate is shut"
-        if replay.selected > schedule.batch:
-            yield f"{replay.selected} letters of {name} were taken at once, not {schedule.batch}"
+            yield f"{name} was replayed by its auto-replay, and its gate is shut"
+        if replay.selected > auto_replay.batch:
+            yield f"{replay.selected} letters of {name} were taken at once, not {auto_replay.batch}"
 
     def _count(self, ledger: Ledger, number: DeliveryId, replay: Replay) -> Iterator[str]:
         self._sent[number] += 1
-        schedule = ledger.promises[replay.destinations[0]].destination.auto_replay
-        if schedule is not None and self._sent[number] > schedule.cycles:
-            yield f"delivery {number} was sent {self._sent[number]} times by its schedule"
+        auto_replay = ledger.promises[replay.destinations[0]].destination.auto_replay
+        if auto_replay is not None and self._sent[number] > auto_replay.cycles:
+            yield f"delivery {number} was sent {self._sent[number]} times by its auto-replay"
 
     def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
         if isinstance(record, Healed):
@@ -73,16 +73,16 @@ class OnSchedule(Check):
             return
         left = [one for one in record.deliveries if self._is_neglected(ledger, one)]
         if left and self._bound is not None and record.at >= self._bound:
-            yield f"{len(left)} dead letters were left alone by their schedules: {left[0].id}"
+            yield f"{len(left)} dead letters were left alone by their auto-replays: {left[0].id}"
 
     def _is_neglected(self, ledger: Ledger, one: Delivery) -> bool:
         destination = ledger.promises[one.destination].destination
-        schedule = destination.auto_replay
+        auto_replay = destination.auto_replay
         return (
-            schedule is not None
+            auto_replay is not None
             and destination.order is Order.NONE
             and one.is_dead_letter
-            and self._sent[one.id] < schedule.cycles
+            and self._sent[one.id] < auto_replay.cycles
         )
 
 
