@@ -51,7 +51,7 @@ def store(sqlite: str) -> str:
         (["dlq", "list", "--limit", "0"], "'--limit'"),
         (["dlq", "list", "--limit", "many"], "'--limit'"),
         (["dlq", "list", "--cursor", "top"], "The cursor 'top' is not one of ours"),
-        (["dlq", "show", "first"], "'ID'"),
+        (["dlq", "show", "first"], "'first' is neither the number of a delivery"),
         (["dlq", "show", "99"], "There is no delivery 99"),
         (["dlq", "show", "99999999999999999999"], "Nothing has the number 99999999999999999999"),
         (["dlq", "replay"], "Name the dead letters to replay by their ids"),

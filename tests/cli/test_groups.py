@@ -92,7 +92,7 @@ def test_filters_narrow_a_group(shell: Shell, shop: Shop, group: str) -> None:
 
     answer = shell("dlq", "replay", "--group", group, "--tenant", "umbrella", "--yes", "--json")
 
-    assert answer.json == {"changed": [4], "unchanged": []}
+    assert answer.json == {"changed": [4], "unchanged": [], "left_alone": {}}
 
 
 def test_acting_on_a_group_asks_first(

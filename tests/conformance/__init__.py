@@ -17,6 +17,7 @@ from tests.conformance.claiming import (
 from tests.conformance.declaring import DeclarationConformance
 from tests.conformance.durability import DurabilityConformance, WaitingConformance
 from tests.conformance.effects import EffectConformance, InboxConformance
+from tests.conformance.events import EventSearchConformance
 from tests.conformance.fencing import FencingConformance
 from tests.conformance.gating import (
     BreakerConformance,
@@ -113,6 +114,7 @@ class StoreConformance(
     TenantFigureConformance,
     FindingConformance,
     PagingConformance,
+    EventSearchConformance,
     GroupConformance,
     RegroupConformance,
     FigureConformance,

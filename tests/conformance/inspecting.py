@@ -40,6 +40,25 @@ class FindingConformance:
 
         assert found == [[pending], [in_flight], [delivered], [failed]]
 
+    async def test_without_a_status_all_are_found_the_latest_delivery_first(
+        self, world: World
+    ) -> None:
+        event = an_event()
+        await world.append(entries(event, to=["billing", "mailing"]))
+        await world.fail(await world.claim_one("billing"))
+        dead = (await world.find_one(event, "billing")).id
+        await world.store.resolve([dead], actor=OPERATOR)
+        mailing = (await world.find_one(event, "mailing")).id
+        [other] = await world.publish(an_event())
+
+        assert _ids(await world.found(status=None)) == sorted([dead, mailing, other], reverse=True)
+        assert set(_ids(await world.found(status=None, event_id=event.id))) == {dead, mailing}
+        first = await world.store.find(Query(status=None), limit=2)
+        rest = await world.store.find(Query(status=None), cursor=first.next_cursor, limit=2)
+        found = [*_ids(first.deliveries), *_ids(rest.deliveries)]
+        assert (found, rest.next_cursor) == (sorted(found, reverse=True), None)
+        assert len(found) == 3
+
     async def test_deliveries_are_found_by_destination(self, world: World) -> None:
         dead = await world.dead_letter(to="mailing")
         await world.dead_letter(to="billing")

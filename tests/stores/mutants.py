@@ -44,6 +44,8 @@ from redrive.store import (
     Effect,
     Ending,
     Entry,
+    EventPage,
+    EventQuery,
     Figures,
     Group,
     Grouping,
@@ -528,8 +530,8 @@ class LeavesNoAudit(Mutant):
 
 class PagesByOffset(Mutant):
     def _cut(
-        self, found: Sequence[Row], cursor: str | None, limit: int
-    ) -> tuple[Sequence[Row], str | None]:
+        self, found: Sequence[tuple[tuple[int, int], Row]], cursor: str | None, limit: int
+    ) -> tuple[Sequence[tuple[tuple[int, int], Row]], str | None]:
         start = int(cursor or 0)
         end = start + limit
         return found[start:end], str(end) if end < len(found) else None
@@ -541,6 +543,26 @@ class PagesBeforeItFilters(Mutant):
         wanted = await super().find(query, limit=1000)
         deliveries = tuple(one for one in page.deliveries if one in wanted.deliveries)
         return Page(deliveries=deliveries, next_cursor=page.next_cursor)
+
+
+class RepeatsTheLastEventOfAPage(Mutant):
+    async def find_events(
+        self, query: EventQuery, *, cursor: str | None = None, limit: int = 50
+    ) -> EventPage:
+        page = await super().find_events(query, cursor=cursor, limit=limit)
+        if page.next_cursor is None:
+            return page
+        return msgspec.structs.replace(page, next_cursor=str(int(page.next_cursor) + 1))
+
+
+class TakesEventsWithoutDeliveriesForUnrouted(Mutant):
+    async def find_events(
+        self, query: EventQuery, *, cursor: str | None = None, limit: int = 50
+    ) -> EventPage:
+        wanted = msgspec.structs.replace(query, unrouted=False)
+        page = await super().find_events(wanted, cursor=cursor, limit=limit)
+        events = tuple(one for one in page.events if not (query.unrouted and one.deliveries))
+        return msgspec.structs.replace(page, events=events)
 
 
 class NeverPassesBy(Mutant):

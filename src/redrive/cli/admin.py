@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["cancel", "delete", "init", "prioritise", "publish", "replay", "reschedule", "resolve"]
 
 _PAGE = 1_000
+_MOST_EXPLAINED = 1_000
+_NOT_THERE = "not there"
 
 
 def init(*, store: Store = None, json: Json = False) -> None:
@@ -144,7 +146,7 @@ def replay(
     def act(operations: Operations, some: Sequence[int]) -> Awaitable[Sequence[int]]:
         return operations.replay(some, by=by or current_user(), why=why, generation=generation)
 
-    _change(act, chosen, done="Replayed", needs="a dead letter", store=store, json=json)
+    _change(act, chosen, done="Replayed", needs=("a dead letter",), store=store, json=json)
 
 
 @with_filters
@@ -164,7 +166,7 @@ def delete(
         lambda operations, some: operations.delete(some, by=by or current_user(), why=why),
         _choose("delete", ids, filters, all_matching=all_matching, yes=yes, store=store),
         done="Deleted",
-        needs="a dead letter",
+        needs=("a dead letter", "resolved"),
         store=store,
         json=json,
     )
@@ -187,7 +189,7 @@ def resolve(
         lambda operations, some: operations.resolve(some, by=by or current_user(), why=why),
         _choose("resolve", ids, filters, all_matching=all_matching, yes=yes, store=store),
         done="Resolved",
-        needs="an unresolved dead letter",
+        needs=("a dead letter",),
         store=store,
         json=json,
     )
@@ -201,7 +203,7 @@ def cancel(
         lambda operations, some: operations.cancel(some, by=by or current_user(), why=why),
         ids,
         done="Cancelled",
-        needs="pending",
+        needs=("pending",),
         store=store,
         json=json,
     )
@@ -226,7 +228,7 @@ def reschedule(
         ),
         ids,
         done="Rescheduled",
-        needs="pending",
+        needs=("pending",),
         store=store,
         json=json,
     )
@@ -250,7 +252,7 @@ def prioritise(
         ),
         ids,
         done="Prioritised",
-        needs="pending",
+        needs=("pending",),
         store=store,
         json=json,
     )
@@ -258,13 +260,13 @@ def prioritise(
 
 def _choose(
     verb: str,
-    ids: Sequence[int] | None,
+    ids: Sequence[str] | None,
     filters: Filters,
     *,
     all_matching: bool,
     yes: bool,
     store: str | None,
-) -> Sequence[int]:
+) -> Sequence[str] | Sequence[int]:
     """Return the ids that were named, or those of all that match now; these are asked about."""
     from redrive.cli.reading import read_query
     from redrive.errors import UsageError
@@ -286,35 +288,47 @@ def _choose(
 
 def _change(
     act: Callable[[Operations, Sequence[int]], Awaitable[Sequence[int]]],
-    ids: Sequence[int],
+    ids: Sequence[str] | Sequence[int],
     *,
     done: str,
-    needs: str,
+    needs: tuple[str, ...],
     store: str | None,
     json: bool,
 ) -> None:
     """Act on deliveries, some at a time so that workers get their turn, and say what changed."""
-    from redrive.cli.reading import check_numbers
+    from redrive.cli.naming import check_names, numbers_of
+    from redrive.model.delivery import DeliveryId
 
-    asked = list(dict.fromkeys(ids))
-    check_numbers(asked)
+    names = [str(one) for one in ids]
+    check_names(names)
 
-    async def change(app: Redrive) -> list[int]:
+    async def change(app: Redrive) -> tuple[list[int], dict[int, str | None]]:
+        asked = await numbers_of(app, names, needs=needs)
         changed: list[int] = []
         with progress(done, len(asked)) as advance:
             for begin in range(0, len(asked), _PAGE):
                 some = asked[begin : begin + _PAGE]
                 changed += await act(app.operations, some)
                 advance(len(some))
-        return changed
+        left = sorted(set(asked).difference(changed))
+        conditions = await app.operations.conditions(left[:_MOST_EXPLAINED])
+        return changed, {one: conditions.get(DeliveryId(one)) for one in left}
 
-    changed = in_session(change, store=store)
-    unchanged = sorted(set(asked).difference(changed))
+    changed, left = in_session(change, store=store)
     if json:
-        print_json({"changed": changed, "unchanged": unchanged})
+        print_json({"changed": changed, "unchanged": list(left), "left_alone": _reasons(left)})
     else:
         from redrive.cli.show.deliveries import changed as shown
 
-        print_result(*shown(done, changed, unchanged, needs=needs))
-    if unchanged:
+        print_result(*shown(done, changed, _reasons(left), needs=needs))
+    if left:
         raise typer.Exit(1)
+
+
+def _reasons(left: Mapping[int, str | None]) -> dict[str, list[int]]:
+    """Return what was left alone, by how it stands; of very many the rest is not looked at."""
+    reasons: dict[str, list[int]] = {}
+    for place, (one, condition) in enumerate(left.items()):
+        why = condition or _NOT_THERE if place < _MOST_EXPLAINED else "not looked at"
+        reasons.setdefault(why, []).append(one)
+    return reasons

@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli import asking
 from redrive.cli.inspect import tell
-from redrive.cli.options import By, Json, Reason, Reveal, Store, Yes
+from redrive.cli.options import By, Id, Json, Reason, Reveal, Store, Yes
 from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
 
@@ -21,7 +21,7 @@ __all__ = ["edit"]
 
 
 def edit(
-    delivery_id: Annotated[int, typer.Argument(metavar="ID", help="The dead letter's number.")],
+    name: Id,
     *,
     why: Reason,
     payload: Annotated[
@@ -43,14 +43,16 @@ def edit(
 
     Where the payload has [redacted], what is there stays.
     """
-    from redrive.cli.reading import check_numbers, read_payload
+    from redrive.cli.naming import check_names, number_of
+    from redrive.cli.reading import read_payload
     from redrive.cli.show.replays import difference
     from redrive.errors import UsageError
 
-    check_numbers([delivery_id])
+    check_names([name])
     if payload is not None and file is not None:
         raise UsageError("The payload is given twice; leave --payload or --file out.")
     given = _source(payload, file)
+    delivery_id = number_of(name, needs=("a dead letter",), store=store)
     told = tell(delivery_id, reveal=reveal and given is None, by=by, why=why, store=store)
     new = read_payload(_edited(told) if given is None else given)
     changes = in_session(lambda app: app.operations.preview_edit(delivery_id, new), store=store)

@@ -11,6 +11,7 @@ from redrive.cli.options import (
     By,
     Cursor,
     Filters,
+    Id,
     Json,
     Limit,
     Reveal,
@@ -101,23 +102,21 @@ def list_deliveries(
     filters: Filters,
     *,
     status: Annotated[
-        str, typer.Option(metavar="STATUS", help="pending, in_flight, delivered or failed.")
+        str, typer.Option(metavar="STATUS", help="pending, in_flight, delivered, failed or any.")
     ] = "pending",
     limit: Limit = 20,
     cursor: Cursor = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List deliveries of one status, the latest first."""
-    from redrive.cli.reading import read_choice
-    from redrive.model.delivery import Status
+    """List deliveries of one status, or of any, the latest first."""
+    from redrive.cli.reading import read_status
 
-    chosen = read_choice(Status, status, name="status")
-    _list(filters, chosen, limit=limit, cursor=cursor, store=store, json=json)
+    _list(filters, read_status(status), limit=limit, cursor=cursor, store=store, json=json)
 
 
 def show(
-    delivery_id: Annotated[int, typer.Argument(metavar="ID", help="The delivery's number.")],
+    delivery_id: Id,
     *,
     reveal: Reveal = False,
     by: By = None,
@@ -126,10 +125,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one delivery with its whole story, and what to do next."""
-    from redrive.cli.reading import check_numbers
+    from redrive.cli.naming import number_of
 
-    check_numbers([delivery_id])
-    told = tell(delivery_id, reveal=reveal, by=by, why=why, store=store)
+    told = tell(number_of(delivery_id, store=store), reveal=reveal, by=by, why=why, store=store)
     if json:
         print_json(told)
     else:
@@ -201,7 +199,7 @@ def doctor(
 
 def _list(
     filters: Filters,
-    status: Status,
+    status: Status | None,
     *,
     limit: int,
     cursor: str | None,

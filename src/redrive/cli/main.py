@@ -14,6 +14,7 @@ from redrive.cli import (
     archiving,
     destinations,
     editing,
+    events,
     inspect,
     replays,
     rerouting,
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 dlq = typer.Typer(help="Look at dead letters; replay, edit, resolve, export them.", **_PLAIN)
 replay = typer.Typer(help="Replay many dead letters, one first; follow and steer it.", **_PLAIN)
+event = typer.Typer(help="Look at events, and at what became of them.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
 destination = typer.Typer(
     help="Look at destinations; pause, remove, restore or backfill them.", **_PLAIN
@@ -83,6 +85,7 @@ def _options(
 
 @dlq.callback(invoke_without_command=True)
 @replay.callback(invoke_without_command=True)
+@event.callback(invoke_without_command=True)
 @delivery.callback(invoke_without_command=True)
 @destination.callback(invoke_without_command=True)
 @breaker.callback(invoke_without_command=True)
@@ -173,6 +176,7 @@ app.command()(inspect.status)
 app.command()(top)
 app.add_typer(dlq, name="dlq")
 app.add_typer(replay, name="replay")
+app.add_typer(event, name="event")
 app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
@@ -198,6 +202,9 @@ replay.command("show")(replays.show)
 replay.command("pause")(replays.pause)
 replay.command("resume")(replays.resume)
 replay.command("cancel")(replays.cancel)
+
+event.command("list")(events.list_events)
+event.command("show")(events.show_event)
 
 delivery.command("list")(inspect.list_deliveries)
 delivery.command("show")(inspect.show)

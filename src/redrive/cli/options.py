@@ -15,6 +15,7 @@ __all__ = [
     "Cursor",
     "Filters",
     "Generation",
+    "Id",
     "Ids",
     "Json",
     "Letters",
@@ -36,7 +37,12 @@ Store = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Ids = Annotated[list[int], typer.Argument(metavar="ID", help="The deliveries' numbers.")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="The delivery's number, or the id of its event.")
+]
+Ids = Annotated[
+    list[str], typer.Argument(metavar="ID", help="The deliveries' numbers, or ids of their events.")
+]
 By = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who acts, for the audit log; you by default.")
 ]
@@ -52,7 +58,8 @@ Generation = Annotated[
     str | None, typer.Option(metavar="NAME", help="The generation that delivers it; as it was.")
 ]
 Letters = Annotated[
-    list[int] | None, typer.Argument(metavar="ID", help="The dead letters' numbers.")
+    list[str] | None,
+    typer.Argument(metavar="ID", help="The dead letters' numbers, or ids of their events."),
 ]
 AllMatching = Annotated[
     bool, typer.Option("--all-matching", help="All that the filters find, or simply all.")

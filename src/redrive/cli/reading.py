@@ -30,9 +30,11 @@ __all__ = [
     "read_moment",
     "read_payload",
     "read_query",
+    "read_status",
 ]
 
 C = TypeVar("C", bound=StrEnum)
+_ANY = "any"
 _LARGEST_NUMBER = 2**63 - 1
 _AGO = re.compile(r"(.+?)\s+ago", re.IGNORECASE)
 _IN = re.compile(r"in\s+(.+)", re.IGNORECASE)
@@ -102,7 +104,18 @@ def read_choice(kind: type[C], text: str, *, name: str) -> C:
         raise UsageError(f"{name} is {text!r}; it is one of {', '.join(kind)}.") from None
 
 
-def read_query(filters: Filters, *, status: Status = Status.FAILED) -> Query:
+def read_status(text: str) -> Status | None:
+    """Read the status that deliveries should have; `None` for any."""
+    if text == _ANY:
+        return None
+    try:
+        return read_choice(Status, text, name="status")
+    except UsageError:
+        words = ", ".join([*Status, _ANY])
+        raise UsageError(f"status is {text!r}; it is one of {words}.") from None
+
+
+def read_query(filters: Filters, *, status: Status | None = Status.FAILED) -> Query:
     """Read filters as they were typed."""
     glob, why = filters.event_type, filters.reason
     return Query(

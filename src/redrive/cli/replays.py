@@ -47,7 +47,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a replay would take and what stands in its way; changes nothing."""
-    chosen = _chosen(ids, filters)
+    chosen = _chosen(ids, filters, store=store)
     planned = in_session(
         lambda app: app.operations.plan_replay(chosen, rate=rate),
         store=store,
@@ -97,7 +97,7 @@ def start(
             "Name the dead letters to replay by their ids, or replay a group with --group, or "
             "all that match filters with --all-matching."
         )
-    chosen = _chosen(ids, filters)
+    chosen = _chosen(ids, filters, store=store)
     if not yes:
         _ask(chosen, store=store)
     replay = in_session(
@@ -212,16 +212,18 @@ def cancel(
     )
 
 
-def _chosen(ids: Sequence[int] | None, filters: Filters) -> Query | Sequence[int]:
-    from redrive.cli.reading import check_numbers, read_query
+def _chosen(
+    ids: Sequence[str] | None, filters: Filters, *, store: str | None
+) -> Query | Sequence[int]:
+    from redrive.cli.naming import number_of
+    from redrive.cli.reading import read_query
     from redrive.errors import UsageError
 
     if not ids:
         return read_query(filters)
     if filters != Filters():
         raise UsageError("Ids say exactly which dead letters are meant; leave the filters out.")
-    check_numbers(ids)
-    return ids
+    return [number_of(one, needs=("a dead letter",), store=store) for one in ids]
 
 
 def _searched(chosen: Query | Sequence[int]) -> Query | None:

@@ -10,10 +10,13 @@ from redrive.operations.looking import Story
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 from redrive.operations.rerouting import BackfillPlan, Rerouting
 from redrive.operations.tenants import Tenancy
+from redrive.operations.tracing import Condition, EventStory, Tracing
 
 __all__ = [
     "AutomaticReplay",
     "BackfillPlan",
+    "Condition",
+    "EventStory",
     "Operations",
     "PrunePlan",
     "ReplayPlan",
@@ -21,7 +24,7 @@ __all__ = [
 ]
 
 
-class Operations(Editing, Acting, Replaying, Gatekeeping, Tenancy, Archiving, Rerouting):
+class Operations(Editing, Tracing, Acting, Replaying, Gatekeeping, Tenancy, Archiving, Rerouting):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

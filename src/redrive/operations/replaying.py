@@ -164,8 +164,8 @@ def _selection(given: Query | Sequence[int] | None) -> Selection:
         query = given or Query()
         if query.status is not Status.FAILED:
             raise UsageError(
-                f"The query asks for {query.status} deliveries; only dead letters can be replayed, "
-                "so leave its status out."
+                f"The query asks for {query.status or 'all'} deliveries; only dead letters can be "
+                "replayed, so leave its status out."
             )
         return Selection(query=query)
     return Selection(ids=tuple(known_ids(given)))

@@ -13,6 +13,13 @@ import msgspec
 
 from redrive.store.checkup import Checkup, Finding, Level
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
+from redrive.store.events import (
+    EventDelivery,
+    EventPage,
+    EventQuery,
+    EventSearch,
+    FoundEvent,
+)
 from redrive.store.gates import Gates, Report, Reported
 from redrive.store.housekeeping import (
     Grouping,
@@ -122,9 +129,14 @@ __all__ = [
     "Effects",
     "Ending",
     "Entry",
+    "EventDelivery",
     "EventLog",
+    "EventPage",
+    "EventQuery",
+    "EventSearch",
     "Figures",
     "Finding",
+    "FoundEvent",
     "Gates",
     "Group",
     "Grouping",
@@ -197,6 +209,7 @@ class Store(
     Gates,
     Tenants,
     Inspection,
+    EventSearch,
     Intervention,
     Replays,
     Editing,

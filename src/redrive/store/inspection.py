@@ -37,12 +37,13 @@ MOST_COUNTED = 1_000
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Which deliveries to look at; what is `None` does not matter.
 
+    Without a status all are looked at, resolved ones included, the latest delivery first.
     `event_type` may be a glob; `text` is looked for in the error and the payload, in any case, as
     Unicode folds it.
     The time is when it was settled or, until then, enqueued: from `since` on, before `until`.
     """
 
-    status: Status = Status.FAILED
+    status: Status | None = Status.FAILED
     destination: str | None = None
     event_type: str | None = None
     event_id: str | None = None

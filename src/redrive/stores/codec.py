@@ -18,6 +18,7 @@ from redrive.model.instant import from_micros, maybe_from_micros, maybe_micros, 
 from redrive.model.outcome import Exchange, Fault
 
 __all__ = [
+    "LARGEST_NUMBER",
     "attempts_from",
     "body_digest",
     "carried",
@@ -36,12 +37,13 @@ __all__ = [
     "maybe_raw",
     "micros",
     "read_cursor",
+    "read_place",
     "resolution_from",
     "why_unreadable",
     "write_cursor",
 ]
 
-_LARGEST_NUMBER = 2**63 - 1
+LARGEST_NUMBER = 2**63 - 1
 _LONGEST_REASON = 500
 _BEGINNING = re.compile(r'\{"id":"([^"\\]*)","type":"([^"\\]*)"')
 
@@ -176,11 +178,22 @@ def read_cursor(cursor: str) -> tuple[int, int]:
     """Return the microseconds and the id of a cursor."""
     time, _, number = cursor.partition("-")
     is_ours = cursor.isascii() and time.isdigit() and number.isdigit()
-    if not is_ours or max(int(time), int(number)) > _LARGEST_NUMBER:
-        raise UsageError(
-            f"The cursor {cursor!r} is not one of ours; pass the `next_cursor` of the page before."
-        )
+    if not is_ours or max(int(time), int(number)) > LARGEST_NUMBER:
+        raise _not_ours(cursor)
     return int(time), int(number)
+
+
+def read_place(cursor: str) -> int:
+    """Return the place in the log of a cursor that is nothing else."""
+    if not (cursor.isascii() and cursor.isdigit()) or int(cursor) > LARGEST_NUMBER:
+        raise _not_ours(cursor)
+    return int(cursor)
+
+
+def _not_ours(cursor: str) -> UsageError:
+    return UsageError(
+        f"The cursor {cursor!r} is not one of ours; pass the `next_cursor` of the page before."
+    )
 
 
 def _in_order(payload: msgspec.Raw) -> bytes:

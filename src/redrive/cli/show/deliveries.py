@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -12,18 +12,21 @@ from rich.text import Text
 from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, brief, counted, safe, title, verdict
 from redrive.model.delivery import Delivery, Status
+from redrive.operations import Condition
 from redrive.store import Page
 
 __all__ = ["changed", "deliveries"]
 
 _MOST_IDS = 10
 _HEADINGS = {
+    None: "Changed",
     Status.PENDING: "Due",
     Status.IN_FLIGHT: "Lease ends",
     Status.DELIVERED: "Delivered",
     Status.FAILED: "Failed",
 }
 _WORDS = {
+    None: "delivery",
     Status.PENDING: "pending delivery",
     Status.IN_FLIGHT: "delivery in flight",
     Status.DELIVERED: "delivered event",
@@ -32,7 +35,7 @@ _WORDS = {
 
 
 def deliveries(
-    page: Page, status: Status, *, now: datetime, is_filtered: bool
+    page: Page, status: Status | None, *, now: datetime, is_filtered: bool
 ) -> Iterator[RenderableType]:
     """Show a page of deliveries, and how to see the next."""
     if not page.deliveries:
@@ -44,7 +47,9 @@ def deliveries(
     table.add_figures("Tries")
     table.add_words("Delivery")
     for one in page.deliveries:
-        table.add_row(str(one.id), ago(_time(one), now), str(one.attempts), _lines(one))
+        when = _time(one) if status else one.settled_at or one.enqueued_at
+        lines = _lines(one, with_status=status is None)
+        table.add_row(str(one.id), ago(when, now), str(one.attempts), lines)
     yield table
     if page.next_cursor is not None:
         yield ""
@@ -52,20 +57,27 @@ def deliveries(
 
 
 def changed(
-    done: str, ids: Sequence[int], unchanged: Sequence[int], *, needs: str
+    done: str, ids: Sequence[int], left: Mapping[str, Sequence[int]], *, needs: Collection[str]
 ) -> Iterator[RenderableType]:
-    """Say which deliveries were changed, and why others were not."""
+    """Say which deliveries were changed, and why others were left alone, by how they stand."""
     if ids:
         yield Text(f"{done} {counted(len(ids), 'delivery', 'deliveries')}{_named(ids)}.")
-    elif not unchanged:
+    elif not left:
         yield Text("No dead letter matches, so nothing was changed.")
-    if unchanged:
-        verb = "was" if len(unchanged) == 1 else "were"
+    for condition, some in left.items():
+        verb = "was" if len(some) == 1 else "were"
         yield Text(
-            f"{counted(len(unchanged), 'delivery', 'deliveries')}{_named(unchanged)} {verb} left "
-            f"alone: not there, or not {needs}.",
+            f"{counted(len(some), 'delivery', 'deliveries')}{_named(some)} {verb} left alone: "
+            f"{_why(condition, needs)}.",
             style="yellow",
         )
+
+
+def _why(condition: str, needs: Collection[str]) -> str:
+    if condition in needs:
+        return "changed by somebody else at the same time"
+    is_known = condition in tuple(Condition)
+    return f"{condition}, not {' or '.join(needs)}" if is_known else condition
 
 
 def _named(ids: Sequence[int]) -> str:
@@ -85,9 +97,10 @@ def _time(delivery: Delivery) -> datetime:
             assert_never(never)
 
 
-def _lines(delivery: Delivery) -> Text:
+def _lines(delivery: Delivery, *, with_status: bool) -> Text:
     text = Text(safe(title(delivery)))
-    about = [f"{name} {safe(value)}".strip() for name, value in _marks(delivery) if value]
+    about = [delivery.status.replace("_", " ")] if with_status else []
+    about += [f"{name} {safe(value)}".strip() for name, value in _marks(delivery) if value]
     if about:
         text.append(f"  {' · '.join(about)}", style="dim")
     if delivery.fault is not None:

@@ -18,12 +18,12 @@ from redrive.cli.show.words import ago, counted, instant, safe, safe_lines, titl
 from redrive.model.delivery import Attempt, Cycle, Delivery, Status
 from redrive.model.duration import rough_duration
 from redrive.model.edit import Edit
-from redrive.model.event import Severity
+from redrive.model.event import Event, Severity
 from redrive.model.outcome import Exchange
 from redrive.operations import Story
 from redrive.operations.explain.waiting import Waiting
 
-__all__ = ["story"]
+__all__ = ["chapter", "event_facts", "payload", "section", "story"]
 
 _LONGEST_PAYLOAD = 4_000
 _MOST_PAYLOAD_LINES = 60
@@ -39,21 +39,36 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
     yield ""
     yield _indented(_facts(told, now))
     if delivery.log:
-        yield from _section("Tries", _tries(delivery.log, now))
+        yield from section("Tries", _tries(delivery.log, now))
     if delivery.cycles:
-        yield from _section("Earlier cycles", _cycles(delivery.cycles, now))
+        yield from section("Earlier cycles", _cycles(delivery.cycles, now))
     if delivery.fault is not None and delivery.fault.stack:
-        yield from _section("Stack", Text(safe_lines(delivery.fault.stack)))
+        yield from section("Stack", Text(safe_lines(delivery.fault.stack)))
     if delivery.exchange is not None:
-        yield from _section("Request", _request(delivery.exchange))
+        yield from section("Request", _request(delivery.exchange))
         if delivery.exchange.status is not None:
-            yield from _section("Response", _response(delivery.exchange))
+            yield from section("Response", _response(delivery.exchange))
     if delivery.edits:
-        yield from _section("Edits", _edits(delivery.edits, now))
-    yield from _section("Payload, as edited" if delivery.edits else "Payload", _payload(told))
+        yield from section("Edits", _edits(delivery.edits, now))
+    yield from section("Payload, as edited" if delivery.edits else "Payload", payload(told.carried))
     steps = list(_next_steps(told))
     if steps:
-        yield from _section("What to do", _steps(steps))
+        yield from section("What to do", _steps(steps))
+
+
+def chapter(told: Story, *, now: datetime) -> Iterator[RenderableType]:
+    """Show in short what happened to one of an event's deliveries."""
+    delivery = told.delivery
+    parts: list[RenderableType] = [Text(_condition(delivery, now))]
+    parts += [Text(_waits(one, now), style="yellow") for one in told.waiting]
+    if delivery.fault is not None:
+        parts.append(Text(verdict(delivery.fault), style="red"))
+    if delivery.log:
+        parts.append(_tries(delivery.log, now))
+    if delivery.cycles:
+        parts += [Text("Earlier cycles", style="dim"), _cycles(delivery.cycles, now)]
+    parts.append(Text(f"redrive delivery show {delivery.id}", style="dim"))
+    yield from section(f"Delivery {delivery.id} to {safe(delivery.destination)}", Group(*parts))
 
 
 def _condition(delivery: Delivery, now: datetime) -> str:
@@ -120,12 +135,7 @@ def _facts(told: Story, now: datetime) -> Table:
         table.add_row("Group", f"{safe(told.group.id)}, {count} in all")
     for name, value in (
         ("Event", event.id),
-        ("Tenant", event.tenant),
-        ("Key", event.key),
-        ("Source", event.source),
-        ("Idempotency", event.idempotency_key),
-        ("Severity", event.severity if event.severity is not Severity.INFO else None),
-        ("Headers", ", ".join(f"{name}={value}" for name, value in event.headers.items())),
+        *_attributes(event),
         ("Generation", delivery.generation),
         ("Priority", str(delivery.priority) if delivery.priority else None),
         ("Snoozed", counted(delivery.snoozes, "time") if delivery.snoozes else None),
@@ -148,6 +158,36 @@ def _facts(told: Story, now: datetime) -> Table:
         if then is not None:
             table.add_row(name, instant(then, now))
     return table
+
+
+def event_facts(event: Event[msgspec.Raw], *, version: int | None, now: datetime) -> Padding:
+    """Show what is known of an event beside its payload."""
+    table = _grid()
+    for name, value in (
+        *_attributes(event),
+        ("Version", None if version is None else f"{version}, of its key"),
+        ("Priority", str(event.priority) if event.priority else None),
+    ):
+        if value:
+            table.add_row(name, safe(value))
+    for name, then in (
+        ("Occurred", event.occurred_at if event.occurred_at != event.published_at else None),
+        ("Published", event.published_at),
+        ("Due", event.due),
+        ("Deadline", event.deadline),
+    ):
+        if then is not None:
+            table.add_row(name, instant(then, now))
+    return _indented(table)
+
+
+def _attributes(event: Event[msgspec.Raw]) -> Iterator[tuple[str, str | None]]:
+    yield "Tenant", event.tenant
+    yield "Key", event.key
+    yield "Source", event.source
+    yield "Idempotency", event.idempotency_key
+    yield "Severity", event.severity if event.severity is not Severity.INFO else None
+    yield "Headers", ", ".join(f"{name}={value}" for name, value in event.headers.items())
 
 
 def _times(auto_replays: int) -> str | None:
@@ -206,8 +246,9 @@ def _edits(edits: Sequence[Edit], now: datetime) -> Group:
     return Group(*parts)
 
 
-def _payload(told: Story) -> Text:
-    document = bytes(told.carried)
+def payload(carried: msgspec.Raw) -> Text:
+    """Show a payload, or its beginning if it is long."""
+    document = bytes(carried)
     try:
         return _shortened(msgspec.json.format(document, indent=2).decode())
     except (ValueError, RecursionError):
@@ -254,7 +295,8 @@ def _steps(steps: Sequence[tuple[str, str]]) -> Table:
     return table
 
 
-def _section(heading: str, content: RenderableType) -> Iterator[RenderableType]:
+def section(heading: str, content: RenderableType) -> Iterator[RenderableType]:
+    """Show something under a heading."""
     yield ""
     yield Text(heading, style="bold")
     yield _indented(content)

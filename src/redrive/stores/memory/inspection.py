@@ -10,13 +10,18 @@ import msgspec
 
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
 from redrive.model.destination import Destination
+from redrive.model.event import EventId
 from redrive.model.pattern import matches
 from redrive.policies.declaring import differing
 from redrive.store import (
     MOST_COUNTED,
     DestinationFigures,
     DueWork,
+    EventDelivery,
+    EventPage,
+    EventQuery,
     Figures,
+    FoundEvent,
     Group,
     LaneFigures,
     LetterFigures,
@@ -25,7 +30,8 @@ from redrive.store import (
     WorkerFigures,
     Workload,
 )
-from redrive.stores.codec import micros, read_cursor, write_cursor
+from redrive.stores.codec import from_micros, micros, read_cursor, read_place, write_cursor
+from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Heads, Tables
 
@@ -37,17 +43,21 @@ _MOST_TENANTS = 10
 
 
 class MemoryInspection(Tables):
-    """`Inspection` over the tables."""
+    """`Inspection` and `EventSearch` over the tables."""
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
         with self._lock:
             groups = self._groups_named(query.group)
-            found = [row for row in self._rows.values() if fits(row, query, groups)]
-            found.sort(key=_place, reverse=True)
+            found = [
+                (_place(row) if query.status else (0, row.id), row)
+                for row in self._rows.values()
+                if fits(row, query, groups)
+            ]
+            found.sort(key=lambda one: one[0], reverse=True)
             heads = self._heads()
             rows, next_cursor = self._cut(found, cursor, limit)
             return Page(
-                deliveries=tuple(row.delivery(self._behind(row, heads)) for row in rows),
+                deliveries=tuple(row.delivery(self._behind(row, heads)) for _, row in rows),
                 next_cursor=next_cursor,
             )
 
@@ -58,6 +68,26 @@ class MemoryInspection(Tables):
                 return None
             delivery = row.delivery(self._behind(row, self._heads()))
             return msgspec.structs.replace(delivery, exchange=row.exchange)
+
+    async def find_events(
+        self, query: EventQuery, *, cursor: str | None = None, limit: int = 50
+    ) -> EventPage:
+        before = None if cursor is None else read_place(cursor)
+        with self._lock:
+            rows: dict[EventId, list[Row]] = {}
+            for row in self._rows.values():
+                rows.setdefault(row.event.id, []).append(row)
+            found = [
+                (position, event)
+                for position, kept in reversed(self._log.items())
+                if (before is None or position < before)
+                and query.fits(event := _found_event(kept, rows.get(kept.event.id, ())))
+                and query.fits_one_of(event.deliveries)
+            ]
+        return EventPage(
+            events=tuple(event for _, event in found[:limit]),
+            next_cursor=str(found[limit - 1][0]) if len(found) > limit else None,
+        )
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
         with self._lock:
@@ -158,15 +188,17 @@ class MemoryInspection(Tables):
         )
 
     def _cut(
-        self, found: Sequence[Row], cursor: str | None, limit: int
-    ) -> tuple[Sequence[Row], str | None]:
-        """Return the rows behind the cursor, and the cursor behind those."""
+        self, found: Sequence[tuple[Place, Row]], cursor: str | None, limit: int
+    ) -> tuple[Sequence[tuple[Place, Row]], str | None]:
+        """Return the rows behind the cursor, each with its place, and the cursor behind those."""
         if cursor is not None:
             last = read_cursor(cursor)
-            found = [row for row in found if _place(row) < last]
+            found = [(place, row) for place, row in found if place < last]
         page = found[:limit]
-        has_more = page and len(found) > limit
-        return page, write_cursor(page[-1].changed_at, page[-1].id) if has_more else None
+        if not page or len(found) == len(page):
+            return page, None
+        (time, number), _ = page[-1]
+        return page, write_cursor(from_micros(time), DeliveryId(number))
 
     def _count(
         self, destination: Destination, heads: Heads, *, now: datetime
@@ -202,7 +234,7 @@ def fits(row: Row, query: Query, groups: frozenset[str] | None) -> bool:
     """Tell whether a query finds a row; `groups` are those that its group stands for."""
     event, fault = row.event, row.fault
     return (
-        row.status is query.status
+        query.status in (None, row.status)
         and query.destination in (None, row.destination)
         and (query.event_type is None or matches(query.event_type, event.type))
         and query.event_id in (None, event.id)
@@ -214,7 +246,30 @@ def fits(row: Row, query: Query, groups: frozenset[str] | None) -> bool:
         and (query.since is None or row.changed_at >= query.since)
         and (query.until is None or row.changed_at < query.until)
         and (query.text is None or query.text.casefold() in _searchable(row))
-        and (query.with_resolved or row.resolution is None)
+        and (query.with_resolved or query.status is None or row.resolution is None)
+    )
+
+
+def _found_event(kept: Kept, rows: Sequence[Row]) -> FoundEvent:
+    event = kept.event
+    return FoundEvent(
+        id=event.id,
+        type=event.type,
+        published_at=event.published_at,
+        key=event.key,
+        tenant=event.tenant,
+        source=event.source,
+        version=kept.version,
+        destinations=kept.destinations,
+        deliveries=tuple(
+            EventDelivery(
+                id=row.id,
+                destination=row.destination,
+                status=row.status,
+                is_resolved=row.resolution is not None,
+            )
+            for row in rows
+        ),
     )
 
 

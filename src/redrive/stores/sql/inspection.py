@@ -98,6 +98,15 @@ _FILTERS = {
     "error_class": "d.fault ->> 'error_class' = {}",
     "group": OF_GROUP,
 }
+_ENQUEUED, _SETTLED = "d.enqueued_at", "d.settled_at"
+_times = {
+    Status.PENDING: _ENQUEUED,
+    Status.IN_FLIGHT: _ENQUEUED,
+    Status.DELIVERED: _SETTLED,
+    Status.FAILED: _SETTLED,
+    None: f"coalesce({_SETTLED}, {_ENQUEUED})",
+}
+"""The time that a list goes by; a list of any status goes by ids."""
 _OF_EVENT = "d.position = (SELECT position FROM redrive.events WHERE id = {}::uuid)"
 _GROUPS = """
 WITH found AS MATERIALIZED (
@@ -159,17 +168,20 @@ class InspectionRole(SqlStore):
     async def find(
         self, session: Session, query: Query, *, cursor: str | None = None, limit: int = 50
     ) -> Page:
-        is_settled = query.status in {Status.DELIVERED, Status.FAILED}
-        time = "d.settled_at" if is_settled else "d.enqueued_at"
+        time = _times[query.status]
         conditions, values = conditions_of(session, query, time)
         if cursor is not None:
             changed, number = read_cursor(cursor)
-            conditions.append(f"({time}, d.id) < (${len(values) + 1}, ${len(values) + 2})")
-            values += [from_micros(changed), number]
+            if query.status is None:
+                conditions.append(f"d.id < ${len(values) + 1}")
+                values.append(number)
+            else:
+                conditions.append(f"({time}, d.id) < (${len(values) + 1}, ${len(values) + 2})")
+                values += [from_micros(changed), number]
+        order = "d.id DESC" if query.status is None else f"{time} DESC, d.id DESC"
         found = await find_deliveries(
             session,
-            f"WHERE {' AND '.join(conditions)} "
-            f"ORDER BY {time} DESC, d.id DESC LIMIT ${len(values) + 1}",
+            f"WHERE {' AND '.join(conditions) or 'true'} ORDER BY {order} LIMIT ${len(values) + 1}",
             *values,
             limit + 1,
         )
@@ -177,11 +189,8 @@ class InspectionRole(SqlStore):
         if len(found) <= limit or not page:
             return Page(deliveries=tuple(page))
         last = page[-1]
-        changed_at = last.settled_at if is_settled else last.enqueued_at
-        return Page(
-            deliveries=tuple(page),
-            next_cursor=write_cursor(changed_at or last.enqueued_at, last.id),
-        )
+        place = last.enqueued_at if time == _ENQUEUED else last.settled_at or last.enqueued_at
+        return Page(deliveries=tuple(page), next_cursor=write_cursor(place, last.id))
 
     @reading
     async def find_delivery(self, session: Session, delivery_id: DeliveryId) -> Delivery | None:
@@ -190,7 +199,7 @@ class InspectionRole(SqlStore):
 
     @reading
     async def groups(self, session: Session, query: Query, *, limit: int = 50) -> Sequence[Group]:
-        conditions, values = conditions_of(session, query, "d.settled_at")
+        conditions, values = conditions_of(session, query, _SETTLED)
         statement = _GROUPS.format(
             where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]), limit=f"${len(values) + 1}"
         )
@@ -243,7 +252,7 @@ class InspectionRole(SqlStore):
 def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str], list[object]]:
     """Return a query as conditions with their values; `time` is the column its times are about."""
     # The status is written out, not bound: only so are the partial indexes used.
-    conditions = [f"d.status = {STATUSES.index(query.status)}"]
+    conditions = [] if query.status is None else [f"d.status = {STATUSES.index(query.status)}"]
     values: list[object] = []
 
     def add(condition: str, value: object) -> None:
@@ -265,7 +274,7 @@ def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str],
         add(f"{time} >= {{}}", query.since)
     if query.until is not None:
         add(f"{time} < {{}}", query.until)
-    if not query.with_resolved:
+    if not query.with_resolved and query.status is not None:
         conditions.append("d.resolution IS NULL")
     return conditions, values
 

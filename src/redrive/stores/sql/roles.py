@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.stores.sql.audit import AuditRole
+from redrive.stores.sql.events import EventsRole
 from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.finding import FindingRole
 from redrive.stores.sql.gates import GatesRole
@@ -29,6 +30,7 @@ class SharedRoles(
     TenantsRole,
     FiguresRole,
     InspectionRole,
+    EventsRole,
     InterventionRole,
     AuditRole,
     ReplaysRole,
