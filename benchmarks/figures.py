@@ -25,6 +25,7 @@ class Figure:
 FIGURES = {
     "per_second": Figure(unit="per second", is_better_when_higher=True),
     "p50_ms": Figure(unit="ms p50", is_better_when_higher=False, digits=1),
+    "p95_ms": Figure(unit="ms p95", is_better_when_higher=False, digits=1),
     "p99_ms": Figure(unit="ms p99", is_better_when_higher=False, digits=1),
     "offered": Figure(unit="per second offered", is_better_when_higher=True),
     "us": Figure(unit="µs a call", is_better_when_higher=False, digits=2),

@@ -27,6 +27,7 @@ class Section(StrEnum):
 
     FEATURES = "features"
     GROWTH = "growth"
+    PROMISES = "promises"
     RESOURCES = "resources"
 
 

@@ -174,6 +174,19 @@ def _latency(figure: str) -> Target:
     )
 
 
+def _soon(name: str, workload: str, point: str, figure: str, *, most: float) -> Target:
+    """A latency of ours in milliseconds, whatever others take."""
+    return Target(
+        name=f"{name}, {figure.removesuffix('_ms')}",
+        wanted=f"less than {most:g} ms",
+        value=_Figure(
+            section="promises", workload=workload, contender=_POSTGRES, figure=figure, point=point
+        ).of,
+        spell=lambda value: f"{value:.1f} ms",
+        most=most,
+    )
+
+
 _DRAINED = _cell("postgres", "drain", _POSTGRES)
 _SINGLE = _cell("postgres", "single", "pgqueuer")
 
@@ -314,5 +327,15 @@ TARGETS: Sequence[Target] = (
         ),
         most=2.0,
         unit="per second",
+    ),
+    *(
+        _soon(f"commit to handler, {way}", "outbox", way, figure, most=most)
+        for way in (
+            "SQLAlchemy, session",
+            "SQLAlchemy, connection",
+            "SQLAlchemy, async session",
+            "Django, atomic",
+        )
+        for figure, most in (("p50_ms", 50.0), ("p95_ms", 250.0))
     ),
 )

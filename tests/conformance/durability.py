@@ -66,6 +66,11 @@ class WaitingConformance:
 
         assert await world.settles(everybody, within="1m", give_up=True)
 
+    async def test_who_waits_is_woken_for_what_was_written_past_the_store(
+        self, world: World
+    ) -> None:
+        assert await world.wakes(lambda: asyncio.to_thread(world.store.wake))
+
     async def test_a_release_ends_the_wait(self, world: World) -> None:
         await world.publish(an_event())
         leased = await world.claim_one()

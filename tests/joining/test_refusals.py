@@ -108,8 +108,6 @@ async def test_a_connection_to_another_database_is_refused(app: Redrive, postgre
 class FarAway:
     """A connection to a database of the same name on another server."""
 
-    connection = None
-
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         return [("shop", "2")]
 
@@ -119,7 +117,7 @@ async def test_a_connection_to_another_server_is_refused() -> None:
     acquaintances = Acquaintances(address, Identity("shop", "1"))
 
     with pytest.raises(TransactionError, match="of the same name on another server"):
-        await acquaintances.check(FarAway(), Link(FarAway(), address.schema))
+        await acquaintances.check(None, Link(FarAway(), address.schema))
 
 
 async def test_where_the_server_is_not_told_the_name_of_the_database_counts(
@@ -133,7 +131,7 @@ async def test_where_the_server_is_not_told_the_name_of_the_database_counts(
             async def fetch(self, statement: str, *values: object) -> list[Any]:
                 return list(await connection.fetch(statement, *values))
 
-        await acquaintances.check(Near(), Link(Near(), address.schema))
+        await acquaintances.check(None, Link(Near(), address.schema))
 
 
 async def test_a_schema_that_is_gone_is_told(app: Redrive, postgres_url: str) -> None:

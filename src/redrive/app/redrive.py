@@ -169,6 +169,14 @@ class Redrive:
         """Publish all of the events, or none."""
         return await (await self.publisher()).publish_many(events, within=within)
 
+    async def wake(self) -> None:
+        """Have workers look for work now, in this process and in others.
+
+        Call it after the commit of a transaction that you have published within, if its driver
+        does not tell of it: asyncpg and psycopg. Without it they look by themselves, soon.
+        """
+        (await self._store()).wake()
+
     async def publisher(self) -> Publisher:
         """Return what publishes on this event loop, with the store open."""
         return (await self._session()).publisher

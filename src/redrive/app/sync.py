@@ -66,6 +66,10 @@ class SyncApp:
         publisher = self._run(self._app.publisher())
         return _run_here(publisher.publish_many(events, within=within))
 
+    def wake(self) -> None:
+        """Have workers look for work now, as after a commit that its driver does not tell of."""
+        self._run(self._app.wake())
+
     def operate(
         self,
         operation: Callable[Concatenate[Operations, P], Awaitable[T]],

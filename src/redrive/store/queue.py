@@ -245,3 +245,9 @@ class DeliveryQueue(Protocol):
 
     async def wait(self, *, at_most: timedelta) -> None:
         """Return when there may be work since the last claim or look, or after `at_most`."""
+
+    def wake(self) -> None:
+        """Have whoever waits look for work, here and in other processes; any thread may call it.
+
+        For work that was committed past this store. What is lost of it costs time only.
+        """

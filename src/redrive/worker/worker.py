@@ -30,6 +30,7 @@ from redrive.transport import Closing, Endpoint
 from redrive.worker.declarant import Declarant
 from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.maintenance import Caretaker, Housekeeper
+from redrive.worker.polling import Polling
 from redrive.worker.ring import Ring
 from redrive.worker.settings import WorkerSettings
 from redrive.worker.store_link import FIRST_PAUSE_SECONDS, StoreLink
@@ -37,6 +38,8 @@ from redrive.worker.store_link import FIRST_PAUSE_SECONDS, StoreLink
 __all__ = ["Worker"]
 
 _LAST_WORDS_SECONDS = 5.0
+_EARLY_SECONDS = 0.001
+"""By how much a timer may be early."""
 
 
 class _Leaving(NamedTuple):
@@ -87,6 +90,8 @@ class Worker:
             largest_share=settings.largest_share,
         )
         self._ring = Ring(store, settings.generations, self._places, clock)
+        self._polling = Polling(settings.poll)
+        self._polls = False
         self._suspects = 0
         self._is_alone = False
         self._link = StoreLink(self.id, observer, lease=settings.lease)
@@ -341,6 +346,9 @@ class Worker:
         else:
             return None
         self._link.note(claim, asked=asked)
+        if self._polls:
+            self._polling.heed(found=bool(claim.deliveries))
+        self._polls = False
         self._suspects = claim.suspects
         self._declarant.hear(claim.routes_version)
         self._carrier.start(loads_of(claim.deliveries, endpoints, claimed=asked))
@@ -392,7 +400,7 @@ class Worker:
             return
         waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(self._progress.wait())]
         if claim is not None:
-            at_most = self._settings.poll
+            at_most = self._polling.interval
             if claim.next_due is not None:
                 at_most = min(at_most, max(timedelta(0), claim.next_due - claim.now))
             waits.append(asyncio.ensure_future(self._wait_for_work(at_most)))
@@ -404,7 +412,10 @@ class Worker:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _wait_for_work(self, at_most: timedelta) -> bool:
+        begun = self._clock.monotonic()
         await self._store.wait(at_most=at_most)
+        rested = self._clock.monotonic() - begun + _EARLY_SECONDS
+        self._polls = rested >= self._polling.interval.total_seconds()
         return True
 
     async def _wind_down(self) -> None:

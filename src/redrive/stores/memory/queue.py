@@ -267,6 +267,10 @@ class MemoryQueue(MemoryTenants):
             with self._lock:
                 self._waiters.remove(waiter)
 
+    def wake(self) -> None:
+        with self._lock:
+            self._tell()
+
     def _lease(self, row: Row, request: ClaimRequest, now: datetime) -> Leased:
         gate = self._gate(row.destination)
         self._gates[row.destination] = passed(gate, [row.id], now=now)

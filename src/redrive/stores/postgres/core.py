@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -34,6 +38,7 @@ _ANSWER_SECONDS = 60.0
 _LEAST_PATIENCE_SECONDS = 5.0
 _MOST_TRIES = 5
 _DUTIES_SECONDS = 0.2
+_LAST_WORDS_SECONDS = 2.0
 
 # What another try may heal. A unique violation is a statement of ours whose answer was lost and
 # which took effect meanwhile: the next try sees it.
@@ -75,6 +80,7 @@ class Core(SqlStore):
         self._uses_server_clock = is_of_machine(clock)
         self._pool: Pool | None = None
         self._is_proxied = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._notifications = Notifications(address, clock=clock, observer=observer)
         self._waiting: list[_WaitingJob] = []
         self._together: set[asyncio.Task[None]] = set()
@@ -90,7 +96,10 @@ class Core(SqlStore):
         with translated(self.address):
             self._is_proxied, self.schema_version = await self._prepare()
             self._pool = Pool(self.address, is_proxied=self._is_proxied)
-        self._notifications.start(None if self._is_proxied else self._call)
+        self._loop = asyncio.get_running_loop()
+        notify = None if self._is_proxied else partial(self._notify_others, self._pool)
+        self._notifications.start(notify)
+        _opened[self] = os.getpid()
 
     async def _prepare(self) -> tuple[bool, int]:
         """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
@@ -117,6 +126,7 @@ class Core(SqlStore):
         pool, self._pool = self._pool, None
         if pool is None:
             return
+        _opened.pop(self, None)
         if pool.is_orphaned:  # all that ran on its event loop has ended with it
             pool.hang_up()
             self._notifications.forget()
@@ -128,6 +138,19 @@ class Core(SqlStore):
 
     async def wait(self, *, at_most: timedelta) -> None:
         await self._notifications.wait(at_most)
+
+    def wake(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it is closed, and the poll finds what there is
+                loop.call_soon_threadsafe(self._notifications.notify)
+
+    def finish_notifying(self) -> None:
+        """Send what is unsent, while the event loop runs on in another thread."""
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            sending = asyncio.run_coroutine_threadsafe(self._notifications.finish(), loop)
+            sending.result(_LAST_WORDS_SECONDS)
 
     async def _read(self, job: Job[T], *, is_prompt: bool = False) -> T:
         """Run a job that only looks, on one consistent view."""
@@ -331,11 +354,10 @@ class Core(SqlStore):
         if self._uses_server_clock:  # with any other, time may pass in leaps
             self.facts.keep_duties(duties, since=since, lasts=lasts)
 
-    async def _call(self, statement: str) -> None:
-        """Run one statement outside any transaction."""
-        pool = self._opened()
+    async def _notify_others(self, pool: Pool, statement: str) -> None:
+        """Run one statement outside any transaction, also while the store is being closed."""
         with translated(self.address):
-            pool.release(await self._begun(statement))
+            pool.release(await pool.acquire_begun(lambda one: one.execute(statement)))
 
     async def _begun(self, begin: str) -> Connection:
         """Take a connection and begin."""
@@ -364,6 +386,19 @@ class Core(SqlStore):
             return self._clock.now()
         now: datetime = await link.value("SELECT clock_timestamp()")
         return now
+
+
+_opened: weakref.WeakKeyDictionary[Core, int] = weakref.WeakKeyDictionary()
+"""The stores that are open, and the process that opened each."""
+
+
+@atexit.register
+def _finish_notifying() -> None:
+    """Let the last publish be heard of where nobody closes the store, as behind `app.sync`."""
+    for store, process in list(_opened.items()):
+        if process == os.getpid():
+            with suppress(Exception):  # the poll finds what there is
+                store.finish_notifying()
 
 
 async def _roll_back(connection: Connection, error: Exception) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +21,31 @@ __all__ = ["Notifications"]
 
 _CALM_SECONDS = 0.02
 """At most 50 a second: each is a commit, and all of a server's take turns at one lock."""
+_LAST_SECONDS = 1.0
 _CALM_AFTER_A_HINT_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
+
+
+class Turns:
+    """When a process may notify: not more than 50 times a second, whatever it has open."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next = clock.monotonic()
+
+    def take(self) -> float:
+        """Take a turn; returns in how many seconds it comes."""
+        with self._lock:
+            now = self._clock.monotonic()
+            turn = max(now, self._next)
+            self._next = turn + _CALM_SECONDS
+        return turn - now
+
+
+_of_process = Turns(SystemClock())
 
 
 class Notifications:
@@ -45,12 +68,13 @@ class Notifications:
         self._clock = clock
         # Of the connections, whatever time it is for deliveries.
         self._pauses: Clock = pauses or SystemClock()
+        self._turns = _of_process if pauses is None else Turns(pauses)
         self._observer = observer
         self._news = asyncio.Event()
         self._notify: Callable[[str], Awaitable[object]] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._sends_again = False
+        self._is_unsent = False
         self._hinting: asyncio.Task[None] | None = None
         self._hints_again = False
 
@@ -64,8 +88,11 @@ class Notifications:
         self._notify = self._listening = self._hinting = self._sending = None
 
     async def stop(self) -> None:
-        """End it; whoever waits returns."""
+        """End it when the last one is sent; whoever waits returns."""
         self._news.set()
+        if self._hints_again:
+            self.notify()
+        await self.finish()
         self._notify = None
         begun = (self._listening, self._hinting, self._sending)
         self._listening = self._hinting = self._sending = None
@@ -79,10 +106,14 @@ class Notifications:
         self._news.set()
         if self._notify is None:
             return
+        self._is_unsent = True
         if self._sending is None or self._sending.done():
             self._sending = asyncio.get_running_loop().create_task(self._send(self._notify))
-        else:
-            self._sends_again = True
+
+    async def finish(self) -> None:
+        """Return when what was told is sent: whoever ends at once is to be heard as well."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=_LAST_SECONDS)
 
     def notify_seldom(self) -> None:
         """Wake this process now, and the others a little less often than `notify` does.
@@ -116,16 +147,13 @@ class Notifications:
         await wait_at_most(self._news, at_most.total_seconds(), self._clock)
 
     async def _send(self, notify: Callable[[str], Awaitable[object]]) -> None:
-        while True:
-            self._sends_again = False
-            try:
+        while self._is_unsent:
+            if (seconds := self._turns.take()) > 0:
+                await self._pauses.sleep(seconds)
+            self._is_unsent = False
+            with suppress(StoreError):  # one that cannot be reached is noticed by who needs it
                 # One trip and one transaction; nobody needs it to outlive a crash of the server.
                 await notify(f"SET LOCAL synchronous_commit = off; NOTIFY {self._channel}")
-            except StoreError:
-                return  # a store that cannot be reached is noticed by who needs it
-            await self._pauses.sleep(_CALM_SECONDS)
-            if not self._sends_again:
-                return
 
     async def _stay_connected(self) -> None:
         pause = _FIRST_PAUSE_SECONDS

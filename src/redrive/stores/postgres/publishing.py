@@ -301,9 +301,12 @@ class PublishingRole(Core):
         link = PostgresSession(caller, self.address.schema)
         async with savepoint(link, self.address):
             if self._acquaintances is not None:
-                await self._acquaintances.check(caller, link)
+                await self._acquaintances.check(caller.connection, link)
             link.now = await self._now_within(link)
-            return await job(link, link.now)
+            result = await job(link, link.now)
+        if isinstance(result, Appended):
+            caller.after_commit(self.wake)
+        return result
 
     async def _now_within(self, link: Link) -> datetime:
         if not self._uses_server_clock:

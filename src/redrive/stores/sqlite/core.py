@@ -101,6 +101,9 @@ class Core(SqlStore):
             watching.cancel()
             self._waiters.remove(waiter)
 
+    def wake(self) -> None:
+        self._notify()
+
     async def _watch(self, seconds: float) -> None:
         """Return when something has changed, or at the end.
 

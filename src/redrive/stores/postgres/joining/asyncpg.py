@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -35,3 +36,6 @@ class _Connection:
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         rows: list[Any] = await self._connection.fetch(statement, *values)
         return rows
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Do nothing: this driver does not tell."""

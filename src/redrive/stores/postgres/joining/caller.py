@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -26,6 +27,12 @@ class Caller(Protocol):
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         """Run a statement with `$1` for values, and return its rows."""
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Call it when the transaction has committed, if this driver tells; never if it has not.
+
+        Once is enough for a transaction that is given the same function several times.
+        """
 
 
 def needs_event_loop(within: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db import connections
@@ -47,3 +48,7 @@ class _Connection:
             else:
                 cursor.execute(statement)
             return [] if cursor.description is None else cursor.fetchall()
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        if self._connection.in_atomic_block:  # Django tells of no others
+            self._connection.on_commit(then)

@@ -8,7 +8,6 @@ import msgspec
 
 from redrive.errors import TransactionError
 from redrive.stores.postgres.connection import Address
-from redrive.stores.postgres.joining.caller import Caller
 from redrive.stores.postgres.pool import Link
 
 __all__ = ["Acquaintances", "Identity", "read_identity"]
@@ -38,9 +37,9 @@ class Acquaintances:
         self._own = own
         self._known: weakref.WeakSet[object] = weakref.WeakSet()
 
-    async def check(self, caller: Caller, link: Link) -> None:
+    async def check(self, connection: object, link: Link) -> None:
         """Raise `TransactionError` unless the caller's connection leads to the same database."""
-        connection, own = caller.connection, self._own
+        own = self._own
         if connection in self._known:
             return
         theirs = await read_identity(link, with_server=own.server is not None)

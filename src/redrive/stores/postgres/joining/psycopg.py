@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
@@ -43,6 +44,9 @@ class _Connection:
             cursor.execute(statement, values or None)
             return [] if cursor.description is None else cursor.fetchall()
 
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Do nothing: this driver does not tell."""
+
 
 class _AsyncConnection:
     def __init__(self, connection: AsyncConnection[Any]) -> None:
@@ -52,3 +56,6 @@ class _AsyncConnection:
         async with AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
             await cursor.execute(statement, values or None)
             return [] if cursor.description is None else await cursor.fetchall()
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Do nothing: this driver does not tell."""

@@ -2,14 +2,20 @@
 
 Statements go through SQLAlchemy's own connection: it begins transactions when it is first used,
 and what went past it to the driver would be committed on the spot.
+
+Its events tell of a commit before it happens; those of a session tell of the release of a
+savepoint as well. So the dialect, which does the commit, is made to tell.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, CursorResult, Dialect
+from sqlalchemy import Connection, CursorResult, Dialect, PoolProxiedConnection
 
 from redrive.errors import TransactionError
 from redrive.stores.postgres.joining.caller import Caller, needs_event_loop, pyformat
@@ -81,6 +87,9 @@ class _Connection:
             self._connection.exec_driver_sql(*_driver_sql(self._connection, statement, values))
         )
 
+    def after_commit(self, then: Callable[[], None]) -> None:
+        _after_commit(self._connection, then)
+
 
 class _AsyncConnection:
     def __init__(self, connection: AsyncConnection) -> None:
@@ -98,6 +107,10 @@ class _AsyncConnection:
             )
         )
 
+    def after_commit(self, then: Callable[[], None]) -> None:
+        if self._connection.sync_connection is not None:
+            _after_commit(self._connection.sync_connection, then)
+
 
 def _driver_sql(
     connection: Connection | AsyncConnection, statement: str, values: tuple[object, ...]
@@ -111,3 +124,33 @@ def _driver_sql(
 
 def _rows(result: CursorResult[Any]) -> list[Any]:
     return list(result.all()) if result.returns_rows else []
+
+
+_TO_CALL = "redrive_after_commit"
+_telling: weakref.WeakSet[Dialect] = weakref.WeakSet()
+_lock = threading.Lock()
+
+
+def _after_commit(connection: Connection, then: Callable[[], None]) -> None:
+    with _lock:
+        if connection.dialect not in _telling:
+            _let_tell(connection.dialect)
+            _telling.add(connection.dialect)
+    connection.info.setdefault(_TO_CALL, set()).add(then)
+
+
+def _let_tell(dialect: Dialect) -> None:
+    """Have a dialect, which each engine has its own of, call what waits for a commit after it."""
+    commit, roll_back = dialect.do_commit, dialect.do_rollback
+
+    def do_commit(connection: PoolProxiedConnection) -> None:
+        waiting: set[Callable[[], None]] = connection.info.pop(_TO_CALL, set())
+        commit(connection)
+        for then in waiting:
+            then()
+
+    def do_rollback(connection: PoolProxiedConnection) -> None:
+        connection.info.pop(_TO_CALL, None)
+        roll_back(connection)
+
+    vars(dialect).update(do_commit=do_commit, do_rollback=do_rollback)
