@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     __version__: str
 
     from redrive.app.redrive import Redrive
+    from redrive.context import Current, current, log_fields
     from redrive.errors import (
         ConfigurationError,
         IdempotencyConflictError,
@@ -48,6 +49,7 @@ __all__ = [
     "BreakerChanged",
     "Cancel",
     "ConfigurationError",
+    "Current",
     "DeadLettered",
     "DestinationPaused",
     "Event",
@@ -83,11 +85,14 @@ __all__ = [
     "Transient",
     "UsageError",
     "VersionConflictError",
+    "current",
     "http",
+    "log_fields",
 ]
 
 # A name is imported when it is first asked for, so that `redrive --help` answers at once.
 _HOMES = (
+    "redrive.context",
     "redrive.errors",
     "redrive.model.event",
     "redrive.model.fairness",

@@ -46,6 +46,22 @@ async def test_a_request_says_what_it_is_and_who_sends_it(receiver: Receiver) ->
     assert "webhook-signature" not in request.headers
 
 
+async def test_a_request_tells_its_attempt_and_whether_it_is_a_replay(receiver: Receiver) -> None:
+    first = leased(number=7)
+    again = msgspec.structs.replace(first, attempt=3, cycles=1)
+    async with transport_to(receiver.url) as transport:
+        await transport.send([first])
+        await transport.send([again])
+    async with transport_to(receiver.url, batch=2) as transport:
+        await transport.send([first, again])
+
+    told = [
+        (one.headers["redrive-attempt"], one.headers["redrive-replay"])
+        for one in receiver.requests
+    ]
+    assert told == [("1", "false"), ("3", "true"), ("3", "true")]
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_the_method_can_be_chosen(receiver: Receiver, method: str) -> None:
     await send(receiver.url, method=method)  # type: ignore[arg-type]  # one of the choices

@@ -81,8 +81,8 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     `attempt` counts the tries of this cycle and already includes this one. `is_alone` says that
     it is suspected of crashing workers and must be run with nothing beside it. `is_probe` says that
     it passes a half-open breaker, and `is_known` that it failed as a probe before, and that the
-    destination has answered others since. Stores write it as a JSON array, so new fields go at the
-    end.
+    destination has answered others since. `cycles` counts the earlier cycles that are remembered.
+    Stores write it as a JSON array, so new fields go at the end.
     """
 
     lease: Lease
@@ -99,6 +99,8 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     breaker_generation: int = 0
     is_probe: bool = False
     is_known: bool = False
+    cycles: int = 0
+    deadline: datetime | None = None
 
     @property
     def unreadable(self) -> str:

@@ -179,9 +179,7 @@ def _given_up(why: str, fault: Fault | None) -> Fault:
 
 
 def _is_late(when: datetime, leased: Leased) -> bool:
-    deadline = leased.event.deadline
-    # Nothing is claimed past its deadline: one before the claim has been lifted by a replay.
-    return deadline is not None and leased.claimed_at < deadline <= when
+    return leased.deadline is not None and leased.deadline <= when
 
 
 def _when(now: datetime, wait: timedelta, leased: Leased) -> datetime:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.context import handling
 from redrive.errors import ConfigurationError
 from redrive.executor import Executor, StillRunning
 from redrive.model.delivery import Leased
@@ -69,12 +70,13 @@ class FunctionTransport:
         answer: object
         try:
             event = self._open(leased)
-            if self._is_async:
-                answer = await self._handler(event, *more)
-            else:
-                answer = await self._in_thread(event, *more)
-            if answer is not None:
-                answer = await _last_of(answer)
+            with handling((leased,), (event,), self._terms, is_batch=False):
+                if self._is_async:
+                    answer = await self._handler(event, *more)
+                else:
+                    answer = await self._in_thread(event, *more)
+                if answer is not None:
+                    answer = await _last_of(answer)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self._fault(error)
         return _SUCCEEDED if answer is None else self._outcome(answer)
@@ -94,8 +96,10 @@ class FunctionTransport:
             answer = None
             if events:
                 given = events.copy()  # a handler may empty its list
-                calling = self._handler(given) if self._is_async else self._in_thread(given)
-                answer = await _last_of(await calling)
+                theirs = [deliveries[place] for place in places]
+                with handling(theirs, events, self._terms, is_batch=True):
+                    calling = self._handler(given) if self._is_async else self._in_thread(given)
+                    answer = await _last_of(await calling)
             answers = self._split(answer, len(events))
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             answers = [error] * len(events)

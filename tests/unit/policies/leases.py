@@ -40,6 +40,7 @@ def leased(
         claimed_at=NOON - timedelta(milliseconds=5),
         enqueued_at=NOON - age,
         snoozes=snoozes,
+        deadline=deadline,
     )
 
 

@@ -160,6 +160,8 @@ class Row:
             last_crash_at=self.last_crash_at,
             is_alone=alone,
             breaker_generation=breaker_generation,
+            cycles=len(self.cycles),
+            deadline=self.deadline,
         )
 
     def deliver(self, *, now: datetime) -> None:

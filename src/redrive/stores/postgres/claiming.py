@@ -107,7 +107,8 @@ SET status = 1, token = token + 1, attempts = attempts + 1, worker = $1, lease_u
 FROM free JOIN redrive.events e ON true
 WHERE d.id = free.id AND e.position = d.position AND (SELECT is_enough FROM room)
 RETURNING free.place, d.id, d.token, d.destination, e.document, d.payload, d.attempts, d.kind,
-          d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
+          d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation,
+          coalesce(jsonb_array_length(d.cycles), 0), d.deadline
 """
 _SIZES = """
 SELECT octet_length(e.document) + coalesce(octet_length(d.payload), 0)

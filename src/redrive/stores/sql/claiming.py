@@ -209,7 +209,7 @@ class Choice(ABC):
     def _leased(self, row: Sequence[Any]) -> Leased:
         """Return a lease as a row tells of it."""
         number, token, destination, document, payload, attempts, kind, enqueued_at, *past = row
-        snoozes, crashes, last_crash_at, breaker_generation = past
+        snoozes, crashes, last_crash_at, breaker_generation, cycles, deadline = past
         return Leased(
             lease=Lease(DeliveryId(number), token),
             destination=self._names[destination],
@@ -223,6 +223,8 @@ class Choice(ABC):
             last_crash_at=instant(last_crash_at),
             is_alone=self._request.alone,
             breaker_generation=breaker_generation,
+            cycles=cycles,
+            deadline=instant(deadline),
         )
 
     def _marked(self, leased: Leased) -> Leased:

@@ -71,7 +71,9 @@ SELECT '[' || group_concat('[[' || d.id || ',' || d.token || '],' || json_quote(
     || :now || ',' || format('%.6f', d.enqueued_at / 1e6) || ','
     || d.snoozes || ',' || d.crashes || ','
     || iif(d.last_crash_at IS NULL, 'null', format('%.6f', d.last_crash_at / 1e6)) || ','
-    || :alone || ',' || d.breaker_generation || ']') || ']'
+    || :alone || ',' || d.breaker_generation || ',false,false,'
+    || iif(d.cycles IS NULL, 0, json_array_length(d.cycles)) || ','
+    || iif(d.deadline IS NULL, 'null', format('%.6f', d.deadline / 1e6)) || ']') || ']'
 FROM json_each(:ids) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
 CROSS JOIN redrive_destinations t ON t.id = d.destination
@@ -85,7 +87,8 @@ CROSS JOIN redrive_events e ON e.position = d.position
 """
 _APART = """
 SELECT d.id, d.token, d.destination, CAST(e.document AS BLOB), CAST(d.payload AS BLOB), d.attempts,
-       d.kind, d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation
+       d.kind, d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation,
+       iif(d.cycles IS NULL, 0, json_array_length(d.cycles)), d.deadline
 FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
 """

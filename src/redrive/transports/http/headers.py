@@ -13,6 +13,7 @@ _LETTERS = frozenset(
 )
 _OURS = (
     *("webhook-id", "webhook-signature", "webhook-timestamp"),
+    *("redrive-attempt", "redrive-replay"),
     *("accept-encoding", "connection", "content-encoding", "content-length", "expect", "host"),
     *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
 )

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from redrive.model.delivery import Leased
 from redrive.model.event import Event
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.headers import is_header_value
@@ -33,8 +34,9 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str = ""
 
 
-def compose(plan: HttpBlueprint, events: Sequence[Event[msgspec.Raw]], *, now: datetime) -> Request:
-    """Return the request for these events; the same events have the same id and body every time."""
+def compose(plan: HttpBlueprint, deliveries: Sequence[Leased], *, now: datetime) -> Request:
+    """Return the request for these; the same events have the same id and body every time."""
+    events = [one.event for one in deliveries]
     if plan.batch is None:
         body = _item(plan, events[0])
     else:
@@ -45,6 +47,8 @@ def compose(plan: HttpBlueprint, events: Sequence[Event[msgspec.Raw]], *, now: d
         headers |= _forwarded(plan, events[0])
     headers["webhook-id"] = message_id
     headers["webhook-timestamp"] = str(int(now.timestamp()))
+    headers["redrive-attempt"] = str(max(one.attempt for one in deliveries))
+    headers["redrive-replay"] = "true" if any(one.cycles for one in deliveries) else "false"
     if plan.signing_keys:
         headers["webhook-signature"] = sign(
             plan.signing_keys, message_id=message_id, at=now, body=body

@@ -15,7 +15,6 @@ from yarl import URL
 
 from redrive.clock import Clock
 from redrive.model.delivery import Leased
-from redrive.model.event import Event
 from redrive.model.health import HealthCheck
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.policies.http import classify_status
@@ -59,13 +58,12 @@ class HttpTransport:
         self._client: aiohttp.ClientSession | None = None
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
-        events = [leased.event for leased in deliveries]
-        outcome = await self._attempt(events)
-        if len(events) == 1 or not _is_about_content(outcome):
-            return [outcome] * len(events)
+        outcome = await self._attempt(deliveries)
+        if len(deliveries) == 1 or not _is_about_content(outcome):
+            return [outcome] * len(deliveries)
         # One event that the destination cannot take must not condemn those beside it.
         async with asyncio.TaskGroup() as group:
-            alone = [group.create_task(self._attempt([event])) for event in events]
+            alone = [group.create_task(self._attempt([one])) for one in deliveries]
         return [task.result() for task in alone]
 
     async def close(self) -> None:
@@ -73,9 +71,9 @@ class HttpTransport:
         if client is not None:
             await client.close()
 
-    async def _attempt(self, events: Sequence[Event[msgspec.Raw]]) -> Outcome:
+    async def _attempt(self, deliveries: Sequence[Leased]) -> Outcome:
         plan = self._plan
-        request = compose(plan, events, now=self._clock.now())
+        request = compose(plan, deliveries, now=self._clock.now())
         body = request.body
         try:
             async with self._open().request(

@@ -31,7 +31,7 @@ from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS
 __all__ = ["ClaimStatement"]
 
 _MOST_LEFT_ALONE = 64
-_WIDTH = 11
+_WIDTH = 12
 
 _TENANT = """coalesce(d.tenant, '') COLLATE "C" """
 _READY = f"""
@@ -116,7 +116,7 @@ WITH present AS MATERIALIZED (
         lease_until = present.now + $4, is_alone = false, kind = 0,
         breaker_generation = fitting.breaker_generation
     FROM present CROSS JOIN fitting WHERE d.ctid = fitting.place
-    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at
+    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.deadline
 ), counted AS MATERIALIZED (
     SELECT q.*, (SELECT count(*) FROM leased WHERE destination = q.destination) AS leased
     FROM asked q
@@ -131,11 +131,13 @@ WITH present AS MATERIALIZED (
 )
 SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any, front.destinations,
        front.firsts, NULL::integer AS destination, NULL::bigint AS id, NULL::bigint AS token,
-       NULL::timestamptz AS enqueued_at, NULL::text AS document{{duties}}
+       NULL::timestamptz AS enqueued_at, NULL::timestamptz AS deadline,
+       NULL::text AS document{{duties}}
 FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL,
-       leased.destination, leased.id, leased.token, leased.enqueued_at, e.document{{no_duties}}
+       leased.destination, leased.id, leased.token, leased.enqueued_at, leased.deadline,
+       e.document{{no_duties}}
 FROM leased JOIN redrive.events e ON e.position = leased.position
 ORDER BY id NULLS FIRST
 """
@@ -261,7 +263,7 @@ class ClaimStatement:
         ids: dict[int, list[int]] = {number: [] for number in known}
         deliveries = []
         for row in rows[1:]:
-            destination, number, token, enqueued_at, document = row[6:_WIDTH]
+            destination, number, token, enqueued_at, deadline, document = row[6:_WIDTH]
             name, gate = known[destination]
             ids[destination].append(number)
             deliveries.append(
@@ -278,6 +280,7 @@ class ClaimStatement:
                     last_crash_at=None,
                     is_alone=False,
                     breaker_generation=gate.breaker.generation,
+                    deadline=deadline,
                 )
             )
         facts.taken = Counter({known[number][0]: len(some) for number, some in ids.items()})
