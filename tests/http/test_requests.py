@@ -56,8 +56,7 @@ async def test_a_request_tells_its_attempt_and_whether_it_is_a_replay(receiver: 
         await transport.send([first, again])
 
     told = [
-        (one.headers["redrive-attempt"], one.headers["redrive-replay"])
-        for one in receiver.requests
+        (one.headers["redrive-attempt"], one.headers["redrive-replay"]) for one in receiver.requests
     ]
     assert told == [("1", "false"), ("3", "true"), ("3", "true")]
 

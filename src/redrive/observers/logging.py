@@ -14,6 +14,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from redrive.clock import Clock, SystemClock
+from redrive.context import log_fields
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import Lease, Leased
 from redrive.model.duration import rough_duration
@@ -77,6 +78,9 @@ _MOST_IDS = 20
 _LONGEST_ERROR = 300
 _EVENT_WIDTH = 16
 _LINES = ("event", "exception", "stack")
+_STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"})
+"""What every record of the standard library has; the rest was given by `extra`."""
+_MOST_TRACES = 1_000
 
 
 class LoggingObserver:
@@ -91,6 +95,7 @@ class LoggingObserver:
     ) -> None:
         self._logger: FilteringBoundLogger = logger or structlog.get_logger("redrive")
         self._clock = clock or SystemClock()
+        self._traces: dict[tuple[str, ...], None] = {}
 
     def notice(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
         log = self._logger.bind()
@@ -112,7 +117,7 @@ class LoggingObserver:
             case Rescued():
                 self._rescued(log, fact)
             case DeadLettered():
-                _dead_lettered(log, fact)
+                _dead_lettered(log.bind(**self._trace(fact.destination, fact.fault)), fact)
             case BreakerChanged():
                 self._breaker_changed(log, fact)
             case DestinationPaused(destination=destination, why=why):
@@ -197,7 +202,10 @@ class LoggingObserver:
         tells_all = _hears(log, logging.DEBUG)
         for leased, settlement in fact.settled:
             if tells_all or not isinstance(settlement, Delivered):
-                self._settled(log.bind(**_delivery(leased), worker=fact.worker), settlement)
+                told = log.bind(**_delivery(leased), worker=fact.worker)
+                if isinstance(settlement, RetryAt):
+                    told = told.bind(**self._trace(leased.destination, settlement.fault))
+                self._settled(told, settlement)
 
     def _settled(self, log: FilteringBoundLogger, settlement: Settlement) -> None:
         match settlement:
@@ -244,6 +252,22 @@ class LoggingObserver:
             case never:
                 assert_never(never)
 
+    def _trace(self, destination: str, fault: Fault) -> dict[str, str]:
+        """Return the traceback of a failed try, unless one from the same place was logged before.
+
+        Many fail of one cause, and the log would hold little else.
+        """
+        if not fault.stack:
+            return {}
+        places = [one for one in fault.stack.splitlines() if one.startswith("  File ")]
+        cause = (destination, fault.error_class, *places)
+        if cause in self._traces:
+            return {}
+        if len(self._traces) >= _MOST_TRACES:
+            self._traces.clear()
+        self._traces[cause] = None
+        return {"exception": fault.stack}
+
     def _until(self, when: datetime) -> str:
         return rough_duration(max(timedelta(0), when - self._clock.now()))
 
@@ -255,6 +279,7 @@ def configure_logging(
 
     A person at a terminal gets readable lines, anything else JSON lines, unless `json` says which.
     Secrets are blanked in the lines of others too: the usual ones, and those that `redact` names.
+    Lines of a handler tell which delivery it works on, and keep what is `extra` in them.
     """
     rule = Redaction(check_names(redact))
     number = _LEVELS.get(str(level).lower())
@@ -270,7 +295,7 @@ def configure_logging(
     handler = logging.StreamHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, _add_extra, _add_delivery],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
@@ -281,7 +306,7 @@ def configure_logging(
     )
     logging.basicConfig(handlers=[handler], level=number, force=True)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, _add_delivery, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
@@ -301,6 +326,28 @@ def _renderers(*, is_json: bool) -> Sequence[Processor]:
             sort_keys=False,
         ),
     )
+
+
+def _add_delivery(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Tell which delivery the running handler works on; our own lines say themselves."""
+    return line if line.get("logger") == "redrive" else {**log_fields(), **line}
+
+
+def _add_extra(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Keep what was given to the standard library by `extra`, unless it hides the line itself."""
+    given = line["_record"].__dict__
+    names = sorted(given.keys() - _STANDARD - line.keys())
+    return {**line, **{name: _plain(given[name]) for name in names}}
+
+
+def _plain(value: object) -> object:
+    """Return a foreign value as JSON has it, or as text."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=repr))
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, or a circle
+        return repr(value)
 
 
 def _redacted(rule: Redaction, _logger: object, _method: str, line: EventDict) -> EventDict:

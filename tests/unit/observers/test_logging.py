@@ -12,6 +12,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from redrive.context import handling
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.event import Receipt
@@ -68,6 +69,8 @@ from redrive.observer import (
     Written,
 )
 from redrive.observers.logging import LoggingObserver, configure_logging
+from redrive.policies.redact import Redaction
+from redrive.policies.terms import Terms
 from redrive.store import Overdue, Pruned, Query, Redeclared, Replay
 from redrive.testing.clock import FakeClock
 from tests.conformance import an_event
@@ -297,17 +300,41 @@ def test_every_kind_of_fact_is_covered() -> None:
     assert {type(fact) for fact, _, _ in FACTS} == set(get_args(Fact))
 
 
-def test_no_line_holds_a_payload_or_a_stack() -> None:
+def test_no_line_holds_a_payload() -> None:
     lines = observe(*(fact for fact, _, _ in FACTS))
 
-    text = msgspec.json.encode(lines).decode()
-    assert CARD not in text
-    assert "at shop.py" not in text
+    assert CARD not in msgspec.json.encode(lines).decode()
+
+
+def test_a_traceback_is_logged_once_for_each_cause() -> None:
+    def failed(message: str, line: int, error_class: str = "KeyError") -> Fault:
+        stack = f'Traceback …\n  File "shop.py", line {line}, in bill\n{error_class}: {message}'
+        return Fault(error_class=error_class, message=message, rule="default", stack=stack)
+
+    faults = [failed("a", 7), failed("b", 7), failed("c", 8), failed("d", 7, "OSError")]
+    lines = observe(
+        *[settled(RetryAt(when=LATER, fault=one)) for one in faults],
+        msgspec.structs.replace(DEAD_LETTER, fault=faults[1]),
+        msgspec.structs.replace(DEAD_LETTER, fault=faults[1], destination="crm"),
+        settled(RetryAt(when=LATER, fault=msgspec.structs.replace(FAULT, stack=""))),
+    )
+
+    told = [line.get("exception", "") for line in lines]
+    assert told == [
+        faults[0].stack,
+        "",
+        faults[2].stack,
+        faults[3].stack,
+        "",
+        faults[1].stack,
+        "",
+    ]
 
 
 def test_a_retry_tells_what_why_and_when() -> None:
     (line,) = observe(settled(RetryAt(when=LATER, fault=FAULT)))
 
+    assert line.pop("exception") == "at shop.py"
     assert line == {
         "log_level": "info",
         "event": "retry",
@@ -515,6 +542,50 @@ def test_a_traceback_shows_no_local_variable(
     said = capsys.readouterr().err
     assert said.count("ValueError: no such card") == 2
     assert CARD not in said
+
+
+@pytest.mark.usefixtures("restored")
+def test_lines_of_a_handler_tell_its_delivery(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=True)
+    decoded = msgspec.structs.replace(EVENT, payload={})
+
+    with handling([LEASED], [decoded], Terms(), is_batch=False):
+        logging.getLogger("shop").info("paper", extra={"sheets": 7, "tenant": "zoe"})
+        structlog.get_logger("shop").info("ink")
+        LoggingObserver().notice(StoreBack(worker="w1"))
+    with handling([LEASED, LEASED], [decoded, decoded], Terms(), is_batch=True):
+        logging.getLogger("shop").info("many")
+    logging.getLogger("shop").info("after")
+
+    paper, ink, ours, many, after = map(json.loads, capsys.readouterr().err.splitlines())
+    known = {
+        "destination": "billing",
+        "event_type": "order.paid",
+        "delivery": 7,
+        "attempt": 2,
+        "event_id": EVENT.id,
+    }
+    assert {**paper, **known, "tenant": "zoe", "sheets": 7} == paper
+    assert {**ink, **known, "tenant": "acme"} == ink
+    assert {**many, "destination": "billing", "count": 2, "deliveries": [7, 7]} == many
+    assert "delivery" not in {*ours, *after, *many}
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_is_extra_is_kept_and_changes_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=True, redact=["iban"])
+    ring: list[object] = []
+    ring.append(ring)
+
+    log = logging.getLogger("shop")
+    log.info("low", extra={"event": "forged", "level": "x", "iban": "DE1", "odd": {(1, 2): 3}})
+    log.info("round", extra={"ring": ring, "thing": Redaction})
+
+    low, round_ = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (low["event"], low["level"]) == ("low", "info")
+    assert "DE1" not in low["iban"]
+    assert low["odd"] == {"(1, 2)": 3}
+    assert "Redaction" in round_["thing"]
 
 
 def test_an_unknown_level_is_refused() -> None:
