@@ -282,6 +282,22 @@ TARGETS: Sequence[Target] = (
                 _MILLION,
                 least=0.9,
             ),
+            _growth(
+                "drain beside a million scheduled, of none",
+                "scheduled",
+                engine,
+                "0",
+                _MILLION,
+                least=0.95,
+            ),
+            _growth(
+                "drain beside 1,000 that are held back, of none",
+                "held",
+                engine,
+                "0",
+                "1000",
+                least=0.9,
+            ),
             _growth("drain with 10,000 tenants, of 1", "tenants", engine, "1", "10000", least=0.7),
             *_destinations(engine),
             _growth(

@@ -67,7 +67,16 @@ def test_a_quick_run_leaves_out_what_takes_long_to_fill() -> None:
         errand.part.workload for errand in agenda(quick, {}, studies, only=[], results=Results())
     }
 
-    assert done == {"destinations", "features", "idle", "memory", "outbox", "storage", "tenants"}
+    assert done == {
+        "destinations",
+        "features",
+        "held",
+        "idle",
+        "memory",
+        "outbox",
+        "storage",
+        "tenants",
+    }
 
 
 def test_the_points_of_a_study_take_turns_and_every_other_round_goes_backwards() -> None:

@@ -7,7 +7,7 @@ hides what happens without it.
 from __future__ import annotations
 
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,8 @@ _SQLITE_EVERY = 8
 
 _WORKERS_ON_A_SERVER, _MOST_ON_A_SERVER, _LONGEST_ON_A_SERVER = 2, 20, 6.0
 """Workers, events and seconds of trouble, where every statement is carried out for real."""
+_CROWDED = 0.15
+"""The share of calm worlds that have dozens of destinations, many of them held back."""
 _PLAIN = 0.6
 """The share of worlds on PostgreSQL in which single statements do most of the work."""
 
@@ -144,6 +146,7 @@ class _Draw:
         self._releases = Random(f"releases of {seed}")  # noqa: S311 - as above
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._rings = Random(f"rings of {seed}")  # noqa: S311 - as above
+        self._crowds = Random(f"crowds of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
@@ -176,6 +179,8 @@ class _Draw:
         # Whether workers ask all destinations in each claim, or look for those with work.
         few, page = self._rings.choice([(8, 256), (0, 256), (1, 256), (0, 1)])
         plan = msgspec.structs.replace(plan, few=few, page=page)
+        if is_calm and not plan.next_release and self._crowds.random() < _CROWDED:
+            plan = self._crowded(plan)
         return self._on_a_server(plan) if plan.store == "postgres" else plan
 
     def _on_a_server(self, plan: Plan) -> Plan:
@@ -202,6 +207,34 @@ class _Draw:
             pool=chance.choice([2, 3, 10]),
         )
         return _plain(plan) if chance.random() < _PLAIN else plan
+
+    def _crowded(self, plan: Plan) -> Plan:
+        """Let there be more destinations than a claim asks: most have little, many are held."""
+        crowds = self._crowds
+        held_by: tuple[dict[str, Any], ...] = (
+            {},
+            {"rate": Rate(per_second=0.5, burst=1.0)},
+            {"concurrency": 1, "slow": 0.5},
+            {"fairness": Fairness(rate=Rate(per_second=1.0, burst=1.0))},
+            {"retry_rate": Rate(per_second=0.5, burst=1.0), "transient": 0.5},
+            {"breaker": Breaker(failures=1, open_for="2s"), "transient": 0.5},
+        )
+        crowd = [
+            msgspec.structs.replace(
+                crowds.choice(plan.destinations),
+                name=f"c{number:02}",
+                patterns=crowds.choice([("a.x",), ("b.x",), ("c.x",), ("b.*", "c.x")]),
+                **crowds.choice(held_by),
+            )
+            for number in range(crowds.choice([12, 25, 40]))
+        ]
+        return msgspec.structs.replace(
+            plan,
+            destinations=(*plan.destinations, *crowd),
+            events=min(plan.events, 15),
+            few=crowds.choice([0, 8]),
+            page=crowds.choice([1, 7, 256]),
+        )
 
     def _released(self, plan: Plan) -> Plan:
         """Let there be two releases that differ, rolled out and back once or more."""

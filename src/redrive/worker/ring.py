@@ -21,7 +21,7 @@ from redrive.store import Claim, DeliveryQueue, Work
 
 __all__ = ["Ring"]
 
-FEW = 32
+FEW = 8
 """So many destinations are asked in every claim, without a lap."""
 
 PAGE = 256
@@ -29,7 +29,9 @@ PAGE = 256
 
 _MOST_ASKED = 32
 _LOOKS_AGAIN_SECONDS = (0.02, 0.2)
-"""How long those in the ring are served before others are looked for: if they are few, or many."""
+"""How long those in the ring are served before others are looked for: at least, and at most."""
+_LOOKING = 1 / 20
+"""The share of the time that may go into looking for others, while those in the ring have work."""
 _VAIN_SECONDS = (0.02, 1.0)
 """For how long who was asked in vain is not asked again: at first, and at most."""
 _LONGEST_REST = timedelta(seconds=30)
@@ -61,9 +63,9 @@ class Ring:
         self._next_due: datetime | None = None
         """When something more may start of those that were asked in this turn."""
         self._asked: Sequence[Allowance] = ()
-        self._width = max(2, min(FEW, _MOST_ASKED))
+        self._width = _MOST_ASKED
         self._after = 0
-        self._looked_at = -math.inf
+        self._looks_at = -math.inf
         self._is_crowded = False
 
     def begin(self) -> None:
@@ -81,13 +83,12 @@ class Ring:
             return self._asked
         self._wake()
         self._asked = self._next(served, room)
-        waited = self._clock.monotonic() - self._looked_at
         if not self._asked:
             work = await self._look_around(served, room)
             self._asked = self._next(served, room)
             if not self._asked:
                 return self._nothing(work)
-        elif waited >= _LOOKS_AGAIN_SECONDS[len(self._known) > self._width]:
+        elif self._clock.monotonic() >= self._looks_at:
             await self._look(served, spares=True)
             self._asked = self._next(served, room)
         return self._asked
@@ -179,9 +180,10 @@ class Ring:
 
     async def _look(self, served: Served, *, spares: bool) -> Work:
         """Go on with the lap; it may spare those that were often asked in vain."""
+        began = self._clock.monotonic()
         work = await self._store.find_work(self._generations, after=self._after, limit=PAGE)
         self._after = work.after or 0
-        self._looked_at = now = self._clock.monotonic()
+        now = self._clock.monotonic()
         for name, mark in work.destinations:
             if name not in served or name in self._tried or self._shut.get(name) == mark:
                 continue
@@ -189,6 +191,11 @@ class Ring:
                 continue
             self._shut.pop(name, None)
             self._known.setdefault(name, mark)
+        least, most = _LOOKS_AGAIN_SECONDS
+        is_long = len(self._known) > self._width
+        self._looks_at = now + (
+            most if is_long else min(most, max(least, (now - began) / _LOOKING))
+        )
         return work
 
     def _rest(self, name: str, now: float) -> None:
