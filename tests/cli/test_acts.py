@@ -124,6 +124,36 @@ def test_resolve_keeps_the_dead_letter_out_of_the_way(shell: Shell, shop: Shop) 
     assert second.out == "1 delivery (1) was left alone: resolved, not a dead letter.\n"
 
 
+def test_reopen_makes_a_dead_letter_of_a_resolved_one(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"}, {"error": "refused"})
+    shell("dlq", "resolve", "1", "--why", "phoned")
+
+    answer = shell("dlq", "reopen", "1", "2", "--why", "wrong customer")
+
+    assert answer.code == 1
+    assert answer.out == (
+        "Reopened 1 delivery (1).\n1 delivery (2) was left alone: a dead letter, not resolved.\n"
+    )
+    assert delivery(shop, 1).is_dead_letter
+    entry = shell("audit", "--json").json["entries"][0]
+    assert (entry["action"], entry["why"]) == ("reopen", "wrong customer")
+    assert "A reason is needed to reopen" in shell("dlq", "reopen", "1", "--why", " ").err
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_many_that_were_resolved_are_reopened_by_filters(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"}, {"error": "refused"}, {"error": "refused"}, tenant="acme")
+    shop.deliver({"error": "refused"}, tenant="other")
+    shell("dlq", "resolve", "1", "2", "4", "--why", "phoned")
+    group = shell("dlq", "groups", "--json").json["groups"][0]["id"]
+
+    by_tenant = shell("dlq", "reopen", "--tenant", "acme", "--all-matching", "--yes", "--why", "no")
+    by_group = shell("dlq", "reopen", "--group", group, "--yes", "--why", "no")
+
+    assert (by_tenant.code, by_tenant.out) == (0, "Reopened 2 deliveries (1, 2).\n")
+    assert (by_group.code, by_group.out) == (0, "Reopened 1 delivery (4).\n")
+
+
 def test_cancel_gives_up_a_pending_delivery(shell: Shell, shop: Shop) -> None:
     shop.publish({"order": 1})
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from redrive.model.audit import Actor
 from redrive.model.delivery import Cycle, DeliveryId, Kind, Status
+from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, FailureReason, Snoozed
 from redrive.store import Store
 from tests.conformance.world import (
@@ -34,6 +35,7 @@ _ON_FAILED: dict[str, Action] = {
     "replay": lambda store, ids: store.replay(ids, actor=OPERATOR),
     "delete": lambda store, ids: store.delete(ids, actor=OPERATOR),
     "resolve": lambda store, ids: store.resolve(ids, actor=OPERATOR),
+    "reopen": lambda store, ids: store.reopen(ids, actor=OPERATOR),
 }
 
 
@@ -193,7 +195,7 @@ class InterventionConformance:
 
         answers = [await act(world.store, ids) for act in _ON_FAILED.values()]
 
-        assert [list(changed) for changed in answers] == [[], [], []]
+        assert [list(changed) for changed in answers] == [[], [], [], []]
         assert [await world.show(one) for one in ids] == before
         assert len(await world.store.audit()) == 0
 
@@ -261,6 +263,36 @@ class InterventionConformance:
         await world.store.resolve([delivery_id], actor=OPERATOR)
 
         assert list(await world.store.delete([delivery_id], actor=OPERATOR)) == [delivery_id]
+
+    async def test_a_reopened_letter_is_a_dead_letter_as_it_was(self, world: World) -> None:
+        delivery_id, other = await world.dead_letter(), await world.dead_letter()
+        before = await world.show(delivery_id)
+        await world.store.resolve([delivery_id], actor=OPERATOR)
+        world.clock.advance("1m")
+
+        reopened = await world.store.reopen([delivery_id, other], actor=OPERATOR)
+        again = await world.store.reopen([delivery_id], actor=OPERATOR)
+
+        assert (list(reopened), list(again)) == ([delivery_id], [])
+        assert await world.show(delivery_id) == before
+        assert (await world.figures_of("billing")).failed == 2
+        entry, _ = await world.store.audit()
+        assert (entry.action, entry.deliveries, entry.why) == (
+            "reopen",
+            (delivery_id,),
+            OPERATOR.why,
+        )
+
+    async def test_a_reopened_letter_may_be_replayed_and_is_not_pruned(self, world: World) -> None:
+        delivery_id = await world.dead_letter()
+        await world.store.resolve([delivery_id], actor=OPERATOR)
+        await world.store.reopen([delivery_id], actor=OPERATOR)
+        world.clock.advance("365d")
+
+        await world.store.prune(Retention())
+        await world.store.replay([delivery_id], actor=OPERATOR)
+
+        assert (await world.claim_one()).lease.delivery_id == delivery_id
 
     async def test_a_cancelled_delivery_is_a_dead_letter_that_says_why(self, world: World) -> None:
         [delivery_id] = await world.publish(an_event())

@@ -44,6 +44,35 @@ class OrderConformance:
 
         assert ids_of(await _claim(world)) == [third]
 
+    async def test_a_reopened_letter_holds_up_nobody(self, world: World) -> None:
+        for order in (Order.PARK, Order.BLOCK):
+            first, second, third = await _ordered(world, order, "aaa")
+            await _fail_one(world)
+            await world.store.resolve([first], actor=OPERATOR)
+
+            await world.store.reopen([first], actor=OPERATOR)
+
+            leased = only((await _claim(world)).deliveries)
+            assert leased.lease.delivery_id == second
+            assert (await world.show(third)).behind == second
+            await world.settle(leased, Delivered())
+            await world.settle(only((await _claim(world)).deliveries), Delivered())
+
+    async def test_a_reopened_letter_goes_before_what_waits_when_it_is_replayed(
+        self, world: World
+    ) -> None:
+        first, second = await _ordered(world, Order.PARK, "aa")
+        await _fail_one(world)
+        await world.store.resolve([first], actor=OPERATOR)
+        await world.store.reopen([first], actor=OPERATOR)
+
+        await world.store.replay([first], actor=OPERATOR)
+
+        for expected in (first, second):
+            leased = only((await _claim(world)).deliveries)
+            assert leased.lease.delivery_id == expected
+            await world.settle(leased, Delivered())
+
     async def test_an_event_without_a_key_blocks_nothing(self, world: World) -> None:
         _, second = await _ordered(world, Order.BLOCK, "-a")
         await _fail_one(world)

@@ -580,7 +580,7 @@ class Contract(RuleBasedStateMachine):
         self._concluded(answer, changed)
 
     @precondition(lambda self: self.model.journeys)
-    @rule(picks=PICKS, what=st.sampled_from(["resolve", "delete", "drop"]))
+    @rule(picks=PICKS, what=st.sampled_from(["resolve", "reopen", "delete", "drop"]))
     def clear(self, picks: list[int], what: str) -> None:
         ids = self.picked(picks[:2])
         found = self.model.found(ids)
@@ -589,6 +589,11 @@ class Contract(RuleBasedStateMachine):
             for one in changed:
                 one.resolved_at = self.now
             answer = self._run(self.store.resolve(ids, actor=ADA))
+        elif what == "reopen":
+            changed = [one for one in found if one.resolved_at is not None]
+            for one in changed:
+                one.resolved_at, one.was_passed_by = None, True
+            answer = self._run(self.store.reopen(ids, actor=ADA))
         else:
             gone = Status.FAILED if what == "delete" else Status.PENDING
             changed = [one for one in found if one.status is gone]

@@ -565,6 +565,14 @@ class TakesEventsWithoutDeliveriesForUnrouted(Mutant):
         return msgspec.structs.replace(page, events=events)
 
 
+class ReopensIntoTheLane(Mutant):
+    async def reopen(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        changed = await super().reopen(ids, actor=actor)
+        for one in changed:
+            self._rows[one].was_passed_by = False
+        return changed
+
+
 class NeverPassesBy(Mutant):
     def _pass_by(self) -> None:
         pass

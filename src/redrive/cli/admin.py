@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
     from redrive.operations import Operations
 
-__all__ = ["cancel", "delete", "init", "prioritise", "publish", "replay", "reschedule", "resolve"]
+__all__ = [
+    "cancel",
+    "delete",
+    "init",
+    "prioritise",
+    "publish",
+    "reopen",
+    "replay",
+    "reschedule",
+    "resolve",
+]
 
 _PAGE = 1_000
 _MOST_EXPLAINED = 1_000
@@ -195,6 +205,37 @@ def resolve(
     )
 
 
+@with_open_filters
+def reopen(
+    filters: Filters,
+    ids: Letters = None,
+    *,
+    why: Reason,
+    all_matching: AllMatching = False,
+    yes: Yes = False,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Make dead letters of resolved ones again."""
+    _change(
+        lambda operations, some: operations.reopen(some, by=by or current_user(), why=why),
+        _choose(
+            "reopen",
+            ids,
+            filters,
+            all_matching=all_matching,
+            yes=yes,
+            resolved=True,
+            store=store,
+        ),
+        done="Reopened",
+        needs=("resolved",),
+        store=store,
+        json=json,
+    )
+
+
 def cancel(
     ids: Ids, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
@@ -266,8 +307,11 @@ def _choose(
     all_matching: bool,
     yes: bool,
     store: str | None,
+    resolved: bool = False,
 ) -> Sequence[str] | Sequence[int]:
     """Return the ids that were named, or those of all that match now; these are asked about."""
+    from msgspec.structs import replace
+
     from redrive.cli.reading import read_query
     from redrive.errors import UsageError
 
@@ -280,9 +324,14 @@ def _choose(
     if ids:
         return ids
     query = read_query(filters)
-    found = in_session(lambda app: app.operations.select(query), store=store, query=query)
+    found = in_session(
+        lambda app: app.operations.select(query, resolved=resolved),
+        store=store,
+        query=replace(query, with_resolved=query.with_resolved or resolved),
+    )
     if found and not yes:
-        confirm(f"{verb.capitalize()} {len(found):,} dead letter{'' if len(found) == 1 else 's'}?")
+        what = "resolved dead letter" if resolved else "dead letter"
+        confirm(f"{verb.capitalize()} {len(found):,} {what}{'' if len(found) == 1 else 's'}?")
     return found
 
 

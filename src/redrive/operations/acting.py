@@ -1,4 +1,4 @@
-"""Acting on deliveries: replay, delete, resolve, cancel, reschedule, prioritise."""
+"""Acting on deliveries: replay, delete, resolve, reopen, cancel, reschedule, prioritise."""
 
 from __future__ import annotations
 
@@ -43,6 +43,17 @@ class Acting(OperationContext):
         actor = with_reason(by, why, "resolve dead letters")
         return self._done(
             "resolve", await (await self._to_change()).resolve(known_ids(ids), actor=actor), actor
+        )
+
+    async def reopen(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
+        """Make dead letters of resolved ones again, to be replayed, edited or deleted.
+
+        Where order is kept they hold nobody up, because others may have gone meanwhile; replayed,
+        each takes its place before what waits of its key.
+        """
+        actor = with_reason(by, why, "reopen dead letters")
+        return self._done(
+            "reopen", await (await self._to_change()).reopen(known_ids(ids), actor=actor), actor
         )
 
     async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:

@@ -118,17 +118,24 @@ class Looking(OperationContext):
         """Count the dead letters that workers have not yet put in their groups of today."""
         return await (await self._store()).outdated(before=GROUPING)
 
-    async def select(self, query: Query | None = None) -> list[DeliveryId]:
+    async def select(
+        self, query: Query | None = None, *, resolved: bool = False
+    ) -> list[DeliveryId]:
         """Return the ids of all dead letters a query finds now, to act on exactly those.
 
         What fails later is not among them, and what changes meanwhile is left alone by the act.
+        With `resolved` they are those that were resolved, to be reopened.
         """
         selected: list[DeliveryId] = []
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
+        if resolved:
+            chosen = msgspec.structs.replace(chosen, with_resolved=True)
         cursor = None
         while True:
             page = await (await self._store()).find(chosen, cursor=cursor, limit=MOST_PER_PAGE)
-            selected += [one.id for one in page.deliveries]
+            selected += [
+                one.id for one in page.deliveries if not resolved or one.resolution is not None
+            ]
             cursor = page.next_cursor
             if cursor is None:
                 return selected

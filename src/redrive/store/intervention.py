@@ -36,6 +36,13 @@ class Intervention(Protocol):
     async def resolve(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
         """Mark unresolved dead letters as handled elsewhere; the next of their lanes is freed."""
 
+    async def reopen(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        """Make dead letters of resolved ones again.
+
+        Where order is kept, others may have gone meanwhile: it holds nobody up, and takes its place
+        in its lane when it is replayed, like one that was passed by.
+        """
+
     async def cancel(
         self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
     ) -> Sequence[DeliveryId]:

@@ -269,6 +269,7 @@ def _next_steps(told: Story) -> Iterator[tuple[str, str]]:
     number = delivery.id
     match delivery.status:
         case Status.FAILED if delivery.resolution is not None:
+            yield "It is not done yet", f'redrive dlq reopen {number} --why "…"'
             yield "Throw it away", f'redrive dlq delete {number} --why "…"'
         case Status.FAILED:
             yield "Send it again", f"redrive dlq replay {number}"

@@ -44,6 +44,14 @@ class MemoryIntervention(Tables):
                 row.resolution = Resolution(by=actor.by, at=now, why=actor.why)
             return self._conclude("resolve", rows, actor, now=now)
 
+    async def reopen(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+        with self._lock:
+            rows = [row for row in self._found(ids) if row.resolution is not None]
+            for row in rows:
+                row.resolution = None
+                row.was_passed_by = True
+            return self._conclude("reopen", rows, actor, now=self._clock.now())
+
     async def cancel(
         self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
     ) -> Sequence[DeliveryId]:

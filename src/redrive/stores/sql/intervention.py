@@ -36,6 +36,11 @@ ORDER BY deadline LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
 _RESOLVE = f"""
 UPDATE redrive.deliveries SET resolution = $2::jsonb, resolved_at = $3 WHERE {_OF}
 """
+# Others of its lane may have gone since it was resolved.
+_REOPEN = f"""
+UPDATE redrive.deliveries
+SET resolution = NULL, resolved_at = NULL, lane = NULL, is_behind = false WHERE {_OF}
+"""
 # A kind of 3 is a first try that goes in publish order alone, in PostgreSQL: one that is changed
 # no longer does.
 _RESCHEDULE = f"""
@@ -82,6 +87,16 @@ class InterventionRole(SqlStore):
             await session.fetch(_RESOLVE, changed, session.json(resolution), session.now)
             await session.free_lanes(await lanes_of(session, changed))
             await record(session, "resolve", changed, actor)
+        return changed
+
+    @writing()
+    async def reopen(
+        self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
+    ) -> Sequence[DeliveryId]:
+        changed = await _in_status(session, ids, "status = 3 AND resolution IS NOT NULL")
+        if changed:
+            await session.fetch(_REOPEN, changed)
+            await record(session, "reopen", changed, actor)
         return changed
 
     @writing()
