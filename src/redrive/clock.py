@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -20,6 +22,9 @@ __all__ = [
     "is_of_machine",
     "wait_at_most",
 ]
+
+
+_LONGEST_HOST = 24
 
 
 class Clock(Protocol):
@@ -42,7 +47,10 @@ class Ids(Protocol):
         """Return a new UUIDv7, unique over all machines."""
 
     def worker_id(self) -> str:
-        """Return a new name for a worker, unique over all machines and restarts."""
+        """Return a new name for a worker, unique over all machines and restarts.
+
+        It is all that people see of a worker, so it tells where it runs.
+        """
 
 
 class Rng(Protocol):
@@ -66,13 +74,14 @@ class SystemClock:
 
 
 class SystemIds:
-    """UUIDv7 from the operating system's entropy."""
+    """UUIDv7 from the operating system's entropy; workers by host, process and a bit of chance."""
 
     def event_id(self) -> str:
         return str(uuid_utils.uuid7())
 
     def worker_id(self) -> str:
-        return uuid_utils.uuid4().hex[:12]
+        host = socket.gethostname().partition(".")[0][:_LONGEST_HOST] or "host"
+        return f"{host}-{os.getpid()}-{uuid_utils.uuid4().hex[:8]}"
 
 
 class SystemRng:

@@ -105,7 +105,7 @@ def test_acting_on_a_group_asks_first(
     answer = shell("dlq", "delete", "--group", group, "--why", "old")
 
     assert answers == {}
-    assert answer.code == 1
+    assert (answer.code, answer.err) == (1, "redrive: nothing was done.\n")
     assert len(ids(shell("dlq", "list", "--json"))) == 3
 
 

@@ -1,6 +1,8 @@
 """Looking: the status, lists, one delivery, and the audit log."""
 
 import json
+import os
+import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +11,7 @@ import apsw
 import pytest
 
 from redrive import Redrive, Retry, Snooze
+from redrive.clock import SystemIds
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
 from redrive.model.outcome import Exchange, Fault, Faulted, Nature, Outcome
@@ -78,6 +81,15 @@ def test_the_status_says_when_work_waits_for_nobody(shell: Shell, shop: Shop) ->
     said = lines(shell("status").out)
 
     assert "error Work has been due for 5 min, and no worker is alive." in said
+
+
+def test_a_worker_is_named_by_where_it_runs() -> None:
+    name = SystemIds().worker_id()
+
+    host, pid, _ = name.rsplit("-", 2)
+    assert socket.gethostname().startswith(host)
+    assert int(pid) == os.getpid()
+    assert SystemIds().worker_id() != name
 
 
 def test_the_status_names_live_workers(shell: Shell, shop: Shop) -> None:
@@ -457,6 +469,27 @@ def test_the_audit_log_goes_on_before_an_entry(shell: Shell, shop: Shop) -> None
 
     assert "Older ones: add --before 2" in page.out
     assert [entry["detail"] for entry in rest.json["entries"]] == ["1"]
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_the_audit_log_is_filtered(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"}, {"error": "refused"})
+    shell("dlq", "replay", "1", "--by", "ada")
+    shell("dlq", "resolve", "2", "--by", "bob", "--why", "phoned")
+    shell("destination", "pause", "billing", "--by", "bob", "--why", "broken")
+    event = shell("event", "list", "--json").json["events"][0]["id"]
+
+    def actions(*options: str) -> list[str]:
+        return [one["action"] for one in shell("audit", "--json", *options).json["entries"]]
+
+    assert actions("--by", "bob") == ["pause", "resolve"]
+    assert actions("--action", "replay") == ["replay"]
+    assert actions("--target", "1") == ["replay"]
+    assert actions("--target", event) == ["resolve"]
+    assert actions("--target", "billing") == ["pause"]
+    assert actions("--since", "1h") == ["pause", "resolve", "replay"]
+    assert actions("--until", "1h") == []
+    assert shell("audit", "--by", "nobody").out == "No entry fits.\n"
 
 
 def test_an_empty_audit_log_says_so(shell: Shell, shop: Shop) -> None:

@@ -97,10 +97,19 @@ def test_a_group_without_a_command_shows_its_help(arguments: Sequence[str], shel
 
 
 def test_help_fits_eighty_columns(shell: Shell) -> None:
-    for arguments in ((), ("dlq",), ("publish",), ("dlq", "replay"), ("delivery", "list")):
+    for arguments in (
+        (),
+        ("dlq",),
+        ("destination",),
+        ("publish",),
+        ("dlq", "replay"),
+        ("delivery", "list"),
+    ):
         answer = shell(*arguments, "--help")
 
-        assert [line for line in answer.out.splitlines() if len(line) > 80] == []
+        lines = answer.out.splitlines()
+        assert [line for line in lines if len(line) > 80] == []
+        assert [line for line in lines[1:] if line.endswith("...")] == []
 
 
 def test_the_version_is_told(shell: Shell) -> None:

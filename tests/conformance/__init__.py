@@ -32,6 +32,7 @@ from tests.conformance.inspecting import (
 )
 from tests.conformance.intervening import (
     AuditConformance,
+    AuditQueryConformance,
     InterventionConformance,
     ReplayConformance,
 )
@@ -126,6 +127,7 @@ class StoreConformance(
     AutoReplayConformance,
     EditConformance,
     AuditConformance,
+    AuditQueryConformance,
     RetentionConformance,
     LimitConformance,
     WatchConformance,

@@ -14,7 +14,7 @@ from redrive.claiming.passage import Passage, passage
 from redrive.claiming.round_robin import Line, Share
 from redrive.claiming.turnstile import Turnstile
 from redrive.clock import Clock
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
@@ -28,6 +28,7 @@ from redrive.model.settlement import Delivered, FailureReason, RetryAt, Snoozed
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
 from redrive.store import (
+    EVERYTHING,
     PUBLISHER,
     Advance,
     Allowance,
@@ -563,6 +564,14 @@ class TakesEventsWithoutDeliveriesForUnrouted(Mutant):
         page = await super().find_events(wanted, cursor=cursor, limit=limit)
         events = tuple(one for one in page.events if not (query.unrouted and one.deliveries))
         return msgspec.structs.replace(page, events=events)
+
+
+class PagesTheAuditBeforeItFilters(Mutant):
+    async def audit(
+        self, query: AuditQuery = EVERYTHING, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[AuditEntry]:
+        page = await super().audit(before=before, limit=limit)
+        return [one for one in page if query.fits(one)]
 
 
 class ReopensIntoTheLane(Mutant):

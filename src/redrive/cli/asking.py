@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from redrive.cli.printing import print_warning
+
 __all__ = ["confirm", "is_attended"]
 
 
@@ -16,6 +18,7 @@ def confirm(question: str) -> None:
     if not is_attended():
         raise UsageError(f"{question} There is nobody to ask here; say --yes.")
     if not typer.confirm(question, err=True):
+        print_warning("nothing was done.")
         raise typer.Exit(1)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.app.redrive import Redrive
+    from redrive.model.audit import AuditEntry
     from redrive.model.delivery import Status
     from redrive.operations import Story
     from redrive.store import Group
@@ -154,22 +155,55 @@ def audit(
         int | None,
         typer.Option(metavar="ID", help="Only entries before this one."),
     ] = None,
+    by: Annotated[str | None, typer.Option(metavar="NAME", help="Only what they did.")] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="ACTION", help="Only such as replay, resolve or pause.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Only about a delivery, an event, a destination or a tenant."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From 2h ago on, or from 2026-01-31.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before that time.")] = None,
     limit: Limit = 20,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """Show who changed what, when and why."""
-    from redrive.cli.reading import check_numbers
+    from redrive.cli.naming import deliveries_of
+    from redrive.cli.reading import check_numbers, maybe_moment
+    from redrive.model.audit import AuditQuery
 
     check_numbers([] if before is None else [before])
-    entries = in_session(lambda app: app.operations.audit(before=before, limit=limit), store=store)
+    start = maybe_moment(since, name="since", is_past=True)
+    end = maybe_moment(until, name="until", is_past=True)
+
+    async def look(app: Redrive) -> Sequence[AuditEntry]:
+        ids = None if target is None else await deliveries_of(app, target)
+        query = AuditQuery(
+            by=by,
+            action=None if action is None else action.replace("-", "_"),
+            deliveries=ids,
+            name=target if ids is None else None,
+            since=start,
+            until=end,
+        )
+        return await app.operations.audit(query, before=before, limit=limit)
+
+    entries = in_session(look, store=store)
     if json:
         print_json({"entries": entries})
     else:
         from redrive.cli.show.audit import audit as shown
         from redrive.clock import SystemClock
 
-        print_result(*shown(entries, now=SystemClock().now(), limit=limit))
+        is_filtered = not (by is action is target is since is until is None)
+        now = SystemClock().now()
+        print_result(*shown(entries, now=now, limit=limit, is_filtered=is_filtered))
 
 
 def doctor(

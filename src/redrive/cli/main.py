@@ -233,6 +233,20 @@ tenant.command("pause")(tenants.pause_tenant)
 tenant.command("resume")(tenants.resume_tenant)
 
 
+def _list_whole(group: typer.Typer) -> None:
+    """Have the help list what commands do in whole sentences, which are cut by default."""
+    for command in group.registered_commands:
+        text = getattr(command.callback, "__doc__", None) or ""
+        command.short_help = " ".join(text.partition("\n\n")[0].split())
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            inner.short_help = inner.typer_instance.info.help
+            _list_whole(inner.typer_instance)
+
+
+_list_whole(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what goes wrong is told in one sentence."""
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -11,11 +11,12 @@ from redrive.cli.reading import check_numbers
 from redrive.cli.session import in_session
 from redrive.errors import UsageError
 from redrive.operations import Condition
+from redrive.store import EventQuery
 
 if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
 
-__all__ = ["EVERY", "check_names", "event_of", "number_of", "numbers_of"]
+__all__ = ["EVERY", "check_names", "deliveries_of", "event_of", "number_of", "numbers_of"]
 
 EVERY = tuple(Condition)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -64,3 +65,18 @@ async def event_of(app: Redrive, name: str) -> str:
     event = (await app.operations.show(int(name))).event
     print_warning(f"delivery {name} is of event {event.id}.")
     return event.id
+
+
+async def deliveries_of(app: Redrive, name: str) -> tuple[int, ...] | None:
+    """Return the delivery of that number, or those of that event; `None` for other names."""
+    if _NUMBER.fullmatch(name):
+        check_numbers([int(name)])
+        return (int(name),)
+    if not _UUID.fullmatch(name.lower()):
+        return None
+    query = EventQuery(event_id=name.lower())
+    return tuple(
+        one.id
+        for event in (await app.operations.find_events(query, limit=1)).events
+        for one in event.deliveries
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from redrive.errors import NotFoundError, UsageError
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import GateFigures
@@ -196,9 +196,11 @@ class Looking(OperationContext):
         place = after if isinstance(after, LogPosition) else LogPosition.parse(after)
         return await (await self._store()).read_events(after=place, limit=limit)
 
-    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """Return past operations, the latest first."""
-        found = await (await self._store()).audit(before=before, limit=limit)
+    async def audit(
+        self, query: AuditQuery | None = None, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[AuditEntry]:
+        """Return the past operations a query finds, the latest first."""
+        found = await (await self._store()).audit(query or AuditQuery(), before=before, limit=limit)
         return [self._redaction.audit(one) for one in found]
 
     async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:

@@ -44,7 +44,7 @@ from redrive.store.inspection import (
     WorkerFigures,
     Workload,
 )
-from redrive.store.intervention import Audit, Intervention
+from redrive.store.intervention import EVERYTHING, Audit, Intervention
 from redrive.store.log import (
     PUBLISHER,
     Append,
@@ -99,6 +99,7 @@ from redrive.store.transactions import Committing, open_transaction, refuse_in_t
 __all__ = [
     "ALREADY_APPLIED",
     "AUTO_REPLAY",
+    "EVERYTHING",
     "FORGOTTEN_AFTER",
     "LOWEST_PRIORITY",
     "MOST_BYTES",

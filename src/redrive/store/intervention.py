@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import DeliveryId
 from redrive.store.queue import Blame
 
-__all__ = ["Audit", "Intervention"]
+__all__ = ["EVERYTHING", "Audit", "Intervention"]
+
+EVERYTHING = AuditQuery()
 
 
 class Intervention(Protocol):
@@ -62,8 +64,10 @@ class Intervention(Protocol):
 class Audit(Protocol):
     """The operations of the past."""
 
-    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """Return entries, the latest first; `before` is the id to go on from."""
+    async def audit(
+        self, query: AuditQuery = EVERYTHING, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[AuditEntry]:
+        """Return matching entries, the latest first; `before` is the id to go on from."""
 
     async def note(
         self,

@@ -17,10 +17,12 @@ __all__ = ["audit"]
 _MOST_IDS = 10
 
 
-def audit(entries: Sequence[AuditEntry], *, now: datetime, limit: int) -> Iterator[RenderableType]:
+def audit(
+    entries: Sequence[AuditEntry], *, now: datetime, limit: int, is_filtered: bool
+) -> Iterator[RenderableType]:
     """Show past operations, and how to see older ones."""
     if not entries:
-        yield Text("Nobody has changed anything yet.")
+        yield Text("No entry fits." if is_filtered else "Nobody has changed anything yet.")
         return
     table = Listing()
     table.add_figures("ID")

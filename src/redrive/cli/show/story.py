@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 import msgspec
@@ -79,7 +79,9 @@ def _condition(delivery: Delivery, now: datetime) -> str:
         case Status.IN_FLIGHT:
             return f"In flight with worker {safe(str(delivery.worker))}, try {delivery.attempts}."
         case Status.DELIVERED:
-            return f"Delivered after {tries}, {ago(delivery.settled_at or delivery.due, now)}."
+            at = delivery.settled_at or delivery.due
+            took = rough_duration(max(at - delivery.enqueued_at, timedelta(0)))
+            return f"Delivered after {tries}, {ago(at, now)}, {took} after it was enqueued."
         case Status.FAILED if delivery.resolution is not None:
             return (
                 f"Resolved by {safe(delivery.resolution.by)}, {ago(delivery.resolution.at, now)}: "

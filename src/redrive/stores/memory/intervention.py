@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import DeliveryId, Resolution, Status
 from redrive.model.settlement import FailureReason
-from redrive.store import Blame
+from redrive.store import EVERYTHING, Blame
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Tables
 
@@ -82,9 +82,15 @@ class MemoryIntervention(Tables):
             detail = str(priority)
             return self._conclude("prioritise", rows, actor, now=self._clock.now(), detail=detail)
 
-    async def audit(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+    async def audit(
+        self, query: AuditQuery = EVERYTHING, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[AuditEntry]:
         with self._lock:
-            earlier = [entry for entry in self._audit if before is None or entry.id < before]
+            earlier = [
+                entry
+                for entry in self._audit
+                if (before is None or entry.id < before) and query.fits(entry)
+            ]
             return tuple(reversed(earlier))[:limit]
 
     async def note(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from redrive.model.audit import Actor, AuditEntry
+from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import DeliveryId
-from redrive.stores.sql.session import Session, instant
+from redrive.store import EVERYTHING
+from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import SqlStore, reading, writing
 
 __all__ = ["AuditRole", "read_audit", "record"]
@@ -19,8 +20,24 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 _READ = """
 SELECT id, at, by, why, action, count, deliveries, detail FROM redrive.audit
-WHERE $1::bigint IS NULL OR id < $1 ORDER BY id DESC LIMIT $2
+WHERE ($1::bigint IS NULL OR id < $1) AND ($3::text IS NULL OR by = $3)
+  AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR {contains}(detail, $5) > 0)
+  AND ($6::timestamptz IS NULL OR at >= $6) AND ($7::timestamptz IS NULL OR at < $7)
+  AND ($8 IS NULL OR {changed})
+ORDER BY id DESC LIMIT $2
 """
+_FOUND = Either(
+    sqlite=_READ.format(
+        contains="instr",
+        changed="""EXISTS (
+      SELECT 1 FROM json_each(deliveries) AS one
+      WHERE one.value IN (SELECT value FROM json_each($8))
+  )""",
+    ),
+    postgres=_READ.replace("$8 IS", "$8::bigint[] IS").format(
+        contains="strpos", changed="deliveries && $8::bigint[]"
+    ),
+)
 _ids = msgspec.json.Decoder(tuple[int, ...])
 
 
@@ -29,9 +46,14 @@ class AuditRole(SqlStore):
 
     @reading
     async def audit(
-        self, session: Session, *, before: int | None = None, limit: int = 50
+        self,
+        session: Session,
+        query: AuditQuery = EVERYTHING,
+        *,
+        before: int | None = None,
+        limit: int = 50,
     ) -> Sequence[AuditEntry]:
-        return await read_audit(session, before=before, limit=limit)
+        return await read_audit(session, query, before=before, limit=limit)
 
     @writing()
     async def note(
@@ -47,8 +69,12 @@ class AuditRole(SqlStore):
         await record(session, action, ids, actor, count=count, detail=detail)
 
 
-async def read_audit(session: Session, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
-    """Return entries, the latest first."""
+async def read_audit(
+    session: Session, query: AuditQuery = EVERYTHING, *, before: int | None, limit: int
+) -> Sequence[AuditEntry]:
+    """Return matching entries, the latest first."""
+    values = query.by, query.action, query.name, query.since, query.until
+    deliveries = None if query.deliveries is None else list(query.deliveries)
     return tuple(
         AuditEntry(
             id=number,
@@ -61,7 +87,7 @@ async def read_audit(session: Session, *, before: int | None, limit: int) -> Seq
             detail=detail,
         )
         for number, at, by, why, action, count, ids, detail in await session.fetch(
-            _READ, before, limit
+            _FOUND, before, limit, *values, deliveries
         )
     )
 
