@@ -76,6 +76,7 @@ class DestinationOptions(TypedDict, total=False):
     auto_replay: AutoReplay | None
     dead_letters: Keep | None
     fairness: Fairness
+    expire_after: Duration | None
 
 
 class NamedOptions(DestinationOptions, total=False):
@@ -298,6 +299,7 @@ class _Known(TypedDict):
     fairness: Fairness
     auto_replay: AutoReplay | None
     dead_letters: Keep | None
+    expire_after: timedelta | None
 
 
 def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
@@ -331,6 +333,7 @@ def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
         fairness=_read_fairness(options.pop("fairness", Fairness())),
         auto_replay=_read_auto_replay(options.pop("auto_replay", None)),
         dead_letters=_read_keep(options.pop("dead_letters", None)),
+        expire_after=options.pop("expire_after", None),
     )
     return known, Terms(retry_overrides=tuple(overrides.items()), **options)
 

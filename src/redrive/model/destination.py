@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -10,6 +11,7 @@ import msgspec
 
 from redrive.errors import ConfigurationError, UsageError, not_found
 from redrive.model.checks import check_text
+from redrive.model.duration import duration
 from redrive.model.event import Event
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
@@ -21,6 +23,8 @@ __all__ = ["Destination", "Order", "Routes", "check_destination_name"]
 
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 100
+_LAST = datetime(9998, 12, 31, tzinfo=UTC)
+"""The last instant that every store can keep."""
 
 
 class Order(StrEnum):
@@ -47,6 +51,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     auto_replay: AutoReplay | None = None
     dead_letters: Keep | None = None
     fairness: Fairness = Fairness()
+    expire_after: timedelta | None = None
+    """How long its deliveries may take, from when they are due; `None` is as long as it takes."""
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)
@@ -67,6 +73,25 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
                 f"The destination {self.name!r} belongs to a tenant ''; write a name, or a glob "
                 "such as gold-*."
             )
+        self._read_life_time()
+
+    def _read_life_time(self) -> None:
+        if self.expire_after is not None:
+            read = duration(self.expire_after, name="expire_after")
+            msgspec.structs.force_setattr(self, "expire_after", read)
+            if not read:
+                raise ConfigurationError(
+                    "expire_after is 0s, so every delivery would have expired at once; write how "
+                    'long one may take, such as "24h", or leave it out.'
+                )
+
+    def deadline_of(self, event: Event[msgspec.Raw], *, now: datetime) -> datetime | None:
+        """Return when a delivery made `now` expires: its event's deadline, or here if earlier."""
+        if self.expire_after is None:
+            return event.deadline
+        begin = now if event.due is None else max(now, event.due)
+        end = _LAST if begin >= _LAST - self.expire_after else begin + self.expire_after
+        return end if event.deadline is None else min(end, event.deadline)
 
     def wants(self, event_type: str, tenant: str | None) -> bool:
         """Tell whether one of the patterns fits the type, and the tenant is the right one."""

@@ -37,6 +37,7 @@ LOOKS_AGAIN_AFTER = timedelta(seconds=3)
 """How often a worker that declares another looks whether it is its turn."""
 
 _LONGEST_DIFFERENCE = 1_000
+_ADDED = ("expire_after",)
 _destinations = msgspec.json.Decoder(Destination)
 
 
@@ -44,9 +45,13 @@ _destinations = msgspec.json.Decoder(Destination)
 def digest(destination: Destination) -> str:
     """Return what two declarations have in common exactly when they say the same.
 
-    They are compared as they come back from a store: there, a rate of 5 is one of 5.0.
+    They are compared as they come back from a store: there, a rate of 5 is one of 5.0. What a
+    release before did not know is left out where nothing is said of it, so that both agree.
     """
-    kept = msgspec.json.encode(_destinations.decode(msgspec.json.encode(destination)))
+    said = msgspec.to_builtins(_destinations.decode(msgspec.json.encode(destination)))
+    kept = msgspec.json.encode(
+        {name: value for name, value in said.items() if name not in _ADDED or value is not None}
+    )
     return hashlib.sha256(kept).hexdigest()[:20]
 
 

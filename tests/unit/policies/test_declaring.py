@@ -208,3 +208,12 @@ def test_who_declares_another_is_told_by_the_digests() -> None:
 
     assert differing(declared, standings) == ("gone", "shop")
     assert differing({"shop": digest(OLD)}, standings) == ()
+
+
+def test_what_older_releases_did_not_know_changes_no_digest_where_it_says_nothing() -> None:
+    """Workers of two releases that declare the same must agree about it."""
+    plain = Destination(name="billing", patterns=("order.*",))
+    expiring = Destination(name="billing", patterns=("order.*",), expire_after=timedelta(hours=1))
+
+    assert digest(plain) == "ace5385db9a3ea4e70aa"
+    assert digest(expiring) != digest(plain)

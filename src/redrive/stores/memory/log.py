@@ -167,7 +167,7 @@ class MemoryEventLog(Tables):
                 due=event.due or now,
                 generation=event.generation,
                 priority=event.priority,
-                deadline=event.deadline,
+                deadline=self._destinations[destination].deadline_of(event, now=now),
             )
             self._rows[row.id] = row
 

@@ -208,7 +208,7 @@ class MemoryRerouting(MemoryEventLog):
             due=now if event.due is None else max(event.due, now),
             generation=generation or event.generation,
             priority=LOWEST_PRIORITY,
-            deadline=event.deadline,
+            deadline=self._destination(destination).deadline_of(event, now=now),
             kind=Kind.REPLAY,
         )
         self._rows[row.id] = row

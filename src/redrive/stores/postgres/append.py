@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.model.destination import Order
+from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text
@@ -174,7 +174,7 @@ async def _give_back(
 async def _insert(
     link: Link,
     entries: Sequence[Entry],
-    destinations: Mapping[str, tuple[int, bool]],
+    destinations: Mapping[str, tuple[int, Destination]],
     *,
     routes_version: int,
     now: datetime,
@@ -193,7 +193,7 @@ async def _insert(
         for place, entry in enumerate(entries)
     ]
     deliveries = [
-        _delivery_row(entry.event, destinations[name])
+        _delivery_row(entry.event, destinations[name], now=now)
         for entry in entries
         for name in entry.destinations
     ]
@@ -234,8 +234,10 @@ async def take_versions(
     return turns
 
 
-def _delivery_row(event: Event[msgspec.Raw], destination: tuple[int, bool]) -> tuple[object, ...]:
-    number, is_ordered = destination
+def _delivery_row(
+    event: Event[msgspec.Raw], destination: tuple[int, Destination], *, now: datetime
+) -> tuple[object, ...]:
+    number, described = destination
     return (
         event.id,
         number,
@@ -243,16 +245,18 @@ def _delivery_row(event: Event[msgspec.Raw], destination: tuple[int, bool]) -> t
         event.priority,
         event.generation,
         event.tenant,
-        event.key if is_ordered else None,
-        event.deadline,
+        event.key if described.order is not Order.NONE else None,
+        described.deadline_of(event, now=now),
     )
 
 
-async def _destinations_of(link: Link, entries: Sequence[Entry]) -> dict[str, tuple[int, bool]]:
-    """Return the id of each destination that is wanted, and whether it keeps order."""
+async def _destinations_of(
+    link: Link, entries: Sequence[Entry]
+) -> dict[str, tuple[int, Destination]]:
+    """Return the id of each destination that is wanted, and what is declared of it."""
     names = {name for entry in entries for name in entry.destinations}
     found = {
-        name: (number, destination_from(document).order is not Order.NONE)
+        name: (number, destination_from(document))
         for number, name, document in await link.fetch(_DESTINATIONS, list(names))
     }
     if missing := sorted(names - found.keys()):
@@ -266,8 +270,12 @@ async def _destinations_of(link: Link, entries: Sequence[Entry]) -> dict[str, tu
 async def read_numbers(link: Link) -> Numbers:
     """Return the numbers of the destinations, with the version of the routes."""
     rows = await link.fetch(
-        "SELECT c.value, t.name, t.id FROM redrive.counters c "
-        "LEFT JOIN redrive.destinations t ON t.removed_at IS NULL "
+        "SELECT c.value, t.name, t.id, t.document::json ->> 'expire_after' IS NOT NULL "
+        "FROM redrive.counters c LEFT JOIN redrive.destinations t ON t.removed_at IS NULL "
         "WHERE c.name = 'routes_version'"
     )
-    return Numbers(rows[0][0], {name: number for _, name, number in rows if name is not None})
+    return Numbers(
+        rows[0][0],
+        {name: number for _, name, number, _ in rows if name is not None},
+        frozenset(name for _, name, _, expires in rows if expires),
+    )

@@ -44,6 +44,8 @@ class Numbers(msgspec.Struct, frozen=True):
 
     version: int
     of: Mapping[str, int]
+    expiring: frozenset[str] = frozenset()
+    """Those whose deliveries have a life time of their own."""
 
 
 class Duties(NamedTuple):

@@ -207,10 +207,10 @@ async def _complete(
     lacking = {one.position: one for one in late if one.lacking}
     wanted = sorted({name for one in late for name in one.lacking})
     destinations = {
-        name: (number, destination_from(document).order is not Order.NONE)
+        name: (number, destination_from(document))
         for number, name, document in await link.fetch(_DESTINATIONS, wanted)
     }
-    ordered = {name for name, (_, is_ordered) in destinations.items() if is_ordered}
+    ordered = {name for name, (_, one) in destinations.items() if one.order is not Order.NONE}
     keys = {one.key for one in late if one.key is not None and one.lacking & ordered}
     held = await hold(link, keys) if keys else set()
     free = [
@@ -225,7 +225,7 @@ async def _complete(
         busy.remove(position)
         event = event_from(document)
         for name in sorted((lacking[position].lacking & destinations.keys()) - set(names)):
-            number, is_ordered = destinations[name]
+            number, described = destinations[name]
             given.append((position, None, name))
             rows.append(
                 (
@@ -234,9 +234,9 @@ async def _complete(
                     event.priority,
                     event.generation,
                     event.tenant,
-                    event.key if is_ordered else None,
+                    event.key if name in ordered else None,
                     event.due or now,
-                    event.deadline,
+                    described.deadline_of(event, now=now),
                 )
             )
     if rows:

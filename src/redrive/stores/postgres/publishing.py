@@ -337,7 +337,7 @@ def _is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     """Tell whether nothing stands against appending these at once."""
     known = numbers.of.keys()
     return all(entry.event.key is None for entry in entries) and all(
-        known >= set(destinations)
+        known >= set(destinations) and numbers.expiring.isdisjoint(destinations)
         for destinations in dict.fromkeys(one.destinations for one in entries)
     )
 

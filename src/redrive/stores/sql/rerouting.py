@@ -295,7 +295,7 @@ async def backfill(
                 "tenant": event.tenant,
                 "lane": event.key if is_ordered else None,
                 "due": session.now if event.due is None else max(session.now, event.due),
-                "deadline": event.deadline,
+                "deadline": wanting.deadline_of(event, now=session.now),
             }
             for position, event in fresh
         ]

@@ -11,7 +11,7 @@ import apsw
 import msgspec
 
 from redrive.errors import UsageError
-from redrive.model.destination import Order
+from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
@@ -181,15 +181,16 @@ def _insert(
     if unrouted:
         grow(connection, "unrouted", len(unrouted))
         connection.execute(_LEAVE_IDLE, (micros(now), json_text(unrouted)))
+    moment = micros(now)
     rows = [
-        _delivery_row(entry.event, destinations[name], now=micros(now))
+        _delivery_row(entry.event, destinations[name], now=now, moment=moment)
         for entry in entries
         for name in entry.destinations
     ]
     if rows:
         last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
-        connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": micros(now)})
-        if any(is_ordered for _, is_ordered in destinations.values()):
+        connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": moment})
+        if any(one.order is not Order.NONE for _, one in destinations.values()):
             connection.execute(_FALL_IN_BEHIND, (last,))
     return versions
 
@@ -226,27 +227,27 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
 
 
 def _delivery_row(
-    event: Event[msgspec.Raw], destination: tuple[int, bool], *, now: int
+    event: Event[msgspec.Raw], destination: tuple[int, Destination], *, now: datetime, moment: int
 ) -> tuple[object, ...]:
-    number, is_ordered = destination
+    number, described = destination
     return (
         event.id,
         number,
-        now if event.due is None else micros(event.due),
+        moment if event.due is None else micros(event.due),
         event.priority,
         event.generation,
         event.tenant,
-        event.key if is_ordered else None,
-        maybe_micros(event.deadline),
+        event.key if described.order is not Order.NONE else None,
+        maybe_micros(described.deadline_of(event, now=now)),
     )
 
 
 def _destination_ids(
     connection: apsw.Connection, names: AbstractSet[str]
-) -> dict[str, tuple[int, bool]]:
-    """Return each destination's id and whether it keeps order."""
+) -> dict[str, tuple[int, Destination]]:
+    """Return each destination's id, and what is declared of it."""
     found = {
-        name: (number, destination_from(document).order is not Order.NONE)
+        name: (number, destination_from(document))
         for number, name, document in rows(
             connection,
             "SELECT id, name, document FROM redrive_destinations WHERE removed_at IS NULL",
