@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -87,6 +87,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     transport: Transport
     is_transactional: bool = False
     """Whether its transport has the store commit what it does, together with the settlement."""
+    is_threaded: bool = False
+    """Whether each `send` of its transport occupies a thread."""
+
+    @property
+    def scarce(self) -> Literal["effects", "threads"] | None:
+        """What each load of it needs one of, and a worker has only a few of."""
+        if self.is_transactional:
+            return "effects"
+        return "threads" if self.is_threaded else None
 
 
 def checked_outcomes(outcomes: object, count: int) -> Sequence[Outcome]:

@@ -12,9 +12,9 @@ from redrive.model.delivery import Status
 from redrive.testing import Kit, ScriptedDestination
 
 
-def shop(**options: Any) -> Redrive:  # noqa: ANN401 - the options of a destination
+def shop(expire_after: Any) -> Redrive:  # noqa: ANN401 - a wrong one, too
     app = Redrive("memory://")
-    app.handler("order.*", **options)(ScriptedDestination("push"))
+    app.handler("order.*", expire_after=expire_after)(ScriptedDestination("push"))
     app.handler("order.*")(ScriptedDestination("mail"))
     return app
 

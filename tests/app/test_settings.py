@@ -18,6 +18,7 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "store": ("sqlite:///shop.db", "sqlite:///shop.db", "sqlite:///shop.db"),
     "payload_limit": ("2MiB", "2MiB", 2**21),
     "concurrency": ("7", 7, 7),
+    "threads": ("3", 3, 3),
     "largest_share": ("0.5", 0.5, 0.5),
     "lease": ("40s", "40s", timedelta(seconds=40)),
     "grace": ("1m", "1m", timedelta(minutes=1)),

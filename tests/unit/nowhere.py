@@ -11,7 +11,8 @@ from redrive.model.outcome import Outcome
 class Nowhere:
     """A transport that must not be used."""
 
-    batch = 1
+    def __init__(self, batch: int = 1) -> None:
+        self.batch = batch
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         raise AssertionError

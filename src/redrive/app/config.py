@@ -50,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The largest payload, in bytes of JSON; text such as `"1MiB"` is read too."""
     concurrency: int = 100
     """How many deliveries a worker process carries at once."""
+    threads: int = 10
+    """How many of them, at most, are handlers that are plain functions, each in a thread."""
     largest_share: float = LARGEST_SHARE
     """Which part of them one destination may be, where there are more destinations than that."""
     lease: timedelta = timedelta(seconds=15)
@@ -85,7 +87,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("lease", "grace", "poll", *_KEPT):
             self._set(name, duration(getattr(self, name), name=name))
         self._set("payload_limit", _size(self.payload_limit))
-        for name, least in (("concurrency", 1), ("history", 1), ("payload_limit", 1)):
+        for name, least in (
+            ("concurrency", 1),
+            ("threads", 1),
+            ("history", 1),
+            ("payload_limit", 1),
+        ):
             self._set(name, _whole_number(name, getattr(self, name), least=least))
         self._set("largest_share", _share("largest_share", self.largest_share))
         if self.lease < timedelta(seconds=1):
@@ -140,6 +147,7 @@ class AppOptions(TypedDict, total=False):
 
     payload_limit: int | str
     concurrency: int
+    threads: int
     largest_share: float
     lease: Duration
     grace: Duration

@@ -165,10 +165,12 @@ class Declaration(msgspec.Struct, frozen=True):
                 ),
                 is_transactional=True,
             )
+        transport = self.make_transport(ports)
         return Endpoint(
             destination=self.destination,
             terms=self.terms,
-            transport=self.make_transport(ports),
+            transport=transport,
+            is_threaded=isinstance(transport, FunctionTransport) and transport.is_threaded,
         )
 
     def served_by(self, handler: Handler) -> Declaration:

@@ -268,6 +268,7 @@ class Redrive:
             ],
             settings=WorkerSettings(
                 concurrency=settings.concurrency,
+                threads=settings.threads,
                 largest_share=settings.largest_share,
                 lease=settings.lease,
                 grace=settings.grace,

@@ -34,6 +34,7 @@ class Load:
         "deliveries",
         "endpoint",
         "is_abandoned",
+        "is_held",
         "is_out_of_sight",
         "is_timed_out",
         "outcomes",
@@ -56,6 +57,7 @@ class Load:
         self.took = 0.0
         self.is_timed_out = False
         self.is_abandoned = False
+        self.is_held = False
         self.is_out_of_sight = False
 
     def finish(self, outcomes: Sequence[Outcome], *, now: float) -> None:
@@ -76,7 +78,7 @@ class Load:
 
     def may_be_held(self, now: float, *, grace: float) -> bool:
         """Tell whether its lease is still worth extending, whatever its handler does."""
-        return now < self.begun + self.timeout + grace
+        return self.is_held or now < self.begun + self.timeout + grace
 
     def overran(self, now: float, *, grace: float) -> bool:
         """Tell whether it has run for longer than its time-out and the grace after it."""
@@ -122,6 +124,7 @@ class Carrier:
         observer: Observer,
         on_progress: Callable[[], None],
         effects: int = 0,
+        threads: int = 10,
     ) -> None:
         self._worker = worker
         self._clock = clock
@@ -129,8 +132,8 @@ class Carrier:
         self._observer = observer
         self._on_progress = on_progress
         self._queue: deque[Load] = deque()
-        self._effects = effects
-        self._held: deque[Load] = deque()
+        self._scarce = {"effects": effects, "threads": threads}
+        self._held: dict[str, deque[Load]] = {name: deque() for name in self._scarce}
         self._running: dict[Load, None] = {}
         self._stuck: dict[Load, None] = {}
         self._finished: list[Load] = []
@@ -147,22 +150,26 @@ class Carrier:
         """Take over loads; they begin as soon as the event loop is free."""
         for load in loads:
             self._running[load] = None
-            if not load.endpoint.is_transactional:
+            scarce = load.endpoint.scarce
+            if scarce is None:
                 self._queue.append(load)
-            elif self._effects > 0:
-                self._effects -= 1
+            elif self._scarce[scarce] > 0:
+                self._scarce[scarce] -= 1
                 self._queue.append(load)
             else:  # its time begins to run when it has a place
-                self._held.append(load)
+                load.is_held = True
+                self._held[scarce].append(load)
         self._call_runner()
 
-    def _free_place(self) -> None:
-        """Let the next effect begin when one has ended."""
-        if self._held:
-            self._queue.append(self._held.popleft())
+    def _free_place(self, scarce: str) -> None:
+        """Let the next one begin when an effect, or what ran in a thread, has ended."""
+        if self._held[scarce]:
+            load = self._held[scarce].popleft()
+            load.is_held = False
+            self._queue.append(load)
             self._call_runner()
         else:
-            self._effects += 1
+            self._scarce[scarce] += 1
 
     def take_finished(self) -> list[Load]:
         """Return the loads that have ended since the last call."""
@@ -238,7 +245,8 @@ class Carrier:
         """
         self._is_stopped = True
         self._queue.clear()
-        self._held.clear()
+        for held in self._held.values():
+            held.clear()
         told = {load.task for load in self._running if load.is_timed_out}
         for runner in list(self._runners):
             if runner not in told:  # a handler in a thread is no longer waited for at a second word
@@ -330,8 +338,8 @@ class Carrier:
                 outcomes = _raised(load, error)
         if load.is_timed_out and task is not None:
             task.uncancel()
-        if load.endpoint.is_transactional:
-            self._free_place()
+        if load.endpoint.scarce is not None:
+            self._free_place(load.endpoint.scarce)
         is_awaited = load in self._running and not load.is_abandoned
         self._running.pop(load, None)
         if is_awaited:

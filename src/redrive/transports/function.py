@@ -53,6 +53,7 @@ class FunctionTransport:
         self._terms = terms
         self._executor = executor
         self._is_async = is_async(handler)
+        self.is_threaded = not self._is_async
         self._place = _place_of(handler)
         self._takes_batch = batch is not None
         self.batch = batch or 1

@@ -17,6 +17,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much a worker carries at once, and how long it holds on to things."""
 
     concurrency: int = 100
+    threads: int = 10
     largest_share: float = LARGEST_SHARE
     lease: timedelta = timedelta(seconds=15)
     grace: timedelta = timedelta(seconds=10)

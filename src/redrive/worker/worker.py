@@ -87,6 +87,7 @@ class Worker:
         self._places = Places(
             concurrency=settings.concurrency,
             effects=store.capabilities.effects_at_once,
+            threads=settings.threads,
             largest_share=settings.largest_share,
         )
         self._ring = Ring(store, settings.generations, self._places, clock)
@@ -104,6 +105,7 @@ class Worker:
             observer=observer,
             on_progress=self._progress.set,
             effects=store.capabilities.effects_at_once,
+            threads=settings.threads,
         )
         self._claimer = Claimer(
             store=store,

@@ -13,13 +13,19 @@ from tests.unit.nowhere import Nowhere
 
 
 def an_endpoint(
-    name: str, *, concurrency: int | None = None, is_transactional: bool = False
+    name: str,
+    *,
+    concurrency: int | None = None,
+    is_transactional: bool = False,
+    is_threaded: bool = False,
+    batch: int = 1,
 ) -> Endpoint:
     return Endpoint(
         destination=Destination(name=name, patterns=("*",)),
         terms=Terms(concurrency=concurrency),
-        transport=Nowhere(),
+        transport=Nowhere(batch),
         is_transactional=is_transactional,
+        is_threaded=is_threaded,
     )
 
 
@@ -29,9 +35,12 @@ def admit(
     running: dict[str, int],
     concurrency: int,
     effects: int = 0,
+    threads: int = 0,
     largest_share: float = LARGEST_SHARE,
 ) -> list[Allowance]:
-    places = Places(concurrency=concurrency, effects=effects, largest_share=largest_share)
+    places = Places(
+        concurrency=concurrency, effects=effects, threads=threads, largest_share=largest_share
+    )
     room = places.room({one.destination.name: one for one in endpoints}, running)
     return [room.allow(one) for one in endpoints]
 
@@ -127,3 +136,41 @@ def test_what_is_served_no_longer_takes_its_own_places_alone() -> None:
     allowances = admit(endpoints, running={"gone": 1}, concurrency=10)
 
     assert [one.total for one in allowances] == [1] * 10
+
+
+def threads_for(*endpoints: Endpoint, threads: int = 10, **running: int) -> list[int]:
+    allowed = admit(endpoints, running=running, concurrency=100, threads=threads)
+    return [one.total for one in allowed]
+
+
+def test_those_that_run_in_threads_share_the_threads_and_leave_the_others_alone() -> None:
+    slow, quick = an_endpoint("slow", is_threaded=True), an_endpoint("quick", is_threaded=True)
+    loop = an_endpoint("loop")
+
+    assert threads_for(slow, loop) == [10, 88]
+    assert threads_for(slow, quick, loop)[:2] == [5, 5]
+    assert threads_for(slow, quick, loop, slow=9)[:2] == [0, 1]
+    assert threads_for(slow, quick, loop, slow=9, quick=1) == [0, 0, 83]
+
+
+def test_a_batch_takes_one_thread() -> None:
+    bulk = an_endpoint("bulk", is_threaded=True, batch=20)
+
+    assert threads_for(bulk, threads=3) == [60]
+    assert threads_for(bulk, threads=3, bulk=41) == [0]
+    assert threads_for(bulk, threads=3, bulk=40) == [20]
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 4), min_size=1, max_size=8))
+def test_hardly_more_is_claimed_than_there_are_threads(threads: int, running: list[int]) -> None:
+    used: dict[str, int] = {}
+    for place, count in enumerate(running):
+        used[f"d{place}"] = min(count, threads - sum(used.values()))
+    endpoints = [an_endpoint(name, is_threaded=True) for name in used]
+    free = threads - sum(used.values())
+
+    allowed = threads_for(*endpoints, threads=threads, **used)
+
+    assert sum(allowed) <= max(free, len(endpoints)) + len(endpoints)
+    assert free == 0 or any(allowed)
+    assert free > 0 or not any(allowed)
