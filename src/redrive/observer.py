@@ -125,7 +125,10 @@ class Rescued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery failed for good and now waits for a person."""
+    """A delivery failed for good and now waits for a person.
+
+    `cycles` is how often it was replayed before, as far as its story remembers.
+    """
 
     delivery_id: DeliveryId
     event_id: EventId
@@ -135,6 +138,9 @@ class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
     reason: FailureReason
     fault: Fault
     attempts: int
+    key: str | None = None
+    source: str = ""
+    cycles: int = 0
 
     @property
     def group(self) -> str:
@@ -153,6 +159,9 @@ class DeadLettered(msgspec.Struct, frozen=True, kw_only=True):
             reason=reason,
             fault=fault,
             attempts=delivery.attempts,
+            key=delivery.key,
+            source=delivery.source,
+            cycles=len(delivery.cycles),
         )
 
 

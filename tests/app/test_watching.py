@@ -40,15 +40,38 @@ async def test_a_hook_hears_of_each_dead_letter(store: str) -> None:
         told.append(letter)
 
     async with Kit(app, store=store) as kit:
-        receipt = await app.publish("order.paid", tenant="acme")
+        receipt = await app.publish("order.paid", tenant="acme", key="order-7", source="web")
         await kit.drain()
 
         [letter] = told
+        assert (letter.key, letter.source, letter.cycles) == ("order-7", "web", 0)
         [dead] = kit.dead_letters()
         assert (letter.delivery_id, letter.event_id) == (dead.id, receipt.event_id)
         assert (letter.event_type, letter.destination) == ("order.paid", "billing")
         assert (letter.tenant, letter.reason, letter.attempts) == ("acme", "terminal", 1)
         assert letter.fault.message == "no such customer"
+
+
+async def test_a_hook_hears_how_often_a_letter_was_replayed(store: str) -> None:
+    app = shop()
+    told: list[DeadLettered] = []
+    app.on_failed(told.append)
+
+    async with Kit(app, store=store) as kit:
+        await app.publish("order.paid", key="order-7", source="web")
+        await kit.drain()
+        [dead] = kit.dead_letters()
+        await kit.operations.replay([dead.id], by="ada")
+        await kit.drain()
+        await kit.operations.replay([dead.id], by="ada")
+        await kit.operations.cancel([dead.id], by="ada")
+
+        assert [(one.reason, one.cycles) for one in told] == [
+            ("terminal", 0),
+            ("terminal", 1),
+            ("cancelled", 2),
+        ]
+        assert {(one.key, one.source) for one in told} == {("order-7", "web")}
 
 
 async def test_an_async_hook_hears_of_it_too(store: str) -> None:

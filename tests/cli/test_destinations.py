@@ -167,6 +167,26 @@ def test_a_breaker_is_opened_by_hand_until_it_is_reset(shell: Shell, shop: Shop)
     assert (reset.code, reset.out) == (0, "The breaker of billing is closed.\n")
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_all_breakers_are_reset_at_once(shell: Shell, shop: Shop) -> None:
+    calm = shell("breaker", "reset", "--all", "--why", "our network is back")
+    for name in ("billing", "mail"):
+        shell("breaker", "open", name, "--why", "our network")
+
+    reset = shell("breaker", "reset", "--all", "--why", "our network is back")
+
+    assert calm.out == "All breakers are closed, so nothing was changed.\n"
+    assert lines(reset.out) == [
+        "The breaker of billing is closed.",
+        "The breaker of mail is closed.",
+    ]
+    neither = shell("breaker", "reset", "--why", "x")
+    both = shell("breaker", "reset", "billing", "--all", "--why", "x")
+    for wrong in (neither, both):
+        assert (wrong.code, wrong.out) == (2, "")
+        assert "or say --all" in wrong.err
+
+
 def test_a_change_of_a_breaker_is_json_for_programs(shell: Shell, shop: Shop) -> None:
     change = shell(
         "breaker", "open", "billing", "--why", "their deploy", "--for", "2100-01-01", "--json"

@@ -139,6 +139,15 @@ def test_dead_letters_are_listed_with_their_error(shell: Shell, shop: Shop) -> N
     assert said[2] == "ConnectionError: connection refused"
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_list_tells_how_often_a_letter_was_replayed(shell: Shell, shop: Shop) -> None:
+    shop.deliver({"error": "refused"}, source="web")
+    shell("dlq", "replay", "1")
+    shop.do(lambda app: app.drain())
+
+    assert "exhausted · replayed 1 time · source web" in shell("dlq", "list").out
+
+
 def test_an_empty_list_says_so(shell: Shell, shop: Shop) -> None:
     assert shell("dlq", "list").out == "No dead letter.\n"
     assert shell("dlq", "list", "--key", "k").out == "No dead letter fits.\n"

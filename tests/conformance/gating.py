@@ -12,7 +12,7 @@ import pytest
 from redrive.errors import NotFoundError
 from redrive.model.delivery import Kind, Leased
 from redrive.model.destination import Order
-from redrive.model.gate import Closed, Failure, GateFigures, HalfOpen, Hold, Open
+from redrive.model.gate import BreakerChange, Closed, Failure, GateFigures, HalfOpen, Hold, Open
 from redrive.model.limits import Breaker, Limits, Rate
 from redrive.model.settlement import (
     Delivered,
@@ -224,13 +224,16 @@ class BreakerConformance:
         await gated.publish(1)
         await gated.claim()
 
+        changes: list[BreakerChange] = []
         for result, state in ((UP, Closed), (DOWN, Closed), (DOWN, Closed), (DOWN, Open)):
             report = Report(destination="gated", generation=0, is_success=result, error="refused")
             reported = await world.store.report([report], chance=0.5)
             assert [type(one) for one in reported.breakers.values()] == [state]
+            changes += reported.changes
 
         failure = (await gated.gate()).gate.last_failure
         assert failure == Failure(error="refused", at=world.now)
+        assert [one.failure for one in changes] == [failure]
 
     async def test_results_of_an_older_generation_change_nothing(self, world: World) -> None:
         gated = Gated(world, Limits(breaker=_BREAKER))

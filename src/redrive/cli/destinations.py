@@ -130,6 +130,7 @@ def list_breakers(*, store: Store = None, json: Json = False) -> None:
                         "destination": one.destination,
                         "state": one.gate.breaker,
                         "breaker": one.limits.breaker,
+                        "last_failure": one.gate.last_failure,
                     }
                     for one in gates
                 ]
@@ -168,10 +169,31 @@ def open_breaker(
 
 
 def reset_breaker(
-    name: Name, *, why: Reason, by: By = None, store: Store = None, json: Json = False
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The destination's name.")
+    ] = None,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="All breakers that are open or half-open.")
+    ] = False,
+    why: Reason,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
 ) -> None:
-    """Close a breaker by hand, and forget what it has counted."""
+    """Close a breaker by hand, or all, and forget what was counted."""
+    from redrive.errors import UsageError
+
     _check_reason(why, "reset a breaker")
+    if every is (name is not None):
+        raise UsageError("Name the destination whose breaker to reset, or say --all.")
+    if name is None:
+        changes = in_session(
+            lambda app: app.operations.reset_breakers(by=by or current_user(), why=why),
+            store=store,
+        )
+        _tell_changes(changes, json=json)
+        return
     change = in_session(
         lambda app: app.operations.reset_breaker(name, by=by or current_user(), why=why),
         store=store,
@@ -204,3 +226,16 @@ def _tell_change(change: BreakerChange, *, json: bool) -> None:
         from redrive.clock import SystemClock
 
         print_result(changed(change, now=SystemClock().now()))
+
+
+def _tell_changes(changes: Sequence[BreakerChange], *, json: bool) -> None:
+    if json:
+        print_json({"changes": changes})
+    elif not changes:
+        print_result("All breakers are closed, so nothing was changed.")
+    else:
+        from redrive.cli.show.destinations import changed
+        from redrive.clock import SystemClock
+
+        now = SystemClock().now()
+        print_result(*(changed(one, now=now) for one in changes))

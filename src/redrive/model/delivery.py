@@ -163,6 +163,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     key: str | None = None
     tenant: str | None = None
+    source: str = ""
     priority: int = 0
     deadline: datetime | None = None
     kind: Kind = Kind.FIRST

@@ -157,11 +157,12 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A breaker went from one state to another."""
+    """A breaker went from one state to another; `failure` is the last one that counted, if any."""
 
     destination: str
     before: BreakerState
     after: BreakerState
+    failure: Failure | None = None
 
 
 class GateFigures(msgspec.Struct, frozen=True, kw_only=True):

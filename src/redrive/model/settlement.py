@@ -43,12 +43,14 @@ class RetryAt(msgspec.Struct, frozen=True, kw_only=True):
     """Tried and failed; try again at `when`, an instant of the store's clock.
 
     Unless it `spends`, no attempt is spent: the failure tells of the destination, which is down,
-    and not of the delivery.
+    and not of the delivery. `max_attempts` is how many there are, for whoever reads the log; 0 if
+    that does not matter.
     """
 
     when: datetime
     fault: Fault
     spends: bool = True
+    max_attempts: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):

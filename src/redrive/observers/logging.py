@@ -212,12 +212,13 @@ class LoggingObserver:
             case Delivered():
                 log.debug("delivered")
             case RetryAt(when=when, fault=fault, spends=False):
-                log.info("still down", due_in=self._until(when), **_fault(fault))
-            case RetryAt(when=when, fault=fault):
-                log.info("retry", due_in=self._until(when), **_fault(fault))
+                log.info("still down", **self._until(when), **_fault(fault))
+            case RetryAt(when=when, fault=fault, max_attempts=most):
+                of = {"max_attempts": most} if most else {}
+                log.info("retry", **of, **self._until(when), **_fault(fault))
             case Snoozed(until=until, fault=why):
                 fields = {} if why is None else _fault(why)
-                log.info("snoozed", due_in=self._until(until), **fields)
+                log.info("snoozed", **self._until(until), **fields)
             case Failed():
                 pass  # a fact of its own tells of it
             case never:
@@ -234,7 +235,7 @@ class LoggingObserver:
         )
         match fact.recovery:
             case Requeued(when=when, crashes=crashes):
-                log.warning("rescued", due_in=self._until(when), crashes=crashes)
+                log.warning("rescued", **self._until(when), crashes=crashes)
             case Failed(reason=reason):
                 log.warning("rescued", reason=str(reason), crashes=overdue.crashes + 1)
             case never:
@@ -248,7 +249,8 @@ class LoggingObserver:
             case HalfOpen():
                 log.info("breaker half-open")
             case Open(until=until):
-                log.warning("breaker open", until="reset" if until is None else until.isoformat())
+                end = "reset" if until is None else until.isoformat()
+                log.warning("breaker open", until=end, **_cause(fact))
             case never:
                 assert_never(never)
 
@@ -268,8 +270,10 @@ class LoggingObserver:
         self._traces[cause] = None
         return {"exception": fault.stack}
 
-    def _until(self, when: datetime) -> str:
-        return rough_duration(max(timedelta(0), when - self._clock.now()))
+    def _until(self, when: datetime) -> dict[str, object]:
+        """Return how long it waits: in words, and in seconds for who counts."""
+        wait = max(timedelta(0), when - self._clock.now())
+        return {"due_in": rough_duration(wait), "delay": round(wait.total_seconds(), 3)}
 
 
 def configure_logging(
@@ -359,7 +363,7 @@ def _brief(_logger: object, _method: str, line: EventDict) -> EventDict:
     if line.get("logger") == "redrive":
         del line["logger"]
     if "delivery" in line:
-        for name in ("event_id", "rule", "worker"):
+        for name in ("event_id", "rule", "worker", "delay"):
             line.pop(name, None)
     # What others wrote must not command the terminal; of a traceback the lines stay lines.
     for name, value in line.items():
@@ -407,6 +411,12 @@ def _claimed(log: FilteringBoundLogger, fact: Claimed) -> None:
 
 
 def _dead_lettered(log: FilteringBoundLogger, fact: DeadLettered) -> None:
+    optional = {
+        "tenant": fact.tenant,
+        "key": fact.key,
+        "source": fact.source,
+        "cycles": fact.cycles,
+    }
     log.error(
         "dead letter",
         destination=fact.destination,
@@ -417,26 +427,36 @@ def _dead_lettered(log: FilteringBoundLogger, fact: DeadLettered) -> None:
         group=fact.group,
         **_fault(fact.fault),
         event_id=fact.event_id,
-        **({} if fact.tenant is None else {"tenant": fact.tenant}),
+        **{name: value for name, value in optional.items() if value},
     )
 
 
+def _cause(fact: BreakerChanged) -> dict[str, str]:
+    """Return the failure that has opened a breaker; a person needs none."""
+    failure = fact.change.failure
+    if failure is None or fact.by:
+        return {}
+    return {"error": failure.error[:_LONGEST_ERROR], "failed_at": failure.at.isoformat()}
+
+
 def _delivery(leased: Leased) -> dict[str, object]:
-    return {
+    fields: dict[str, object] = {
         "destination": leased.destination,
         "event_type": leased.event.type,
         "delivery": leased.lease.delivery_id,
         "attempt": leased.attempt,
         "event_id": leased.event.id,
     }
+    return fields if leased.event.tenant is None else {**fields, "tenant": leased.event.tenant}
 
 
 def _fault(fault: Fault) -> dict[str, str]:
-    return {
+    fields = {
         "error_class": fault.error_class,
         "error": fault.message[:_LONGEST_ERROR],
         "rule": fault.rule,
     }
+    return {**fields, "code": fault.code} if fault.code else fields
 
 
 def _replay(replay: Replay) -> dict[str, object]:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from redrive.model.audit import Actor
 from redrive.model.checks import check_instant
-from redrive.model.gate import BreakerChange
+from redrive.model.gate import BreakerChange, Closed
 from redrive.observer import BreakerChanged
 from redrive.operations.context import OperationContext
 
@@ -45,3 +45,9 @@ class Gatekeeping(OperationContext):
         change = await (await self._to_change()).reset_breaker(destination, actor=Actor(by, why))
         self._observer.notice(BreakerChanged(change=change, by=by))
         return change
+
+    async def reset_breakers(self, *, by: str, why: str = "") -> list[BreakerChange]:
+        """Close all breakers that are not closed, such as after an outage of your own network."""
+        gates = await (await self._store()).gates()
+        shut = [one.destination for one in gates if not isinstance(one.gate.breaker, Closed)]
+        return [await self.reset_breaker(one, by=by, why=why) for one in shut]

@@ -330,4 +330,7 @@ def _dead_letter(leased: Leased, failed: Failed) -> DeadLettered:
         reason=failed.reason,
         fault=failed.fault,
         attempts=leased.attempt,
+        key=leased.event.key,
+        source=leased.event.source,
+        cycles=leased.cycles,
     )

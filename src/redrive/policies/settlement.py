@@ -119,7 +119,7 @@ def _retry(
     when = _when(now, wait, leased)
     if _is_late(when, leased):
         return Failed(reason=FailureReason.EXPIRED, fault=outcome.fault)
-    return RetryAt(when=when, fault=outcome.fault)
+    return RetryAt(when=when, fault=outcome.fault, max_attempts=retry.max_attempts)
 
 
 def _throttle(outcome: Faulted, leased: Leased, terms: Terms, rng: Rng) -> timedelta:

@@ -16,7 +16,7 @@ from redrive.context import handling
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.event import Receipt
-from redrive.model.gate import BreakerChange, Closed, HalfOpen, Open
+from redrive.model.gate import BreakerChange, Closed, Failure, HalfOpen, Open
 from redrive.model.outcome import Fault
 from redrive.model.replay import ReplayState
 from redrive.model.settlement import (
@@ -344,11 +344,30 @@ def test_a_retry_tells_what_why_and_when() -> None:
         "event_type": "order.paid",
         "destination": "billing",
         "attempt": 2,
+        "tenant": "acme",
         "due_in": "3 min",
+        "delay": 180.0,
         "error_class": "ConnectionError",
         "error": FAULT.message[:300],
         "rule": "network",
     }
+
+
+def test_a_retry_tells_of_how_many_tries_and_with_which_code() -> None:
+    fault = msgspec.structs.replace(FAULT, code="503")
+
+    [line] = observe(settled(RetryAt(when=LATER, fault=fault, max_attempts=5)))
+
+    assert (line["attempt"], line["max_attempts"], line["code"]) == (2, 5, "503")
+
+
+def test_a_dead_letter_tells_its_key_its_source_and_how_often_it_was_replayed() -> None:
+    letter = msgspec.structs.replace(DEAD_LETTER, key="order-7", source="web", cycles=2)
+
+    [told], [plain] = observe(letter), observe(DEAD_LETTER)
+
+    assert (told["key"], told["source"], told["cycles"]) == ("order-7", "web", 2)
+    assert not {"key", "source", "cycles"} & plain.keys()
 
 
 def test_a_dead_letter_is_told_once() -> None:
@@ -368,7 +387,18 @@ def test_a_breaker_tells_until_when_and_by_whom() -> None:
 
     assert (by_itself["destination"], by_itself["until"]) == ("billing", LATER.isoformat())
     assert "by" not in by_itself
+    assert "error" not in by_itself
     assert (forced["until"], forced["by"]) == ("reset", "ann")
+
+
+def test_a_breaker_that_opens_tells_its_cause() -> None:
+    failure = Failure(error="ConnectionError: refused", at=NOW)
+    change = msgspec.structs.replace(CHANGE, failure=failure)
+
+    [by_itself], [forced] = (observe(BreakerChanged(change=change, by=by)) for by in ("", "ann"))
+
+    assert (by_itself["error"], by_itself["failed_at"]) == (failure.error, NOW.isoformat())
+    assert "error" not in forced
 
 
 @pytest.mark.parametrize("action", ["pause_replay", "resume_replay", "cancel_replay"])

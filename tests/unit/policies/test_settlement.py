@@ -190,7 +190,7 @@ def test_a_success_counts_even_after_the_deadline() -> None:
 def test_a_transient_failure_is_retried_along_the_curve(attempt: int, seconds: int) -> None:
     settlement = decide(faulted(Nature.TRANSIENT), leased(attempt=attempt))
 
-    assert settlement == RetryAt(when=in_seconds(seconds), fault=FAULT)
+    assert settlement == RetryAt(when=in_seconds(seconds), fault=FAULT, max_attempts=3)
 
 
 @pytest.mark.parametrize("attempt", [3, 4])
@@ -228,7 +228,7 @@ def test_an_event_type_may_have_its_own_retry() -> None:
 def test_a_retry_waits_at_least_as_long_as_was_asked(asked: timedelta, seconds: int) -> None:
     settlement = decide(faulted(Nature.TRANSIENT, retry_after=asked), leased())
 
-    assert settlement == RetryAt(when=in_seconds(seconds), fault=FAULT)
+    assert settlement == RetryAt(when=in_seconds(seconds), fault=FAULT, max_attempts=3)
 
 
 def test_a_retry_that_could_not_start_before_the_deadline_expires_at_once() -> None:

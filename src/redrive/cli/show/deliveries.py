@@ -110,8 +110,10 @@ def _lines(delivery: Delivery, *, with_status: bool) -> Text:
 
 def _marks(delivery: Delivery) -> Iterator[tuple[str, str | None]]:
     yield "", delivery.reason
+    yield "replayed", counted(len(delivery.cycles), "time") if delivery.cycles else None
     yield "resolved by", None if delivery.resolution is None else delivery.resolution.by
     yield "behind", None if delivery.behind is None else str(delivery.behind)
     yield "worker", delivery.worker if delivery.status is Status.IN_FLIGHT else None
     yield "tenant", delivery.tenant
     yield "key", delivery.key
+    yield "source", delivery.source

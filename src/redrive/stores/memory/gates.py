@@ -36,7 +36,7 @@ class MemoryGates(Tables):
                 limits = self._destinations[one.destination].limits
                 after = outage.after_report(before, limits, one, now=now, chance=chance)
                 self._gates[one.destination] = after
-                changes += _changes(one.destination, before.breaker, after.breaker)
+                changes += _changes(one.destination, before, after)
                 if after.pause is not before.pause:
                     paused.append(one.destination)
                     actor = Actor(REDRIVE, one.pause)
@@ -117,7 +117,9 @@ class MemoryGates(Tables):
         before = self._gate(destination)
         self._gates[destination] = policy.with_breaker(before, state, now=now)
         self._note(action, actor, now=now, count=1, detail=destination)
-        return BreakerChange(destination=destination, before=before.breaker, after=state)
+        return BreakerChange(
+            destination=destination, before=before.breaker, after=state, failure=before.last_failure
+        )
 
     def _gate(self, destination: str) -> Gate:
         if destination not in self._destinations:
@@ -161,7 +163,7 @@ class MemoryGates(Tables):
         before = self._gate(allowance.destination)
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
-        self._breaker_changes += _changes(allowance.destination, before.breaker, gate.breaker)
+        self._breaker_changes += _changes(allowance.destination, before, gate)
         if passage.holds and passage.holds[0] in passages.SHUT:
             self._shut[allowance.destination] = passage.again_at
         return Turnstile(gate, passage, total=allowance.total)
@@ -175,7 +177,14 @@ class MemoryGates(Tables):
         self._gates[destination] = msgspec.structs.replace(gate, rotation=rotation)
 
 
-def _changes(destination: str, before: BreakerState, after: BreakerState) -> list[BreakerChange]:
-    if before.generation == after.generation:
+def _changes(destination: str, before: Gate, after: Gate) -> list[BreakerChange]:
+    if before.breaker.generation == after.breaker.generation:
         return []
-    return [BreakerChange(destination=destination, before=before, after=after)]
+    return [
+        BreakerChange(
+            destination=destination,
+            before=before.breaker,
+            after=after.breaker,
+            failure=after.last_failure,
+        )
+    ]

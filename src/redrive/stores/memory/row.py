@@ -262,6 +262,7 @@ class Row:
             attempts=self.attempts,
             key=self.event.key,
             tenant=self.event.tenant,
+            source=self.event.source,
             priority=self.priority,
             deadline=self.deadline,
             kind=self.kind,

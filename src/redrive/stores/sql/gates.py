@@ -322,6 +322,7 @@ class GateRepository:
                 destination=name,
                 before=self._before[name].breaker,
                 after=self._after[name].breaker,
+                failure=self._after[name].last_failure,
             )
             for name in self._changed()
             if self._before[name].breaker.generation != self._after[name].breaker.generation
@@ -345,4 +346,6 @@ async def _force(
     state = becomes(gate.breaker)
     gates.put(destination, policy.with_breaker(gate, state, now=session.now))
     await gates.write()
-    return BreakerChange(destination=destination, before=gate.breaker, after=state)
+    return BreakerChange(
+        destination=destination, before=gate.breaker, after=state, failure=gate.last_failure
+    )

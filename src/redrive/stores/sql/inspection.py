@@ -61,6 +61,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("attempts", "d.attempts", None),
     ("key", "e.key", None),
     ("tenant", "d.tenant", None),
+    ("source", "redrive.readable(e.document) ->> 'source'", lambda source: source or ""),
     ("priority", "d.priority", None),
     ("deadline", "d.deadline", instant),
     ("kind", "d.kind", KINDS.__getitem__),

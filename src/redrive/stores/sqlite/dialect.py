@@ -29,6 +29,8 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"\s+FOR (?:NO KEY )?UPDATE(?: OF \w+(?:, \w+)*)?(?: SKIP LOCKED)?", ""),
         # An index is named where the planner would take another.
         (r"/\* by (\w+) \*/", r"INDEXED BY redrive_\1"),
+        # What is no JSON says nothing.
+        (r"\bredrive\.readable\(([\w.]+)\)", r"iif(json_valid(\1), \1, '{}')"),
         # No table is in a schema; texts are compared as they are, and any column takes any value.
         (r"\bredrive\.(?=\w)", "redrive_"),
         (r' COLLATE "C"', ""),
