@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import assert_never
 
 from redrive.errors import ConfigurationError
@@ -20,10 +23,12 @@ if find_spec("prometheus_client") is None:
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
+    GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
 
+from redrive.model.delivery import Leased
 from redrive.model.gate import BreakerState, Closed, GateFigures, HalfOpen, Open
 from redrive.model.settlement import (
     Delivered,
@@ -81,7 +86,8 @@ __all__ = ["OTHER", "PrometheusObserver"]
 
 _MOST_ACTIONS = 50
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_BUCKET_NAMES = (*map(str, _BUCKETS), "+Inf")
+_LONG_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0)
+"""Those of what may wait for a person, in seconds: from 10 ms to a day."""
 _MOST_TENANTS = 50
 _STATES: dict[type[BreakerState], str] = {
     Closed: "closed",
@@ -135,7 +141,15 @@ class PrometheusObserver:
             "destination",
             "result",
         )
-        self._seconds = _Histogram("redrive_attempt_seconds", "How long tries took.", "destination")
+        self._seconds = _Histogram(
+            "redrive_attempt_seconds", "How long tries took.", "destination", _BUCKETS
+        )
+        self._latency = _Histogram(
+            "redrive_delivery_seconds",
+            "How long deliveries took from when they were enqueued or due until they were done.",
+            "destination",
+            _LONG_BUCKETS,
+        )
         self._dead_letters = _Counter(
             "redrive_dead_letters_total", "Deliveries failed for good.", "destination", "reason"
         )
@@ -208,11 +222,12 @@ class PrometheusObserver:
     def collect(self) -> Iterable[Metric]:
         """Return the series as they are now, as a `CollectorRegistry` asks for them."""
         with self._lock:
-            return [
+            counted = [
                 value.family()
                 for value in vars(self).values()
                 if isinstance(value, _Counter | _Histogram)
             ]
+        return [*counted, _build_info()]
 
     def render(self, figures: Figures | None = None, gates: Sequence[GateFigures] = ()) -> bytes:
         """Return the series in Prometheus' text format, those of the store's figures included.
@@ -298,10 +313,14 @@ class PrometheusObserver:
 
     def _count_settlements(self, fact: Settlements) -> None:
         name = self._destinations.name
-        for leased, settlement in fact.settled:
-            self._attempts.add(name(leased.destination), _RESULTS[type(settlement)])
-        for (leased, _), took in zip(fact.settled, fact.took, strict=False):
-            self._seconds.observe(name(leased.destination), took)
+        times = fact.took or repeat(None)
+        for (leased, settlement), took in zip(fact.settled, times, strict=False):
+            label, kind = name(leased.destination), type(settlement)
+            self._attempts.add(label, _RESULTS[kind])
+            if took is not None:
+                self._seconds.observe(label, took)
+                if kind is Delivered:
+                    self._latency.observe(label, _waited(leased) + took)
 
     def _begin(self, destinations: Iterable[str]) -> None:
         """Begin series at 0: Prometheus cannot see the first step of one that begins at 1."""
@@ -357,25 +376,27 @@ class _Counter:
 
 
 class _Histogram:
-    def __init__(self, name: str, meaning: str, label: str) -> None:
+    def __init__(self, name: str, meaning: str, label: str, buckets: Sequence[float]) -> None:
         self._name = name
         self._meaning = meaning
         self._label = label
+        self._buckets = buckets
+        self._bucket_names = (*map(str, buckets), "+Inf")
         self._counts: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
 
     def observe(self, label: str, value: float) -> None:
         counts = self._counts.get(label)
         if counts is None:
-            counts = self._counts[label] = [0] * len(_BUCKET_NAMES)
+            counts = self._counts[label] = [0] * len(self._bucket_names)
             self._sums[label] = 0.0
-        counts[bisect_left(_BUCKETS, value)] += 1
+        counts[bisect_left(self._buckets, value)] += 1
         self._sums[label] += value
 
     def family(self) -> Metric:
         family = HistogramMetricFamily(self._name, self._meaning, labels=[self._label])
         for label, counts in self._counts.items():
-            buckets = list(zip(_BUCKET_NAMES, accumulate(counts), strict=True))
+            buckets = list(zip(self._bucket_names, accumulate(counts), strict=True))
             family.add_metric([label], buckets, self._sums[label])
         return family
 
@@ -388,6 +409,26 @@ class _Scrape:
 
     def collect(self) -> Iterable[Metric]:
         return self._families
+
+
+def _waited(leased: Leased) -> float:
+    """Return for how many seconds a delivery had been enqueued, or due, when it was claimed."""
+    since, due = leased.enqueued_at, leased.event.due
+    if due is not None and due > since:
+        since = due
+    waited = (leased.claimed_at - since).total_seconds()
+    return waited if waited > 0 else 0.0
+
+
+@cache
+def _build_info() -> Metric:
+    family = GaugeMetricFamily(
+        "redrive_build_info",
+        "Always 1; its labels tell the versions of Redrive and of Python.",
+        labels=["version", "python"],
+    )
+    family.add_metric([version("redrive"), platform.python_version()], 1)
+    return family
 
 
 def _verdict(recovery: Recovery) -> str:

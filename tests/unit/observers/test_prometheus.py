@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, get_args
@@ -10,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+import redrive
 from redrive import Event, Redrive, Retry, Snooze, Terminal
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.observer import (
@@ -31,6 +33,7 @@ from tests.unit.observers.test_logging import CARD, EVENT, FACTS, LEASED
 NOW = FakeClock().now()
 LABELS = {
     *("state", "action", "destination", "le", "reason", "result", "status", "verdict", "what"),
+    *("version", "python"),
 }
 
 
@@ -138,6 +141,39 @@ async def test_the_time_of_each_attempt_falls_into_its_bucket() -> None:
     assert (buckets["0.01"], buckets["0.025"], buckets["1.0"], buckets["2.5"]) == (0, 1, 1, 2)
     assert (buckets["5.0"], buckets["10.0"], buckets["+Inf"]) == (2, 3, 3)
     assert read.of("redrive_attempt_seconds_sum", destination="billing") == pytest.approx(9.02)
+
+
+async def test_deliveries_are_timed_from_when_they_could_run_until_they_are_done() -> None:
+    app, observer = Redrive("memory://"), PrometheusObserver()
+    app.observe(observer)
+    async with Kit(app) as kit:
+
+        @app.handler("order.*", retry=Retry(max_attempts=2, base="10s", jitter="none"))
+        async def billing(event: Event[Any]) -> None:
+            kit.clock.advance("2s")
+            if event.payload == "retry" and kit.clock.now() < begun + timedelta(seconds=10):
+                raise ConnectionError
+
+        begun = kit.clock.now()
+        await app.publish("order.paid", "retry")
+        await kit.run_for("1m")
+        await app.publish("order.paid", "later", due="1h")
+        await kit.run_for("2h")
+
+    read = Readings(observer.render())
+    buckets = read.by("redrive_delivery_seconds_bucket", "le")
+    assert (buckets["1.0"], buckets["5.0"], buckets["15.0"], buckets["+Inf"]) == (0, 1, 2, 2)
+    assert read.of("redrive_delivery_seconds_count", destination="billing") == 2
+
+
+def test_the_build_is_told() -> None:
+    [sample] = [one for one in observed().samples if one.name == "redrive_build_info"]
+
+    assert sample.labels == {
+        "version": redrive.__version__,
+        "python": platform.python_version(),
+    }
+    assert sample.value == 1
 
 
 async def test_acts_of_people_are_counted_by_action() -> None:
