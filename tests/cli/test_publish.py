@@ -62,9 +62,15 @@ def test_publish_carries_every_attribute(shell: Shell, shop: Shop) -> None:
         *("--header", "lang=de", "--priority", "9", "--severity", "critical"),
         *("--generation", "blue", "--due", "2100-01-01", "--deadline", "2100-01-02T03:04:05+01:00"),
         *("--occurred-at", "2020-02-03 04:05:06 UTC", "--to", "billing"),
+        *("--unique-for", "10m", "--unique-by", "seven"),
+    )
+    same = shell(
+        *("publish", "order.paid", "8", "--source", "till", "--unique-for", "10m"),
+        *("--unique-by", "seven"),
     )
 
     event = story_of(shop).event
+    assert "Published before as" in same.out
     assert (event.key, event.tenant, event.source) == ("order-7", "acme", "till")
     assert (event.idempotency_key, event.severity, event.priority) == ("k-7", "critical", 9)
     assert event.headers == {"trace": "a=b", "lang": "de"}

@@ -11,9 +11,10 @@ import pytest
 from redrive.errors import TransactionError, UsageError
 from redrive.model.delivery import Kind, Status
 from redrive.model.destination import Destination
-from redrive.model.event import EventId, Receipt, Severity
+from redrive.model.event import Event, EventId, Receipt, Severity
+from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered
-from redrive.store import Conflict, RoutesChanged
+from redrive.store import Conflict, Entry, RoutesChanged, Unique
 from tests.conformance.world import (
     BILLING,
     LEDGER,
@@ -328,6 +329,64 @@ class PublishingConformance:
 
         assert (await world.show(delivery_id)).due == due
         assert (await world.claim()).next_due == due
+
+    async def test_what_is_to_be_unique_is_stored_once_in_its_time(self, world: World) -> None:
+        span = timedelta(minutes=10)
+
+        async def append(*events: Event[msgspec.Raw], by: str | None = None) -> list[Receipt]:
+            given = [Entry(one, ("billing",), unique=Unique(span, by)) for one in events]
+            return await world.receipts(given)
+
+        first, twin, other = (an_event({"n": number}) for number in (1, 1, 2))
+        elsewhere = an_event({"n": 1}, source="till")
+        one, same, new, foreign = await append(first, twin, other, elsewhere)
+        world.clock.advance("9m")
+        [late] = await append(an_event({"n": 1}))
+        [again] = await append(first)
+        named = await append(an_event({"n": 3}), an_event({"n": 4}), by="report")
+        world.clock.advance("1m")
+        [after] = await append(an_event({"n": 1}))
+        [still] = await append(an_event({"n": 5}), by="report")
+
+        assert (one.event_id, one.is_duplicate) == (first.id, False)
+        assert (again.event_id, again.is_duplicate) == (first.id, False)
+        for duplicate in (same, late):
+            assert (duplicate.event_id, duplicate.is_duplicate) == (first.id, True)
+            assert duplicate.destinations == ("billing",)
+        assert [one.is_duplicate for one in (new, foreign, after)] == [False] * 3
+        assert [one.is_duplicate for one in (*named, still)] == [False, True, True]
+        assert len(await world.store.read_events()) == 5
+
+    async def test_what_is_refused_holds_no_unique_key(self, world: World) -> None:
+        unique = Unique(timedelta(minutes=10), "report")
+        used = an_event(1, idempotency_key="k")
+        await world.append(entries(used))
+        clash = Entry(an_event(2, idempotency_key="k"), ("billing",), unique=unique)
+        repeated = Entry(an_event(1, idempotency_key="k"), ("billing",), unique=unique)
+        fresh = Entry(an_event(3, idempotency_key="new"), ("billing",), unique=unique)
+
+        await world.append([clash, Entry(an_event(4), ("billing",))], all_or_nothing=True)
+        await world.append([repeated])
+        stored = await world.receipts([fresh])
+        same = Entry(an_event(5, idempotency_key="x"), (), unique=unique)
+        [duplicate] = await world.receipts([same])
+        [unused] = await world.receipts(entries(an_event(6, idempotency_key="x")))
+
+        assert stored == [Receipt(event_id=fresh.event.id, destinations=("billing",))]
+        assert (duplicate.event_id, duplicate.is_duplicate) == (fresh.event.id, True)
+        assert not unused.is_duplicate
+
+    async def test_unique_keys_are_forgotten_when_their_time_is_over(self, world: World) -> None:
+        unique = Unique(timedelta(minutes=10), "report")
+        await world.append([Entry(an_event(1), ("billing",), unique=unique)])
+        world.clock.advance("9m")
+        await world.store.prune(Retention())
+        [held] = await world.receipts([Entry(an_event(2), (), unique=unique)])
+        world.clock.advance("2m")
+        await world.store.prune(Retention())
+        [free] = await world.receipts([Entry(an_event(3), (), unique=unique)])
+
+        assert [one.is_duplicate for one in (held, free)] == [True, False]
 
 
 class RegistryConformance:

@@ -334,8 +334,10 @@ class AcceptsConflicts(Mutant):
 
 
 class StoresDuplicates(Mutant):
-    def _sift(self, entries: Sequence[Entry]) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
-        results, _ = super()._sift(entries)
+    def _sift(
+        self, entries: Sequence[Entry], *, now: datetime
+    ) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
+        results, _ = super()._sift(entries, now=now)
         return results, [Kept(entry.event, entry.destinations) for entry in entries]
 
 
@@ -1742,6 +1744,23 @@ class CountsNotWhatComesBack(Mutant):
         restored = await super().restore(letters, actor=actor)
         self._versions = versions
         return restored
+
+
+class StaysUniqueForEver(Mutant):
+    def _keep_uniques(
+        self, entries: Sequence[Entry], fresh: Sequence[Kept], *, now: datetime
+    ) -> None:
+        super()._keep_uniques(entries, fresh, now=now + timedelta(days=1))
+
+
+class HoldsUniqueKeysOfWhatIsRefused(Mutant):
+    def _sift(
+        self, entries: Sequence[Entry], *, now: datetime
+    ) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
+        kept = [Kept(one.event, one.destinations) for one in entries]
+        results = super()._sift(entries, now=now)
+        self._keep_uniques(entries, kept, now=now)
+        return results
 
 
 class CompletesWhatCameBefore(Mutant):

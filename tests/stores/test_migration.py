@@ -28,6 +28,7 @@ DROP TABLE redrive_inbox;
 DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
 DROP TABLE redrive_standings;
+DROP TABLE redrive_uniques;
 DROP TABLE redrive_releases;
 ALTER TABLE redrive_workers DROP COLUMN release;
 CREATE INDEX redrive_ready ON redrive_deliveries (destination, generation, kind, priority DESC, id)

@@ -102,6 +102,13 @@ def publish(
         list[str] | None,
         typer.Option(metavar="NAME", help="To this destination alone; may be repeated."),
     ] = None,
+    unique_for: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Not if the same was published within this time."),
+    ] = None,
+    unique_by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What is the same, with --unique-for.")
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -125,6 +132,8 @@ def publish(
         deadline=maybe_moment(deadline, name="deadline"),
         expected_version=expected_version,
         to=to or None,
+        unique_for=unique_for,
+        unique_by=unique_by,
     )
     receipt = in_session(lambda app: app.publish(event_type, body, **attributes), store=store)
     if json:

@@ -37,6 +37,8 @@ UNREADABLE = "redrive-unreadable"
 _LONGEST_NAME = 200
 _LONGEST_HEADER = 8_000
 _LONGEST_SPAN = timedelta(days=365 * 1000)
+_LONGEST_UNIQUE = timedelta(days=30)
+_UNSAID = (None, None, None, None)
 _PRIORITIES = range(-100, 101)
 _MOST_HEADERS = 64_000
 _TYPE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -58,7 +60,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     `due` delays the first attempt, `deadline` is when trying stops. `key` is what the event is
     about: an ordered destination keeps the order of each key. `expected_version` is how many
     events the key must have had before this one; 0 says that it must be new. `to` names the
-    destinations that get it, whatever their patterns say.
+    destinations that get it, whatever their patterns say. With `unique_for` it is not stored if an
+    event with the same `unique_by` was within that time; without that, one that says the same.
     """
 
     type: str
@@ -76,6 +79,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     due: datetime | None = None
     expected_version: int | None = None
     to: str | Sequence[str] | None = None
+    unique_for: Duration | None = None
+    unique_by: str | None = None
 
     def __post_init__(self) -> None:
         # In bulk this is most of what publishing costs, so what was left out is not looked at.
@@ -99,7 +104,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
                 f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
             )
         check_priority(self.priority)
-        if not (self.expected_version is None and self.to is None):
+        if (self.expected_version, self.to, self.unique_for, self.unique_by) != _UNSAID:
             self._check_aim()
 
     def _check_aim(self) -> None:
@@ -107,6 +112,9 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
             _check_expectation(self.expected_version, self.key)
         if self.to is not None:
             msgspec.structs.force_setattr(self, "to", _read_to(self.to))
+        if not (self.unique_for is None and self.unique_by is None):
+            span = _read_unique(self.unique_for, self.unique_by)
+            msgspec.structs.force_setattr(self, "unique_for", span)
 
     def _bring_to_utc(self) -> None:
         for name in ("occurred_at", "deadline", "due"):
@@ -134,6 +142,8 @@ class EventAttributes(TypedDict, total=False):
     due: datetime | Duration | None
     expected_version: int | None
     to: str | Sequence[str] | None
+    unique_for: Duration | None
+    unique_by: str | None
 
 
 _ATTRIBUTES = EventAttributes.__annotations__.keys()
@@ -184,7 +194,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What `publish` returns once the event and its deliveries are durable.
 
     `destinations` is empty for an event nobody wants: it is in the log, counted as unrouted.
-    `is_duplicate` says that an earlier publish with the same idempotency key stored it.
+    `is_duplicate` says that an earlier publish with the same idempotency key, or within the time
+    that it is to be unique, stored `event_id`, and this one nothing.
     `version` is how many events its key has had, this one included; `None` without a key.
     """
 
@@ -235,6 +246,23 @@ def _check_expectation(expected: object, key: str | None) -> None:
             f"expected_version is {expected}, but the event has no key; versions are counted for "
             "each key, so write key= as well."
         )
+
+
+def _read_unique(span: object, by: str | None) -> timedelta:
+    if by is not None:
+        _check_telling("unique_by", by)
+    if span is None:
+        raise ConfigurationError(
+            f"unique_by is {by!r}, and nothing says for how long; write unique_for as well, such "
+            'as unique_for="10m", or idempotency_key for what is never to be stored twice.'
+        )
+    read = duration(span, name="unique_for", longest=_LONGEST_UNIQUE)
+    if not read:
+        raise ConfigurationError(
+            "unique_for is 0s, so nothing would be a duplicate; write for how long, such as "
+            '"10m", or leave it out.'
+        )
+    return read
 
 
 def _read_to(value: object) -> tuple[str, ...]:

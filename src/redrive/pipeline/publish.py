@@ -19,6 +19,7 @@ from redrive.errors import (
     VersionConflictError,
 )
 from redrive.model.destination import Routes
+from redrive.model.duration import duration
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.observer import Observer, Published, Written
 from redrive.policies.payload import check_size, encode_payload
@@ -29,6 +30,7 @@ from redrive.store import (
     EventLog,
     Later,
     RoutesChanged,
+    Unique,
     VersionConflict,
     open_transaction,
     refuse_in_transaction,
@@ -44,10 +46,11 @@ T = TypeVar("T")
 
 
 class Prepared(NamedTuple):
-    """An event to be stored, and the version its key is expected to have."""
+    """An event to be stored, the version its key is expected to have, and if it is to be unique."""
 
     event: Event[msgspec.Raw]
     expected_version: int | None
+    unique: Unique | None
 
 
 _Waiting = tuple[Prepared, Later]
@@ -130,7 +133,10 @@ class Publisher:
             due=new.due,
             to=() if new.to is None else tuple(new.to),
         )
-        return Prepared(event, new.expected_version)
+        unique = None
+        if new.unique_for is not None:
+            unique = Unique(duration(new.unique_for), new.unique_by)
+        return Prepared(event, new.expected_version, unique)
 
     async def _publish_alone(self, prepared: Prepared) -> AppendResult:
         """Store an event when nothing else is under way; those that come meanwhile are next."""
@@ -193,7 +199,7 @@ class Publisher:
                 raise wrong
             appended = await self._store.append(
                 [
-                    Entry(one.event, routes.recipients(one.event), one.expected_version)
+                    Entry(one.event, routes.recipients(one.event), one.expected_version, one.unique)
                     for one in events
                 ],
                 routes_version=routes.version if wrong is None else _NO_VERSION,

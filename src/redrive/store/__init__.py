@@ -61,6 +61,7 @@ from redrive.store.log import (
     Registered,
     Registry,
     RoutesChanged,
+    Unique,
     VersionConflict,
 )
 from redrive.store.queue import (
@@ -181,6 +182,7 @@ __all__ = [
     "Survey",
     "TenantFigures",
     "Tenants",
+    "Unique",
     "VersionConflict",
     "Work",
     "WorkerFigures",

@@ -29,8 +29,16 @@ __all__ = [
     "Registered",
     "Registry",
     "RoutesChanged",
+    "Unique",
     "VersionConflict",
 ]
+
+
+class Unique(msgspec.Struct, frozen=True):
+    """For how long nothing is stored that is the same: has this name, or else says the same."""
+
+    span: timedelta
+    by: str | None = None
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -42,6 +50,7 @@ class Entry(msgspec.Struct, frozen=True):
     event: Event[msgspec.Raw]
     destinations: tuple[str, ...]
     expected_version: int | None = None
+    unique: Unique | None = None
 
 
 class Conflict(msgspec.Struct, frozen=True):
@@ -120,7 +129,9 @@ class EventLog(Protocol):
         An entry whose `(source, idempotency_key)` is known stores nothing: with the same body it
         gets the first receipt, marked as a duplicate, with another body a `Conflict`. An event id
         that is known already stores nothing and gets its receipt: a caller that never heard the
-        answer may ask again. Only then does `expected_version` count: if the key is at another
+        answer may ask again. So does one that is to be `unique`, while an event of its source is
+        that was stored as the same, for the time that one asked for; it gets the receipt of that,
+        marked as a duplicate. Only then does `expected_version` count: if the key is at another
         version, entries of this batch before it included, the entry stores nothing and gets a
         `VersionConflict`. With `all_or_nothing` one conflict keeps the whole batch out.
 

@@ -10,7 +10,16 @@ from redrive.model.event import Event, EventId, Receipt
 from redrive.store import AppendResult, Conflict, Entry, VersionConflict
 from redrive.stores.codec import body_digest, is_same_body
 
-__all__ = ["Kept", "Remains", "has_expectations", "is_refused", "numbered", "remains_from", "sift"]
+__all__ = [
+    "Kept",
+    "Remains",
+    "has_expectations",
+    "is_refused",
+    "numbered",
+    "remains_from",
+    "sift",
+    "unique_key",
+]
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -48,18 +57,31 @@ def remains_from(document: str) -> Remains:
     return _remains.decode(document)
 
 
+def unique_key(entry: Entry) -> tuple[str, str] | None:
+    """Return what an event that is to be unique has in common with those that are the same."""
+    if entry.unique is None:
+        return None
+    by = entry.unique.by
+    key = f"={body_digest(entry.event)}" if by is None else f":{by}"
+    return entry.event.source, key
+
+
 def has_expectations(entries: Sequence[Entry]) -> bool:
     """Tell whether the versions of keys have to be known before anything is decided."""
     return any(entry.expected_version is not None for entry in entries)
 
 
 def sift(
-    entries: Sequence[Entry], known: dict[object, Kept | Remains], versions: dict[str, int]
+    entries: Sequence[Entry],
+    known: dict[object, Kept | Remains],
+    versions: dict[str, int],
+    uniques: dict[tuple[str, str], Receipt],
 ) -> tuple[list[AppendResult], list[Entry]]:
     """Decide each entry's result, and which entries are new; those get their versions later.
 
     `known` holds what was stored before, by event id and by source with idempotency key;
-    `versions` how far the keys are, if any entry expects something of them.
+    `versions` how far the keys are, if any entry expects something of them; `uniques` what entries
+    get that are to be unique and are not.
     """
     results: list[AppendResult] = []
     fresh: list[Entry] = []
@@ -72,6 +94,10 @@ def sift(
         if earlier is not None:
             results.append(_result(earlier, event))
             continue
+        unique = unique_key(entry)
+        if unique is not None and unique in uniques:
+            results.append(uniques[unique])
+            continue
         actual = 0 if event.key is None else versions.get(event.key, 0)
         if entry.expected_version not in (None, actual):
             results.append(VersionConflict(actual))
@@ -80,7 +106,10 @@ def sift(
             versions[event.key] = actual + 1
         fresh.append(entry)
         known[event.id] = known[keyed] = Kept(event, entry.destinations)
-        results.append(Receipt(event_id=event.id, destinations=entry.destinations))
+        receipt = Receipt(event_id=event.id, destinations=entry.destinations)
+        if unique is not None:
+            uniques[unique] = msgspec.structs.replace(receipt, is_duplicate=True)
+        results.append(receipt)
     return results, fresh
 
 

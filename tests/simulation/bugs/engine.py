@@ -44,8 +44,7 @@ async def _acknowledge_before_commit(
     routes = (await self._store.routes()) if hasattr(self._store, "routes") else self._routes
     _unwatched.append(asyncio.ensure_future(append()))
     return [
-        Receipt(event_id=one.id, destinations=routes.destinations_for(one.type, one.tenant))
-        for one, _ in events
+        Receipt(event_id=one.event.id, destinations=routes.recipients(one.event)) for one in events
     ]
 
 

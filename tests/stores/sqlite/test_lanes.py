@@ -22,6 +22,7 @@ DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
 DROP INDEX redrive_next_due;
 DROP TABLE redrive_standings;
+DROP TABLE redrive_uniques;
 DROP TABLE redrive_releases;
 ALTER TABLE redrive_workers DROP COLUMN release;
 UPDATE redrive_schema SET version = 8;

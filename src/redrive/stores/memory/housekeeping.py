@@ -39,6 +39,8 @@ class MemoryHousekeeping(MemoryEventLog):
             self._remove(resolved)
             events, keys = self._prune_events(retention, limit=limit, now=now)
             keys += self._prune_keys(now - retention.idempotency, limit=limit)
+            for key in [one for one, (_, until) in self._uniques.items() if until <= now][:limit]:
+                del self._uniques[key]
             self._forget_tenants(now - retention.events, limit=limit)
             audit, replays = self._past_acts(now - retention.audit)
             self._forget_acts(audit[:limit], replays[:limit], now - retention.audit)

@@ -39,7 +39,7 @@ from redrive.stores.declaring import (
     release_of,
     rule,
 )
-from redrive.stores.deduplicate import Kept, is_refused
+from redrive.stores.deduplicate import Kept, is_refused, unique_key
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity, Tables
 
@@ -66,10 +66,11 @@ class MemoryEventLog(Tables):
             if not self._is_current_version(routes_version):
                 return RoutesChanged(self._routes())
             self._check_destinations(entries)
-            results, fresh = self._sift(entries)
+            now = self._clock.now()
+            results, fresh = self._sift(entries, now=now)
             if all_or_nothing and is_refused(results):
                 return Appended(results)
-            now = self._clock.now()
+            self._keep_uniques(entries, fresh, now=now)
             for kept in fresh:
                 self._insert(kept, now=now)
             if fresh:
@@ -104,8 +105,11 @@ class MemoryEventLog(Tables):
                         "register it before publishing to it."
                     )
 
-    def _sift(self, entries: Sequence[Entry]) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
+    def _sift(
+        self, entries: Sequence[Entry], *, now: datetime
+    ) -> tuple[tuple[AppendResult, ...], Sequence[Kept]]:
         """Decide each entry's result, and what is new."""
+        uniques = {key: kept for key, (kept, until) in self._uniques.items() if now < until}
         results: list[AppendResult] = []
         fresh: list[Kept] = []
         known = ChainMap[Identity, Kept]({}, self._known)
@@ -113,6 +117,10 @@ class MemoryEventLog(Tables):
         for entry in entries:
             identities = self._identities(entry.event)
             first = next((known[one] for one in identities if one in known), None)
+            unique = unique_key(entry)
+            if first is None and unique is not None and unique in uniques:
+                results.append(_duplicate(uniques[unique]))
+                continue
             if first is None:
                 key = entry.event.key
                 actual = 0 if key is None else versions.get(key, 0)
@@ -123,8 +131,19 @@ class MemoryEventLog(Tables):
                 first = Kept(event, entry.destinations, self._next(event, versions))
                 fresh.append(first)
                 known |= dict.fromkeys(identities, first)
+                if unique is not None:
+                    uniques[unique] = first
             results.append(self._result(entry, first))
         return tuple(results), fresh
+
+    def _keep_uniques(
+        self, entries: Sequence[Entry], fresh: Sequence[Kept], *, now: datetime
+    ) -> None:
+        stored = {kept.event.id: kept for kept in fresh}
+        for one in entries:
+            key = unique_key(one)
+            if key is not None and one.unique is not None and one.event.id in stored:
+                self._uniques[key] = (stored[one.event.id], now + one.unique.span)
 
     def _is_expected(self, entry: Entry, actual: int) -> bool:
         return entry.expected_version in (None, actual)
@@ -192,6 +211,15 @@ class MemoryEventLog(Tables):
         for identity in self._identities(kept.event):
             if self._known.get(identity) is before:
                 self._known[identity] = kept
+
+
+def _duplicate(kept: Kept) -> Receipt:
+    return Receipt(
+        event_id=kept.event.id,
+        destinations=kept.destinations,
+        is_duplicate=True,
+        version=kept.version,
+    )
 
 
 def _readable(event: Event[msgspec.Raw]) -> Event[msgspec.Raw]:

@@ -71,6 +71,7 @@ class Tables:
         self._versions: dict[str, int] = {}
         self._known: dict[Identity, Kept] = {}
         self._outlived: dict[Identity, datetime] = {}
+        self._uniques: dict[tuple[str, str], tuple[Kept, datetime]] = {}
         self._destinations: dict[str, Destination] = {}
         self._removed: dict[str, datetime] = {}
         self._standings: dict[str, Standing] = {}

@@ -25,6 +25,7 @@ from redrive.stores.postgres.codec import array_text, columns
 from redrive.stores.postgres.facts import Numbers
 from redrive.stores.postgres.idempotency import give_back_keys, take_keys
 from redrive.stores.postgres.pool import Link
+from redrive.stores.postgres.uniques import give_back_uniques, take_uniques
 
 __all__ = [
     "append",
@@ -137,12 +138,16 @@ async def append(
             raise
         return None
     taken = await take_keys(link, entries, known)
+    uniques = await take_uniques(link, entries, known, now=now)
     versions = await _versions(link, entries) if has_expectations(entries) else {}
-    results, fresh = sift(entries, known, versions.copy())
+    results, fresh = sift(entries, known, versions.copy(), uniques.held.copy())
     if is_refused(results):
         stored = [] if all_or_nothing else fresh
         await _give_back(link, taken, keys=versions, stored=stored)
         fresh = stored
+    elif len(fresh) < len(entries) and taken and uniques.asked:
+        await _give_back(link, taken, keys=(), stored=fresh)
+    await give_back_uniques(link, uniques, stored=fresh)
     given = (
         await _insert(link, fresh, destinations, routes_version=current, now=now) if fresh else {}
     )

@@ -278,9 +278,9 @@ class PublishingRole(Core):
                 with suppress(KeyHeldError):
                     return await self._append_in_steps(job, begin=_PATIENTLY)
         raise StoreUnavailableError(
-            f"Somebody has published in {self.address.name} with the same key or idempotency key, "
-            "and has left that transaction open; nothing was stored. Commit it or roll it back, "
-            "and publish again."
+            f"Somebody has published in {self.address.name} with the same key, idempotency key "
+            "or unique key, and has left that transaction open; nothing was stored. Commit it or "
+            "roll it back, and publish again."
         )
 
     async def _append_in_steps(self, job: Job[Append], *, begin: str = _BRIEFLY) -> Append:
@@ -336,7 +336,7 @@ def _patience(entries: int) -> float:
 def _is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     """Tell whether nothing stands against appending these at once."""
     known = numbers.of.keys()
-    return all(entry.event.key is None for entry in entries) and all(
+    return all(entry.event.key is None and entry.unique is None for entry in entries) and all(
         known >= set(destinations) and numbers.expiring.isdisjoint(destinations)
         for destinations in dict.fromkeys(one.destinations for one in entries)
     )

@@ -37,6 +37,7 @@ SELECT EXISTS (
     OR EXISTS (SELECT FROM redrive.idle WHERE since <= now - $3::interval)
     OR EXISTS (SELECT FROM redrive.tenants WHERE served_at <= now - $3::interval)
     OR EXISTS (SELECT FROM redrive.idempotency WHERE since <= now - $4::interval)
+    OR EXISTS (SELECT FROM redrive.uniques WHERE until <= now)
     OR EXISTS (SELECT FROM redrive.inbox WHERE since <= now - $5::interval)
     OR EXISTS (SELECT FROM redrive.group_aliases WHERE at <= now - $6::interval)
     OR coalesce((
@@ -113,6 +114,14 @@ WITH chosen AS MATERIALIZED (
 )
 DELETE FROM redrive.idempotency WHERE (source, key) IN (SELECT source, key FROM chosen)
 RETURNING key
+"""
+# Whoever takes one of these just now holds it: it is theirs then.
+_FORGET_UNIQUES = """
+WITH chosen AS MATERIALIZED (
+    SELECT source, key FROM redrive.uniques WHERE until <= $1 ORDER BY until LIMIT $2
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM redrive.uniques WHERE (source, key) IN (SELECT source, key FROM chosen)
 """
 _LEAVE_INBOX = """
 UPDATE redrive.inbox AS n SET since = given.since
@@ -320,6 +329,7 @@ async def prune(session: Session, retention: Retention, *, limit: int) -> Pruned
     await leave_idle(session, [(row[0], instant(row[1])) for row in (*delivered, *resolved)])
     events, keys = await _prune_events(session, events_by, keys_by, limit=limit)
     keys += len(await session.fetch(_FORGET_REMAINS, keys_by, limit))
+    await session.fetch(_FORGET_UNIQUES, session.now, limit)
     inbox = await _forget_inbox(session, inbox_by, limit=limit)
     if resolved:
         await grow(session, "pruned_resolved", len(resolved))

@@ -12,7 +12,7 @@ import msgspec
 
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order
-from redrive.model.event import Event, EventId
+from redrive.model.event import Event, EventId, Receipt
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.deduplicate import (
@@ -23,6 +23,7 @@ from redrive.stores.deduplicate import (
     numbered,
     remains_from,
     sift,
+    unique_key,
 )
 from redrive.stores.sqlite.connection import rows
 
@@ -73,6 +74,16 @@ FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value ->> 2 WHERE true
 ON CONFLICT (source, key) DO UPDATE SET position = excluded.position, since = NULL, remains = NULL
 WHERE remains ->> 'event_id' = (SELECT id FROM redrive_events WHERE position = excluded.position)
 """
+_UNIQUES = """
+SELECT u.source, u.key, u.event, e.destinations, e.version FROM json_each(?)
+CROSS JOIN redrive_uniques u ON u.source = value ->> 0 AND u.key = value ->> 1 AND u.until > ?
+LEFT JOIN redrive_events e ON e.id = u.event
+"""
+_KEEP_UNIQUES = """
+INSERT INTO redrive_uniques (source, key, event, until)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?) WHERE true
+ON CONFLICT (source, key) DO UPDATE SET event = excluded.event, until = excluded.until
+"""
 _KNOWN_IDS = "SELECT id FROM redrive_events WHERE id IN (SELECT value FROM json_each(?))"
 _FALL_IN_BEHIND = """
 UPDATE redrive_deliveries AS d SET is_behind = 1
@@ -96,7 +107,8 @@ def append(
     if count(connection, "routes_version") != routes_version:
         return None
     versions = _versions(connection, entries) if has_expectations(entries) else {}
-    results, fresh = sift(entries, _known_events(connection, entries), versions)
+    uniques = _uniques(connection, entries, now=now)
+    results, fresh = sift(entries, _known_events(connection, entries), versions, uniques)
     if all_or_nothing and is_refused(results):
         return Appended(tuple(results))
     given = _insert(connection, fresh, now=now) if fresh else {}
@@ -145,6 +157,26 @@ def _known_events(
     return known
 
 
+def _uniques(
+    connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
+) -> dict[tuple[str, str], Receipt]:
+    """Return what entries get that are to be unique, where something is the same for now."""
+    keys = [key for one in entries if (key := unique_key(one)) is not None]
+    if not keys:
+        return {}
+    return {
+        (source, key): Receipt(
+            event_id=EventId(event),
+            destinations=() if names is None else _names.decode(names),
+            is_duplicate=True,
+            version=version,
+        )
+        for source, key, event, names, version in rows(
+            connection, _UNIQUES, (json_text(keys), micros(now))
+        )
+    }
+
+
 def _insert(
     connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
 ) -> dict[EventId, int]:
@@ -177,6 +209,13 @@ def _insert(
     ]
     if keys:
         connection.execute(_INSERT_KEYS, (json_text(keys),))
+    uniques = [
+        (*key, entry.event.id, micros(now + entry.unique.span))
+        for entry in entries
+        if entry.unique is not None and (key := unique_key(entry)) is not None
+    ]
+    if uniques:
+        connection.execute(_KEEP_UNIQUES, (json_text(uniques),))
     unrouted = [entry.event.id for entry in entries if not entry.destinations]
     if unrouted:
         grow(connection, "unrouted", len(unrouted))

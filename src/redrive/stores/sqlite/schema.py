@@ -30,6 +30,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     # What code of the last release registers is in force until a worker looks again.
     ("0011_declarations.sql", 7),
     ("0012_waiting.sql", 7),
+    ("0013_uniques.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
