@@ -140,11 +140,11 @@ class Project:
         return self.manage("shell", "-c", first + source)
 
     @contextmanager
-    def working(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    def working(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run a worker beside the block, and stop it as a person does."""
         with (self.folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "manage.py", "redrive_worker", *options],
+                [sys.executable, "manage.py", *(command or ("redrive_worker",))],
                 cwd=self.folder,
                 env=self._environment,
                 stdout=log,

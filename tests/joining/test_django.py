@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,9 +52,13 @@ def billed(project: Project) -> Callable[[], bool]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["here", "supervised"])
+@pytest.mark.parametrize(
+    "command",
+    [("redrive", "worker"), ("redrive_worker", "--processes", "1")],
+    ids=["here", "supervised"],
+)
 def test_an_order_and_its_event_commit_together_and_a_worker_bills_it(
-    shop: Project, options: tuple[str, ...]
+    shop: Project, command: tuple[str, ...]
 ) -> None:
     shop.run(PLACE.format(number=1))
     shop.run(
@@ -70,11 +75,23 @@ except LookupError:
 """
     )
 
-    with shop.working(*options):
+    with shop.working(*command):
         until(billed(shop), what="billed")
 
     assert shop.ask("SELECT number FROM shop_order") == [(1,)]
     assert shop.ask("SELECT count(*) FROM redrive.events") == [(1,)]
+
+
+@pytest.mark.timeout(120)
+def test_manage_has_the_commands_of_redrive_on_the_store_of_the_project(project: Project) -> None:
+    made = project.manage("redrive", "init")
+    status = project.manage("redrive", "status", "--json", "--settings", "settings")
+    missing = project.manage("redrive", "dlq", "show", "9", code=2)
+
+    assert "ready, with schema version" in made
+    assert json.loads(status)["events"] == 0
+    assert "There is no delivery 9" in missing
+    assert project.ask("SELECT count(*) FROM redrive.events") == [(0,)]
 
 
 @pytest.mark.timeout(120)

@@ -1,4 +1,4 @@
-"""Settings: from code, from the environment and from `redrive.toml`, checked once."""
+"""Settings: from code, from the environment and from a file, checked once."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ __all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_sto
 
 _log = logging.getLogger("redrive")
 _FILE = "redrive.toml"
+_PROJECT = "pyproject.toml"
+_TABLE = "tool.redrive"
 _PREFIX = "REDRIVE_"
 _INJECTED = re.compile(r"(|.*_)(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP|SCTP)\w*)")
 """What Kubernetes tells each container about a service named redrive, or redrive-something."""
@@ -40,7 +42,8 @@ _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "KIB": 2**10, "MIB": 2**20, "GIB": 2
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How an app works, apart from its destinations.
 
-    What code says wins over the environment (`REDRIVE_LEASE=30s`), and that over `redrive.toml`.
+    What code says wins over the environment (`REDRIVE_LEASE=30s`), and that over `redrive.toml`, or
+    the table `[tool.redrive]` of `pyproject.toml`.
     """
 
     store: str = "sqlite:///redrive.db"
@@ -181,7 +184,7 @@ def load_settings(
     known = Settings.__struct_fields__
     refuse_unknown(given, known, what="setting")
     merged: dict[str, Any] = {}
-    merged.update(_from_file((folder or Path.cwd()) / _FILE, known))
+    merged.update(_from_files(folder or Path.cwd(), known))
     merged.update(_from_environment(os.environ if environment is None else environment, known))
     merged.update({name: value for name, value in given.items() if value is not None})
     return Settings(**merged)
@@ -225,15 +228,42 @@ def parse_store(url: object) -> StoreAddress:
     )
 
 
-def _from_file(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
+def _from_files(folder: Path, known: tuple[str, ...]) -> dict[str, Any]:
+    """Read the settings of a folder: of our own file, or of our table in that of the project."""
+    own, project = _read_toml(folder / _FILE), _read_project(folder / _PROJECT)
+    if own is not None and project is not None:
+        raise ConfigurationError(
+            f"{folder / _FILE} is there, and {_PROJECT} beside it has a table [{_TABLE}]; keep the "
+            "settings in one of them, so that nobody looks at the other in vain."
+        )
+    for name, read in ((_FILE, own), (f"[{_TABLE}] of {_PROJECT}", project)):
+        refuse_unknown(read or {}, known, what=f"setting in {name}:")
+    return own or project or {}
+
+
+def _read_project(path: Path) -> dict[str, Any] | None:
+    """Return our table; a file that does not speak of us is nobody's business here."""
     try:
-        read = tomllib.loads(path.read_text("utf-8"))
+        if "redrive" not in path.read_text("utf-8"):
+            return None
+    except (OSError, UnicodeDecodeError):
+        return None
+    tools = (_read_toml(path) or {}).get("tool", {})
+    table = tools.get("redrive") if isinstance(tools, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise ConfigurationError(
+            f"{path} has {table!r:.100} for {_TABLE}; write a table: [{_TABLE}]"
+        )
+    return table
+
+
+def _read_toml(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        return {}
+        return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read as TOML: {error}.") from error
-    refuse_unknown(read, known, what=f"setting in {path.name}:")
-    return read
 
 
 def _from_environment(environment: Mapping[str, str], known: tuple[str, ...]) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from redrive.cli.options import (
     Letters,
     Reason,
     Store,
+    Target,
     Why,
     Yes,
     with_filters,
     with_open_filters,
 )
 from redrive.cli.printing import print_json, print_result, print_warning, progress
-from redrive.cli.session import current_user, in_session, store_name
+from redrive.cli.session import chosen_store, current_user, in_session, store_name
 
 if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
@@ -47,13 +48,13 @@ _MOST_EXPLAINED = 1_000
 _NOT_THERE = "not there"
 
 
-def init(*, store: Store = None, json: Json = False) -> None:
+def init(target: Target = None, *, store: Store = None, json: Json = False) -> None:
     """Create the store, or bring its schema up to date."""
 
     async def migrate(app: Redrive) -> tuple[str, int]:
         return store_name(app.settings.store), await app.operations.schema_version()
 
-    name, version = in_session(migrate, store=store, creates=True)
+    name, version = in_session(migrate, store=chosen_store(target, store), creates=True)
     if json:
         print_json({"store": name, "schema_version": version})
     else:

@@ -16,11 +16,12 @@ from redrive.cli.options import (
     Limit,
     Reveal,
     Store,
+    Target,
     Why,
     with_filters,
 )
 from redrive.cli.printing import print_json, print_result
-from redrive.cli.session import current_user, in_session
+from redrive.cli.session import chosen_store, current_user, in_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +44,9 @@ __all__ = [
 ]
 
 
-def status(*, store: Store = None, json: Json = False) -> None:
+def status(target: Target = None, *, store: Store = None, json: Json = False) -> None:
     """Show destinations, workers and totals, and what needs attention."""
-    figures, gates = in_session(survey, store=store)
+    figures, gates = in_session(survey, store=chosen_store(target, store))
     if json:
         from msgspec.structs import asdict
 
@@ -207,6 +208,7 @@ def audit(
 
 
 def doctor(
+    target: Target = None,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Fail by warnings too.")] = False,
     store: Store = None,
@@ -216,8 +218,9 @@ def doctor(
     from redrive.errors import StoreError
     from redrive.store import Finding, Level
 
+    chosen = chosen_store(target, store)
     try:
-        found = in_session(lambda app: app.operations.examine(), store=store)
+        found = in_session(lambda app: app.operations.examine(), store=chosen)
     except StoreError as error:
         found = (Finding(level=Level.ERROR, what=str(error)),)
     if json:

@@ -20,7 +20,7 @@ from redrive.cli import (
     rerouting,
     tenants,
 )
-from redrive.cli.options import Store
+from redrive.cli.options import StoreUrl
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 from redrive.cli.top import top
 
@@ -150,7 +150,7 @@ def worker(
         list[str] | None,
         typer.Option("--except", metavar="NAME", help="Serve all but this destination."),
     ] = None,
-    store: Store = None,
+    store: StoreUrl = None,
 ) -> None:
     """Deliver what is due, until told to stop."""
     from redrive.cli.worker import Choice

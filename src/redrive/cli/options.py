@@ -23,6 +23,8 @@ __all__ = [
     "Reason",
     "Reveal",
     "Store",
+    "StoreUrl",
+    "Target",
     "Why",
     "Yes",
     "with_filters",
@@ -32,8 +34,27 @@ __all__ = [
 Store = Annotated[
     str | None,
     typer.Option(
+        "--store",
+        "--app",
+        metavar="URL|MODULE:APP",
+        help="The store, such as sqlite:///shop.db, or the app that knows it, such as shop:app; "
+        "REDRIVE_STORE or redrive.toml say it too.",
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
         metavar="URL",
-        help="The store, such as sqlite:///shop.db; REDRIVE_STORE or redrive.toml say it too.",
+        help="The store, such as sqlite:///shop.db; else that of the app.",
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODULE:APP",
+        help="The app whose store it is, such as shop:app.",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -1,21 +1,76 @@
-"""How a command gets an app: by the store's address alone, without any of the user's code."""
+"""How a command gets an app: by the store's address, or by the app of the user's that knows it."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from redrive.app.config import Settings
     from redrive.app.redrive import Redrive
     from redrive.store import Query
 
-__all__ = ["current_user", "in_session", "refuse_empty", "store_name"]
+__all__ = [
+    "app_at",
+    "chosen_store",
+    "current_user",
+    "in_session",
+    "knowing",
+    "refuse_empty",
+    "store_name",
+]
 
 T = TypeVar("T")
+_known_settings: ContextVar[Callable[[], Settings] | None] = ContextVar(
+    "known_settings", default=None
+)
+
+
+@contextmanager
+def knowing(settings: Callable[[], Settings]) -> Iterator[None]:
+    """Let commands that name no store take these settings, as those of `manage.py` do."""
+    token = _known_settings.set(settings)
+    try:
+        yield
+    finally:
+        _known_settings.reset(token)
+
+
+def chosen_store(target: str | None, store: str | None) -> str | None:
+    """Return the store of a command that may be told the app alone, without an option."""
+    from redrive.errors import UsageError
+
+    if target is not None and store is not None:
+        raise UsageError(f"The store is named twice; leave {target!r} or the option out.")
+    return store if target is None else target
+
+
+def app_at(store: str | None) -> Redrive:
+    """Return an app of a store; where `module:name` names one of the user's, of its settings.
+
+    It declares nothing, so that whoever only looks changes nothing.
+    """
+    from redrive.app.redrive import Redrive
+
+    known = _known_settings.get()
+    settings = None
+    if store is not None and ":" in store and "://" not in store:
+        from redrive.cli.target import load_app
+
+        settings = load_app(store).settings
+    elif store is None and known is not None:
+        settings = known()
+    if settings is None:
+        return Redrive(store)
+    app = Redrive(settings.store)
+    app.settings = settings
+    return app
 
 
 def in_session(
@@ -33,9 +88,7 @@ def in_session(
     """
     import asyncio
 
-    from redrive.app.redrive import Redrive
-
-    opened = app or Redrive(store)
+    opened = app or app_at(store)
 
     async def session() -> T:
         await refuse_empty(opened.settings.store, creates=creates)

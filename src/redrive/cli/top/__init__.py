@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli.options import Json, Store
+from redrive.cli.options import Json, Store, Target
 from redrive.cli.printing import flush_output, print_json, print_result
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _ENDED_BY_SIGNAL = 130
 
 
 def top(
+    target: Target = None,
     *,
     once: Annotated[
         bool, typer.Option("--once", help="Print one frame: two looks, so that it has a pace.")
@@ -44,15 +45,15 @@ def top(
     """
     import asyncio
 
-    from redrive.app.redrive import Redrive
     from redrive.cli.reading import read_choice
+    from redrive.cli.session import app_at, chosen_store
     from redrive.cli.show.top.view import Sort, View
     from redrive.cli.top.lookout import Lookout
     from redrive.errors import UsageError
 
     if json and not once:
         raise UsageError("--json prints one document, so it needs --once.")
-    app = Redrive(store)
+    app = app_at(chosen_store(target, store))
     view = View(
         store=app.settings.store,
         every=_read_every(every),

@@ -284,8 +284,8 @@ def _unrouted(figures: Figures) -> Iterator[Finding]:
             level=Level.WARNING,
             what=f"{_counted(figures.unrouted, 'event is', 'events are')} wanted by nobody; "
             "such events are in the log and go nowhere.",
-            advice="Was that meant? Destinations get the event types their patterns name; one "
-            "that came later gets them with: redrive destination backfill NAME",
+            advice="Was that meant? See them with: redrive event list --unrouted, and give them to "
+            "a destination that came later with: redrive destination backfill NAME",
         )
 
 
