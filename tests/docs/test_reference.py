@@ -1,16 +1,25 @@
 """What the pages list is what there is: settings, options, commands, words, links."""
 
+import ast
+import inspect
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 from typer.main import get_command
 
-from redrive.app.config import Settings
-from redrive.app.declaration import HandlerOptions, Ports, declare_handler
+from redrive.app.config import AppOptions, Settings
+from redrive.app.declaration import (
+    DestinationOptions,
+    HandlerOptions,
+    NamedOptions,
+    Ports,
+    declare_handler,
+)
 from redrive.cli import main as cli
 from redrive.model.event import EventAttributes, NewEvent
 from redrive.model.fairness import Fairness
@@ -23,6 +32,7 @@ from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Proportional, Retry
 from redrive.policies.terms import Terms
 from redrive.store import TenantFigures
+from redrive.transports.http.options import HttpOptions
 from tests.docs.pages import (
     ROOT,
     anchors_of,
@@ -108,6 +118,34 @@ def test_every_attribute_of_an_event_is_listed() -> None:
 
     assert sorted(listed) == sorted(EventAttributes.__annotations__)
     assert sorted(NewEvent.__struct_fields__) == sorted(["type", "payload", *listed])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (AppOptions,),
+        (EventAttributes,),
+        (HandlerOptions, NamedOptions, DestinationOptions),
+        (HttpOptions,),
+    ],
+    ids=lambda kinds: kinds[0].__name__,
+)
+def test_editors_have_something_to_say_of_each_option(kinds: Sequence[type]) -> None:
+    """Of a key that is given by name, an editor shows the text below its annotation."""
+    told: set[str] = set()
+    for one in kinds:
+        [declared] = ast.parse(inspect.getsource(one)).body
+        assert isinstance(declared, ast.ClassDef)
+        told |= {
+            key.target.id
+            for key, text in pairwise(declared.body)
+            if isinstance(key, ast.AnnAssign)
+            and isinstance(key.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        }
+
+    assert set(kinds[0].__annotations__) - told == set()
 
 
 def test_every_option_of_a_retry_is_listed_with_its_default() -> None:

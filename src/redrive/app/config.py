@@ -149,22 +149,39 @@ class AppOptions(TypedDict, total=False):
     """The settings code may give; see `Settings` for what each means."""
 
     payload_limit: int | str
+    """The largest payload, in bytes of JSON, or as text such as `"1MiB"`."""
     concurrency: int
+    """How many deliveries a worker process carries at once."""
     threads: int
+    """How many of them, at most, are handlers that are plain functions."""
     largest_share: float
+    """Which part of them one destination may be, where there are many."""
     lease: Duration
+    """How long a worker may be silent before its deliveries are given to others."""
     grace: Duration
+    """How long handlers may go on: at shutdown, and after their time-out."""
     poll: Duration
+    """How often an idle worker looks for work nobody told it of."""
     generation: str
+    """The generation of events that are published without one."""
     generations: Sequence[str]
+    """The generations a worker claims; only `generation` by default."""
     history: int
+    """How many tries of a cycle, and how many earlier cycles, a delivery keeps."""
     keep_delivered: Duration
+    """How long deliveries are kept that arrived."""
     keep_events: Duration
+    """How long events are kept after the last of their deliveries was settled."""
     keep_idempotency: Duration
+    """How long idempotency keys are remembered, from then on as well."""
     keep_inbox: Duration
+    """How long it is remembered which effects were applied."""
     keep_audit: Duration
+    """How long the audit log is kept, and replays that are over."""
     export_folder: str | Path
+    """Where dead letters go that a destination has too many of."""
     redact: Sequence[str]
+    """Names of headers and fields that are hidden, beside the usual ones."""
 
 
 class StoreAddress(msgspec.Struct, frozen=True):

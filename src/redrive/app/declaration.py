@@ -56,40 +56,65 @@ class DestinationOptions(TypedDict, total=False):
     """
 
     profile: Literal["high_traffic", "development", "critical"]
+    """A breaker, retries and a time-out that belong together, by name."""
     retry: Retry
+    """How often and how long to try, such as `Retry(max_attempts=5, base="1s")`."""
     retry_overrides: Mapping[str, Retry]
+    """Patterns of event types, each with a `Retry` of its own."""
     timeout: Duration
+    """How long one attempt may take."""
     concurrency: int | None
+    """How many of its deliveries run at once, over all workers."""
     terminal: tuple[type[BaseException], ...]
+    """Exceptions that will not heal: a delivery that raises one fails at once."""
     transient: tuple[type[BaseException], ...]
+    """Exceptions that may heal: a delivery that raises one is retried."""
     snooze_limit: int
+    """How often one delivery may be snoozed."""
     snooze_age: Duration
+    """Until which age a delivery may be snoozed."""
     tenant: str | None
+    """The tenant it belongs to, by name or by a glob such as `gold-*`; everybody's if none."""
     order: Order | Literal["none", "park", "block", "skip"]
+    """`park`, `block` or `skip` keeps the order of each key, and says what a failure stops."""
     breaker: Breaker | None
+    """When to hold back because it is down."""
     health: HealthCheck | None
+    """How to ask whether it is back while its breaker is open."""
     rate: Rate | str | None
+    """How many first attempts in which time, such as `"100/s"`."""
     retry_rate: Rate | str | None
+    """How many retries in which time."""
     over_retry_rate: OverRetryRate
+    """Whether retries above their rate wait, or with `dead_letter` fail."""
     replay_rate: Rate | str | None
+    """How many replays in which time."""
     retry_budget: float | None
+    """Which share of the first attempts retries may add."""
     auto_replay: AutoReplay | None
+    """When its dead letters are replayed by themselves."""
     dead_letters: Keep | None
+    """How long, and how many, dead letters are kept."""
     fairness: Fairness
+    """How tenants take turns, and what each may have."""
     expire_after: Duration | None
+    """How long after it is due a delivery expires."""
 
 
 class NamedOptions(DestinationOptions, total=False):
     """The terms of a handler, and its name."""
 
     name: str
+    """The destination's name; the function's by default."""
 
 
 class HandlerOptions(NamedOptions, total=False):
     """The terms of a handler, its name, how many events it takes, and how its effect is kept."""
 
     batch: int
+    """How many events the handler takes at once, as a list."""
     transactional: bool
+    """Whether its effect is committed together with the delivery, exactly once."""
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):

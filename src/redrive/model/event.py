@@ -130,20 +130,35 @@ class EventAttributes(TypedDict, total=False):
     """
 
     key: str | None
+    """What the event is about, such as an order's number; ordered destinations keep its order."""
     tenant: str | None
+    """The customer it belongs to; tenants take turns, and may have limits."""
     source: str
+    """Where it comes from; an idempotency key counts within its source."""
     idempotency_key: str | None
+    """A second publish with the same key stores nothing."""
     headers: dict[str, str]
+    """Text to text, for tracing and the like; HTTP destinations may forward them."""
     severity: Severity
+    """How serious it is, for those who filter by it."""
     priority: int
+    """From -100 to 100; of what is due of a tenant, the higher goes first."""
     generation: str | None
+    """Which generation of workers delivers it; that of the settings by default."""
     occurred_at: datetime | None
+    """When it happened; the time of the publish by default."""
     deadline: datetime | Duration | None
+    """When trying stops: an instant, or a duration from now such as `"1d"`."""
     due: datetime | Duration | None
+    """When the first attempt is made: an instant, or a duration from now such as `"5m"`."""
     expected_version: int | None
+    """How many events its key must have had before; 0 if the key must be new."""
     to: str | Sequence[str] | None
+    """The destinations it goes to, by name, instead of those whose patterns fit."""
     unique_for: Duration | None
+    """For how long another publish of the same stores nothing, such as `"10m"`."""
     unique_by: str | None
+    """The name of what is the same, with `unique_for`; else its type, key, tenant and payload."""
 
 
 _ATTRIBUTES = EventAttributes.__annotations__.keys()

@@ -46,19 +46,33 @@ class HttpOptions(TypedDict, total=False):
     """What `http` takes beside the URL; see there."""
 
     method: Method
+    """The method of the requests; `POST` by default."""
     headers: Mapping[str, str]
+    """Headers of every request."""
     forward_headers: Sequence[str]
+    """Headers of the event that travel on."""
     auth: Auth | None
+    """How to log in: `Bearer`, `Basic` or `ApiKey`."""
     signing_keys: str | Sequence[str]
+    """The key that signs each request, or several while they are changed."""
     retry_on_status: Collection[int] | None
+    """Exactly these statuses are retried, instead of the usual ones."""
     body: Body
+    """What is sent: the payload alone, or the whole event."""
     batch: int | None
+    """How many events one request carries at most."""
     allow_private: bool
+    """Whether private addresses may be connected to."""
     allow_networks: Sequence[str]
+    """Networks that may be connected to, although they are not public."""
     tls: ssl.SSLContext | None
+    """A context of your own, for certificates that nobody else knows."""
     connect_timeout: Duration
+    """How long it may take to connect."""
     connections: int
+    """How many connections a worker keeps to it at once."""
     response_limit: int
+    """How many bytes of an answer are read."""
 
 
 def read_url(url: object) -> SplitResult:
