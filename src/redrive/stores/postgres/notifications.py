@@ -31,21 +31,25 @@ _PULSE_SECONDS = 10.0
 class Turns:
     """When a process may notify: not more than 50 times a second, whatever it has open."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._next = clock.monotonic()
+        self._next = 0.0
 
     def take(self) -> float:
         """Take a turn; returns in how many seconds it comes."""
         with self._lock:
-            now = self._clock.monotonic()
+            now = self._monotonic()
             turn = max(now, self._next)
             self._next = turn + _CALM_SECONDS
         return turn - now
 
 
-_of_process = Turns(SystemClock())
+_of_process = Turns(SystemClock().monotonic)
+
+
+def _time_of_loop() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class Notifications:
@@ -68,7 +72,9 @@ class Notifications:
         self._clock = clock
         # Of the connections, whatever time it is for deliveries.
         self._pauses: Clock = pauses or SystemClock()
-        self._turns = _of_process if pauses is None else Turns(pauses)
+        # With another clock, as a simulation has, one process stands for several.
+        own = _time_of_loop if pauses is None else pauses.monotonic
+        self._turns = _of_process if type(clock) is SystemClock else Turns(own)
         self._observer = observer
         self._news = asyncio.Event()
         self._notify: Callable[[str], Awaitable[object]] | None = None
