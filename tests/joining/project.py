@@ -72,6 +72,7 @@ from django.test import TestCase
 
 from redrive import Operations, TransactionError
 from redrive.integrations.django import get_app, publish
+from redrive.integrations.django.testing import RedriveTestMixin
 from shop.models import Order
 
 def tearDownModule():
@@ -86,6 +87,31 @@ class OrderTest(TestCase):
 
     def test_the_other_test_left_nothing(self):
         self.assertEqual(get_app().sync.operate(Operations.status).events, 0)
+
+class KitTest(RedriveTestMixin, TestCase):
+    def place(self, number):
+        with transaction.atomic():
+            Order.objects.create(number=number)
+            publish("order.placed", {"order": number}, key=f"order-{number}")
+
+    def test_what_the_transaction_of_the_test_publishes_is_seen(self):
+        self.assert_nothing_published()
+        self.place(1)
+        self.assert_published("order.*", payload={"order": 1}, key="order-1", times=1)
+        self.assertEqual(self.redrive.drain().attempts, 0)
+
+    def test_what_is_rolled_back_is_not_seen(self):
+        with self.assertRaises(LookupError), transaction.atomic():
+            self.place(1)
+            raise LookupError
+        self.assert_nothing_published()
+
+    def test_handlers_run_in_the_transaction_of_the_test(self):
+        with self.captureOnCommitCallbacks(execute=True):
+            self.place(1)
+        self.assertEqual(self.redrive.drain().delivered, 1)
+        self.assertTrue(Order.objects.get().is_billed)
+        self.assert_published("order.placed", times=1)
 """,
 }
 

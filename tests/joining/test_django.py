@@ -139,7 +139,7 @@ except TransactionError as error:
 def test_tests_of_the_project_publish_into_their_own_database(shop: Project) -> None:
     printed = shop.manage("test", "shop")
 
-    assert "Ran 2 tests" in printed
+    assert "Ran 5 tests" in printed
     assert shop.ask("SELECT count(*) FROM redrive.events") == [(0,)]
 
 

@@ -78,6 +78,62 @@ def test_it_works_with_pytest_asyncio_in_strict_mode(
     result.assert_outcomes(passed=4)
 
 
+DJANGO = """
+import django
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    REDRIVE_APP="shop:app",
+)
+django.setup()
+
+from redrive.integrations.django import publish
+from shop import app
+
+@pytest.fixture
+def db():
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+def test_what_the_transaction_of_a_test_publishes_is_seen(db, redrive_django):
+    with transaction.atomic():
+        publish("order.paid", {"order": 42})
+    with pytest.raises(LookupError), transaction.atomic():
+        publish("order.lost")
+        raise LookupError
+    redrive_django.assert_published("order.*", payload={"order": 42}, times=1)
+
+def test_what_commits_is_delivered(redrive_django):
+    with transaction.atomic():
+        publish("order.paid", {"order": 42})
+    assert redrive_django.drain().delivered == 1
+    redrive_django.assert_published("invoice.sent", times=1)
+
+def test_without_django(redrive_sync_kit):
+    kit = redrive_sync_kit(app)
+    app.sync.publish("order.paid")
+    assert kit.drain().delivered == 1
+"""
+
+
+def test_fixtures_without_an_event_loop(
+    pytester: pytest.Pytester, request: pytest.FixtureRequest
+) -> None:
+    pytester.makepyfile(shop=SHOP, test_shop=DJANGO)
+    is_installed = request.config.pluginmanager.has_plugin("redrive")
+    by_name = [] if is_installed else ["-p", "redrive.testing.plugin"]
+
+    result = pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "-p", "no:asyncio", "-Werror", *by_name
+    )
+
+    result.assert_outcomes(passed=3)
+
+
 @pytest.mark.parametrize("door", ["redrive.testing", "redrive.testing.plugin"])
 def test_loading_it_loads_no_store_and_no_kit(door: str) -> None:
     """It is imported into every test run of everybody who has Redrive installed."""

@@ -7,16 +7,28 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from redrive.testing.clock import FakeClock
-    from redrive.testing.kit import ConnectKit, Kit
+    from redrive.testing.kit import ConnectKit, ConnectSyncKit, Kit, SyncKit
     from redrive.testing.scripted import ScriptedDestination
+    from redrive.testing.transactions import FakeTransaction
 
-__all__ = ["ConnectKit", "FakeClock", "Kit", "ScriptedDestination"]
+__all__ = [
+    "ConnectKit",
+    "ConnectSyncKit",
+    "FakeClock",
+    "FakeTransaction",
+    "Kit",
+    "ScriptedDestination",
+    "SyncKit",
+]
 
 _HOMES = {
     "ConnectKit": "kit",
+    "ConnectSyncKit": "kit",
     "FakeClock": "clock",
+    "FakeTransaction": "transactions",
     "Kit": "kit",
     "ScriptedDestination": "scripted",
+    "SyncKit": "kit",
 }
 
 

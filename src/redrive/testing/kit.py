@@ -1,14 +1,14 @@
-"""The test kit: your own app on the real code path, in memory, at the time you say it is."""
+"""The test kits: your own app on the real code path, in memory, at the time you say it is."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -27,46 +27,29 @@ from redrive.operations import Operations
 from redrive.operations.context import MOST_PER_PAGE
 from redrive.policies.payload import encode_payload
 from redrive.store import Page, Query, Store, open_transaction
-from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
 from redrive.testing.fakes import CountingIds, InlineExecutor, SeededRng
+from redrive.testing.schema import OwnSchema
 from redrive.testing.scripted import ScriptedDestination, Step
+from redrive.testing.transactions import TransactionalMemory
 from redrive.worker import Tally
 
-__all__ = ["ConnectKit", "Kit"]
+__all__ = ["ConnectKit", "ConnectSyncKit", "Kit", "SyncKit"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _PER_PAGE = 1_000
 
 
-class Kit:
-    """Connects your app to an empty store in memory and a clock that obeys, for one block.
-
-    Nothing of the app is replaced but its ports: it publishes, routes, retries and dead-letters
-    as it does in production, with its own handlers.
-
-    >>> from redrive import Redrive
-    >>> app = Redrive("sqlite:///shop.db")
-    >>> @app.handler("order.*")
-    ... async def bill(event):
-    ...     await app.publish("invoice.sent", event.payload, key=event.key)
-    >>> async def test_an_order_is_billed():
-    ...     async with Kit(app) as kit:
-    ...         await app.publish("order.paid", {"order": 42}, key="order-42")
-    ...         await kit.drain()
-    ...         kit.assert_published("invoice.sent", key="order-42", times=1)
-    >>> asyncio.run(test_an_order_is_billed())
-
-    Code that uses `app.transaction()` or a transactional handler needs a database: pass `store`,
-    the URL of a SQLite file or a PostgreSQL schema that is still to be created. Looking
-    (`published`, `dead_letters` and the assertions) needs no `await`.
-    """
+class _Wiring:
+    """What both kits are: an app on other ports, and looks at what came of it."""
 
     def __init__(self, app: Redrive, *, store: str = "memory://", seed: int = 0) -> None:
         self.clock = FakeClock()
         self._app = app
         self._url = store
         self._is_in_memory = parse_store(store).scheme == "memory"
+        self._schema: OwnSchema | None = None
         self._ports = Ports(
             clock=self.clock,
             ids=CountingIds(),
@@ -80,24 +63,12 @@ class Kit:
         self._wiring = ExitStack()
         self._stand_in: Callable[[str, Any], None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            for app in self._apps:  # on their own event loop, to which connections belong
-                await app.close()
-        finally:
-            self.close()
-
     def open(self) -> None:
         """Connect the app; the block does so for you."""
+        if parse_store(self._url).scheme == "postgresql":
+            self._schema = OwnSchema(self._url)
+            self._url = self._schema.url
+            _elsewhere(self._schema.claim)
         self._stand_in = self._connect(self._app)
         if not self._is_in_memory and self._look(lambda operations: operations.events(limit=1)):
             self.close()
@@ -112,36 +83,12 @@ class Kit:
         stores, self._stores = self._stores, []
         for store in stores:
             _elsewhere(store.close)
+        if self._schema is not None:
+            _elsewhere(self._schema.drop)
 
     def connect(self, app: Redrive) -> None:
         """Let one more app share the store and the clock, such as one that only publishes."""
         self._connect(app)
-
-    @property
-    def operations(self) -> Operations:
-        """Everything a person may do."""
-        return self._app.operations
-
-    async def drain(self, *, until: Duration | None = None) -> Tally:
-        """Deliver everything that is due, and tell what came of it.
-
-        With `until`, such as `"1h"`, the clock goes on to whatever comes due within that time,
-        retries and delayed events, one after the other.
-        """
-        tally = await self._app.drain()
-        if until is not None:
-            end = self.clock.now() + duration(until, name="until")
-            while (due := await self._next_due()) is not None and due <= end:
-                self.clock.advance(due - self.clock.now())
-                tally = _sum(tally, await self._app.drain())
-        return tally
-
-    async def run_for(self, span: Duration) -> Tally:
-        """Let that much time pass, delivering everything when it comes due."""
-        end = self.clock.now() + duration(span, name="span")
-        tally = await self.drain(until=span)
-        self.clock.advance(max(timedelta(0), end - self.clock.now()))
-        return tally
 
     def script(
         self, destination: str, script: Sequence[Step] = (), *, repeats: bool = False
@@ -165,7 +112,7 @@ class Kit:
             wanted["payload"] = msgspec.json.decode(encode_payload(wanted["payload"]))
         return [
             event
-            for event in self._look(_all_events)
+            for event in self._events()
             if (event_type is None or matches(event_type, event.type))
             and all(getattr(event, name) == value for name, value in wanted.items())
         ]
@@ -194,7 +141,7 @@ class Kit:
 
     def _connect(self, app: Redrive) -> Callable[[str, Any], None]:
         if self._is_in_memory and not self._stores:
-            self._stores.append(MemoryStore(self.clock, app.settings.history))
+            self._stores.append(TransactionalMemory(self.clock, app.settings.history))
         self._apps.append(app)
         history = app.settings.history
         return self._wiring.enter_context(
@@ -209,24 +156,46 @@ class Kit:
         self._stores.append(store)
         return store
 
+    def _events(self) -> list[Event[Any]]:
+        return self._look(_all_events)
+
+    async def _drain(self, until: Duration | None) -> Tally:
+        tally = await self._app.drain()
+        if until is not None:
+            end = self.clock.now() + duration(until, name="until")
+            while (due := await self._next_due()) is not None and due <= end:
+                self.clock.advance(due - self.clock.now())
+                tally = _sum(tally, await self._app.drain())
+        return tally
+
+    async def _run_for(self, span: Duration) -> Tally:
+        end = self.clock.now() + duration(span, name="span")
+        tally = await self._drain(span)
+        self.clock.advance(max(timedelta(0), end - self.clock.now()))
+        return tally
+
     async def _next_due(self) -> datetime | None:
         """Return when the next thing happens by itself."""
         now = self.clock.now()
-        pending = await _all_deliveries(self.operations, Status.PENDING)
+        pending = await _all_deliveries(self._app.operations, Status.PENDING)
         instants = [
             instant
             for one in pending
             for instant in (one.due if one.behind is None else None, one.deadline)
         ]
-        for gate in await self.operations.gates():
+        for gate in await self._app.operations.gates():
             if any(one.destination == gate.destination for one in pending):
                 instants += [gate.until, gate.gate.next_check]
-        instants += [one.next_at for one in await self.operations.replays(limit=1_000)]
-        dead = {one.destination for one in await _all_deliveries(self.operations, Status.FAILED)}
+        instants += [one.next_at for one in await self._app.operations.replays(limit=1_000)]
+        dead = {
+            one.destination for one in await _all_deliveries(self._app.operations, Status.FAILED)
+        }
         instants += [
-            one.next_at for one in await self.operations.auto_replays() if one.destination in dead
+            one.next_at
+            for one in await self._app.operations.auto_replays()
+            if one.destination in dead
         ]
-        tenants = await self.operations.tenants(limit=MOST_PER_PAGE)
+        tenants = await self._app.operations.tenants(limit=MOST_PER_PAGE)
         instants += [one.until for one in tenants if one.pending]
         return min((one for one in instants if one is not None and one > now), default=None)
 
@@ -254,10 +223,148 @@ class Kit:
         return "\n  ".join(["Published were:", *map(_line, events)])
 
 
+class Kit(_Wiring):
+    """Connects your app to an empty store in memory and a clock that obeys, for one block.
+
+    Nothing of the app is replaced but its ports: it publishes, routes, retries and dead-letters
+    as it does in production, with its own handlers.
+
+    >>> from redrive import Redrive
+    >>> app = Redrive("sqlite:///shop.db")
+    >>> @app.handler("order.*")
+    ... async def bill(event):
+    ...     await app.publish("invoice.sent", event.payload, key=event.key)
+    >>> async def test_an_order_is_billed():
+    ...     async with Kit(app) as kit:
+    ...         await app.publish("order.paid", {"order": 42}, key="order-42")
+    ...         await kit.drain()
+    ...         kit.assert_published("invoice.sent", key="order-42", times=1)
+    >>> asyncio.run(test_an_order_is_billed())
+
+    `publish(within=...)` takes a SQLAlchemy or Django transaction and a `FakeTransaction`: commit
+    publishes, rollback does not. Code that uses `app.transaction()` or a transactional handler
+    needs a database: pass `store`, the URL of a SQLite file that is still to be created, or of a
+    PostgreSQL database, in which the kit has a schema of its own and drops it in the end. Looking
+    (`published`, `dead_letters` and the assertions) needs no `await`.
+    """
+
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            for app in self._apps:  # on their own event loop, to which connections belong
+                await app.close()
+        finally:
+            self.close()
+
+    @property
+    def operations(self) -> Operations:
+        """Everything a person may do."""
+        return self._app.operations
+
+    async def drain(self, *, until: Duration | None = None) -> Tally:
+        """Deliver everything that is due, and tell what came of it.
+
+        With `until`, such as `"1h"`, the clock goes on to whatever comes due within that time,
+        retries and delayed events, one after the other.
+        """
+        return await self._drain(until)
+
+    async def run_for(self, span: Duration) -> Tally:
+        """Let that much time pass, delivering everything when it comes due."""
+        return await self._run_for(span)
+
+
+class SyncKit(_Wiring):
+    """The same kit for tests without an event loop, as with Flask and Django.
+
+    >>> from redrive import Redrive
+    >>> app = Redrive("sqlite:///shop.db")
+    >>> @app.handler("order.*")
+    ... def bill(event):
+    ...     app.sync.publish("invoice.sent", event.payload)
+    >>> with SyncKit(app) as kit:
+    ...     receipt = app.sync.publish("order.paid", {"order": 42})
+    ...     tally = kit.drain()
+    ...     found = kit.assert_published("invoice.sent", times=1)
+
+    Handlers run in the thread of the test.
+    """
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Connect the app to where it was before; the block does so for you."""
+        for app in self._apps:
+            app.sync.close()
+        super().close()
+
+    def operate(
+        self,
+        operation: Callable[Concatenate[Operations, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Do what a person may do: `kit.operate(Operations.replay, [7], by="ann")`."""
+        return self._app.sync.operate(operation, *args, **kwargs)
+
+    def drain(self, *, until: Duration | None = None) -> Tally:
+        """Deliver everything that is due, and tell what came of it.
+
+        With `until`, such as `"1h"`, the clock goes on to whatever comes due within that time.
+        """
+        return self._finish(lambda: self._drain(until))
+
+    def run_for(self, span: Duration) -> Tally:
+        """Let that much time pass, delivering everything when it comes due."""
+        return self._finish(lambda: self._run_for(span))
+
+    def _finish(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a call in this thread, to which connections of handlers may belong."""
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise UsageError(
+                "SyncKit is for tests without an event loop, and one runs here; "
+                "write `async with Kit(app) as kit:`."
+            )
+
+        async def finish() -> T:
+            try:
+                return await call()
+            finally:
+                await self._app.close()
+
+        return asyncio.run(finish())
+
+
 class ConnectKit(Protocol):
     """What the fixture `redrive_kit` is: connects an app until the test ends."""
 
     async def __call__(self, app: Redrive, *, store: str = ..., seed: int = ...) -> Kit:
+        """Return the kit that the app is now connected to."""
+
+
+class ConnectSyncKit(Protocol):
+    """What the fixture `redrive_sync_kit` is: connects an app until the test ends."""
+
+    def __call__(self, app: Redrive, *, store: str = ..., seed: int = ...) -> SyncKit:
         """Return the kit that the app is now connected to."""
 
 

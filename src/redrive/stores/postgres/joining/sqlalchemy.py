@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import Connection, CursorResult, Dialect, PoolProxiedConnection
 
@@ -23,13 +23,24 @@ from redrive.stores.postgres.joining.caller import Caller, needs_event_loop, pyf
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-__all__ = ["adopt"]
+__all__ = ["Commits", "adopt", "beneath"]
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg_async", "psycopg2")
 
 
 async def adopt(within: object) -> Caller | None:
-    """Return the connection beneath, if this is one of SQLAlchemy's."""
+    """Return the connection beneath, if this is one of SQLAlchemy's to PostgreSQL."""
+    connection = await beneath(within)
+    if connection is None:
+        return None
+    _check_dialect(connection.dialect)
+    if isinstance(connection, Connection):
+        return _Connection(connection)
+    return _AsyncConnection(connection)
+
+
+async def beneath(within: object) -> Connection | AsyncConnection | None:
+    """Return the connection beneath, if this is one of SQLAlchemy's, whatever it leads to."""
     is_session_known = "sqlalchemy.orm" in sys.modules
     if is_session_known:
         from sqlalchemy.orm import Session, scoped_session  # noqa: PLC0415 - it is loaded already
@@ -39,14 +50,13 @@ async def adopt(within: object) -> Caller | None:
         if isinstance(within, Session):
             within = within.connection()
     if isinstance(within, Connection):
-        _check_dialect(within.dialect)
-        return _Connection(within)
+        return within
     if "sqlalchemy.ext.asyncio" in sys.modules:
-        return await _adopt_async(within)
+        return await _beneath_async(within)
     return None
 
 
-async def _adopt_async(within: object) -> Caller | None:
+async def _beneath_async(within: object) -> AsyncConnection | None:
     from sqlalchemy.ext.asyncio import (  # noqa: PLC0415 - it is loaded already
         AsyncConnection,
         AsyncSession,
@@ -56,9 +66,7 @@ async def _adopt_async(within: object) -> Caller | None:
     if not isinstance(within, AsyncConnection | AsyncSession | async_scoped_session):
         return None
     needs_event_loop(within)
-    connection = within if isinstance(within, AsyncConnection) else await within.connection()
-    _check_dialect(connection.dialect)
-    return _AsyncConnection(connection)
+    return within if isinstance(within, AsyncConnection) else await within.connection()
 
 
 def _check_dialect(dialect: Dialect) -> None:
@@ -88,7 +96,7 @@ class _Connection:
         )
 
     def after_commit(self, then: Callable[[], None]) -> None:
-        _after_commit(self._connection, then)
+        Commits(self._connection).after_commit(then)
 
 
 class _AsyncConnection:
@@ -108,8 +116,7 @@ class _AsyncConnection:
         )
 
     def after_commit(self, then: Callable[[], None]) -> None:
-        if self._connection.sync_connection is not None:
-            _after_commit(self._connection.sync_connection, then)
+        Commits(self._connection).after_commit(then)
 
 
 def _driver_sql(
@@ -131,12 +138,38 @@ _telling: weakref.WeakSet[Dialect] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
-def _after_commit(connection: Connection, then: Callable[[], None]) -> None:
-    with _lock:
-        if connection.dialect not in _telling:
-            _let_tell(connection.dialect)
-            _telling.add(connection.dialect)
-    connection.info.setdefault(_TO_CALL, set()).add(then)
+class Commits:
+    """Who waits for the commit of a connection; the same one only once."""
+
+    def __init__(self, connection: Connection | AsyncConnection) -> None:
+        self._connection = connection
+        with _lock:
+            if connection.dialect not in _telling:
+                _let_tell(connection.dialect)
+                _telling.add(connection.dialect)
+
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Call it after the commit."""
+        self._info.setdefault(_TO_CALL, {})[then] = None
+
+    def waiting(self) -> list[Callable[[], None]]:
+        """Return who waits, in order."""
+        return list(self._info.get(_TO_CALL, ()))
+
+    def begun(self) -> Self:
+        """Begin a transaction where none is, as a statement would."""
+        if (plain := self._plain) is not None and not plain.in_transaction():
+            plain.begin()
+        return self
+
+    @property
+    def _plain(self) -> Connection | None:
+        connection = self._connection
+        return connection if isinstance(connection, Connection) else connection.sync_connection
+
+    @property
+    def _info(self) -> dict[Any, Any]:
+        return {} if (plain := self._plain) is None else plain.info
 
 
 def _let_tell(dialect: Dialect) -> None:
@@ -144,7 +177,7 @@ def _let_tell(dialect: Dialect) -> None:
     commit, roll_back = dialect.do_commit, dialect.do_rollback
 
     def do_commit(connection: PoolProxiedConnection) -> None:
-        waiting: set[Callable[[], None]] = connection.info.pop(_TO_CALL, set())
+        waiting: dict[Callable[[], None], None] = connection.info.pop(_TO_CALL, {})
         commit(connection)
         for then in waiting:
             then()
