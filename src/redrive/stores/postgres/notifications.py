@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from redrive.clock import Clock, SystemClock, wait_at_most
+from redrive.clock import Clock, SystemClock, is_of_machine, wait_at_most
 from redrive.errors import StoreError
 from redrive.observer import ListeningBack, ListeningLost, Observer
 from redrive.stores.postgres.connection import Address
@@ -48,8 +48,10 @@ class Turns:
 _of_process = Turns(SystemClock().monotonic)
 
 
-def _time_of_loop() -> float:
-    return asyncio.get_running_loop().time()
+def _turns_by(clock: Clock) -> Turns:
+    """Return the turns of this process; where a simulation has several, those of one of them."""
+    is_simulated = is_of_machine(clock) and type(clock) is not SystemClock
+    return Turns(clock.monotonic) if is_simulated else _of_process
 
 
 class Notifications:
@@ -72,9 +74,7 @@ class Notifications:
         self._clock = clock
         # Of the connections, whatever time it is for deliveries.
         self._pauses: Clock = pauses or SystemClock()
-        # With another clock, as a simulation has, one process stands for several.
-        own = _time_of_loop if pauses is None else pauses.monotonic
-        self._turns = _of_process if type(clock) is SystemClock else Turns(own)
+        self._turns = _turns_by(clock) if pauses is None else Turns(pauses.monotonic)
         self._observer = observer
         self._news = asyncio.Event()
         self._notify: Callable[[str], Awaitable[object]] | None = None
