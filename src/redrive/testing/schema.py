@@ -22,7 +22,7 @@ class OwnSchema:
     def __init__(self, url: str) -> None:
         if "schema" not in parse_qs(urlsplit(url).query):
             between = "&" if urlsplit(url).query else "?"
-            url = f"{url}{between}schema=kit_{SystemIds().worker_id()}"
+            url = f"{url}{between}schema=kit_{SystemIds().event_id().replace('-', '')}"
         self.url = url
         self._is_ours = False
 

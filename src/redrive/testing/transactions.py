@@ -71,7 +71,7 @@ class FakeTransaction:
         self.__exit__(kind, error, trace)
 
 
-class Transaction(Protocol):
+class _Joined(Protocol):
     """A transaction that is open, with what waits for its commit."""
 
     def after_commit(self, then: Callable[[], None]) -> None:
@@ -139,7 +139,7 @@ class TransactionalMemory(MemoryStore):
             self._tell()
 
 
-async def _adopted(within: object) -> Transaction:
+async def _adopted(within: object) -> _Joined:
     """Return what `within=` got; a library is imported only if the caller has done so."""
     if isinstance(within, FakeTransaction):
         return within
