@@ -124,7 +124,8 @@ class TransactionalMemory(MemoryStore):
             if not self._is_current_version(routes_version):
                 return RoutesChanged(self._routes())
             self._check_destinations(entries)
-            results = self._sift([*before, *entries])[0][len(before) :]
+            sifted, _ = self._sift([*before, *entries], now=self._clock.now())
+            results = sifted[len(before) :]
         if not is_refused(results):
             transaction.after_commit(Unpublished(self, entries))
         return Appended(results)
@@ -132,11 +133,9 @@ class TransactionalMemory(MemoryStore):
     def store_now(self, entries: Sequence[Entry]) -> None:
         """Store what was published in a transaction that has committed."""
         with self._lock:
-            _, fresh = self._sift(entries)
             now = self._clock.now()
-            for kept in fresh:
-                self._insert(kept, now=now)
-            self._tell()
+            _, fresh = self._sift(entries, now=now)
+            self._store_fresh(entries, fresh, now=now)
 
 
 async def _adopted(within: object) -> _Joined:

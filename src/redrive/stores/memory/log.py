@@ -70,11 +70,7 @@ class MemoryEventLog(Tables):
             results, fresh = self._sift(entries, now=now)
             if all_or_nothing and is_refused(results):
                 return Appended(results)
-            self._keep_uniques(entries, fresh, now=now)
-            for kept in fresh:
-                self._insert(kept, now=now)
-            if fresh:
-                self._tell()
+            self._store_fresh(entries, fresh, now=now)
             return Appended(results)
 
     async def read_events(
@@ -92,6 +88,16 @@ class MemoryEventLog(Tables):
         with self._lock:
             kept = self._known.get((event_id,))
             return None if kept is None else kept.event
+
+    def _store_fresh(
+        self, entries: Sequence[Entry], fresh: Sequence[Kept], *, now: datetime
+    ) -> None:
+        """Store what is new of some entries."""
+        self._keep_uniques(entries, fresh, now=now)
+        for kept in fresh:
+            self._insert(kept, now=now)
+        if fresh:
+            self._tell()
 
     def _is_current_version(self, version: int) -> bool:
         return version == self._routes_version
