@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from redrive.context import Current, current, log_fields
     from redrive.errors import (
         ConfigurationError,
+        DeliveryFailedError,
         IdempotencyConflictError,
         NotFoundError,
         PayloadError,
         RedriveError,
+        ResultTimeoutError,
         SchemaError,
         StoreCorruptError,
         StoreError,
@@ -51,6 +53,7 @@ __all__ = [
     "ConfigurationError",
     "Current",
     "DeadLettered",
+    "DeliveryFailedError",
     "DestinationPaused",
     "Event",
     "Fairness",
@@ -70,6 +73,7 @@ __all__ = [
     "RedriveError",
     "Replay",
     "ReplayStopped",
+    "ResultTimeoutError",
     "Retry",
     "SchemaError",
     "Severity",

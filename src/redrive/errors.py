@@ -7,6 +7,8 @@ RedriveError
 │   ├── IdempotencyConflictError  the same idempotency key came with another body
 │   ├── TransactionError          `within=` got something Redrive cannot write into
 │   └── NotFoundError             no such delivery, destination or application
+├── DeliveryFailedError           the delivery whose result somebody waits for has failed
+├── ResultTimeoutError            it has not ended within the time; also a TimeoutError
 └── StoreError                    the store: nothing was changed unless the message says so
     ├── StoreUnavailableError     cannot be opened or reached, is locked, or went away
     │   └── StoreReadOnlyError    can be read, but not written
@@ -27,10 +29,12 @@ from typing import Self
 
 __all__ = [
     "ConfigurationError",
+    "DeliveryFailedError",
     "IdempotencyConflictError",
     "NotFoundError",
     "PayloadError",
     "RedriveError",
+    "ResultTimeoutError",
     "SchemaError",
     "StoreCorruptError",
     "StoreError",
@@ -78,6 +82,14 @@ class TransactionError(UsageError):
 
 class NotFoundError(UsageError):
     """No such delivery, destination or application."""
+
+
+class DeliveryFailedError(RedriveError):
+    """The delivery whose result somebody waits for is a dead letter, or was resolved."""
+
+
+class ResultTimeoutError(RedriveError, TimeoutError):
+    """The delivery whose result somebody waits for has not ended within the time; it goes on."""
 
 
 class StoreError(RedriveError):

@@ -104,14 +104,14 @@ def checked_outcomes(outcomes: object, count: int) -> Sequence[Outcome]:
         what = f"{len(outcomes)} of them" if isinstance(outcomes, Sequence) else repr(outcomes)
         raise TypeError(f"send answered {what}; it must return one outcome for each of {count}.")
     for one in outcomes:
-        if type(one) is Succeeded:
+        if type(one) is Succeeded and one.exchange is None:
             continue
         if not isinstance(one, Outcome):
             raise TypeError(
                 f"send answered {one!r} for a delivery; it must return an outcome, such as "
                 "Succeeded() or Faulted(...)."
             )
-        if isinstance(one, Faulted | Interrupted):
+        if isinstance(one, Faulted | Interrupted | Succeeded):
             # What a store cannot write would be found out too late, and for all that is settled.
             msgspec.json.decode(msgspec.json.encode(one), type=type(one))
     return outcomes

@@ -1,5 +1,6 @@
 """Looking: the status, lists, one delivery, and the audit log."""
 
+import asyncio
 import json
 import os
 import socket
@@ -504,3 +505,23 @@ def test_the_audit_log_is_filtered(shell: Shell, shop: Shop) -> None:
 def test_an_empty_audit_log_says_so(shell: Shell, shop: Shop) -> None:
     assert shell("audit").out == "Nobody has changed anything yet.\n"
     assert json.loads(shell("audit", "--json").out) == {"entries": []}
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"), [({"invoice": 7}, '"invoice": 7'), ("x" * 70_000, "It was not kept.")]
+)
+def test_what_a_handler_returned_is_part_of_the_story(
+    answer: object, shown: str, shell: Shell, shop: Shop
+) -> None:
+    async def deliver() -> None:
+        app = Redrive(shop.url)
+        app.handler("stock.*", name="stock", keep_result=True)(lambda _: answer)
+        async with app:
+            await app.publish("stock.low")
+            await app.drain()
+
+    asyncio.run(deliver())
+
+    said = shell("delivery", "show", "1").out
+    assert "Result" in said
+    assert shown in said

@@ -102,10 +102,12 @@ class DestinationOptions(TypedDict, total=False):
 
 
 class NamedOptions(DestinationOptions, total=False):
-    """The terms of a handler, and its name."""
+    """The terms of a handler, its name, and whether what it returns is kept."""
 
     name: str
     """The destination's name; the function's by default."""
+    keep_result: bool
+    """Whether what it returns is kept with the delivery."""
 
 
 class HandlerOptions(NamedOptions, total=False):
@@ -227,6 +229,17 @@ def check_handler_options(patterns: tuple[str, ...], options: Mapping[str, Any])
             f"transactional is {transactional!r}; write True to have the handler's effect "
             "committed together with the delivery, or leave it out."
         )
+    keep_result = options.get("keep_result", False)
+    if not isinstance(keep_result, bool):
+        raise ConfigurationError(
+            f"keep_result is {keep_result!r}; write True to have kept what the handler returns, "
+            "or leave it out."
+        )
+    if transactional and keep_result:
+        raise ConfigurationError(
+            "What a transactional handler returns cannot be kept; write it with the connection, "
+            "in the same transaction, and leave keep_result out."
+        )
     if transactional and batch is not None:
         raise ConfigurationError(
             "A handler cannot be transactional and take a batch: one event that fails would undo "
@@ -241,6 +254,7 @@ def declare_handler(
     given = dict(options)
     name, batch = given.pop("name", None), given.pop("batch", None)
     is_transactional = given.pop("transactional", False)
+    keeps_result = given.pop("keep_result", False)
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
@@ -255,6 +269,7 @@ def declare_handler(
             executor=ports.executor,
             batch=batch,
             takes_connection=is_transactional,
+            keeps_result=keeps_result,
         )
 
     make_transport(ports)  # a handler that cannot be called is refused here and now

@@ -34,7 +34,7 @@ from redrive.archive import open_archive
 from redrive.errors import ConfigurationError, TransactionError, not_found, refuse_unknown
 from redrive.executor import Executor
 from redrive.model.duration import Duration, duration
-from redrive.model.event import Event, EventAttributes, NewEvent, Receipt, new_event
+from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.observer import DeclarationChanged, Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
@@ -161,13 +161,18 @@ class Redrive:
         With `within`, it joins that transaction and is durable when you commit.
         """
         event = new_event(event_type, payload, attributes, now=self._ports.clock.now())
-        return await (await self.publisher()).publish(event, within=within)
+        receipt = await (await self.publisher()).publish(event, within=within)
+        receipt.__dict__["wait"] = self._wait_for_result
+        return receipt
 
     async def publish_many(
         self, events: Sequence[NewEvent], *, within: object = None
     ) -> Sequence[Receipt]:
         """Publish all of the events, or none."""
-        return await (await self.publisher()).publish_many(events, within=within)
+        receipts = await (await self.publisher()).publish_many(events, within=within)
+        for one in receipts:
+            one.__dict__["wait"] = self._wait_for_result
+        return receipts
 
     async def wake(self) -> None:
         """Have workers look for work now, in this process and in others.
@@ -223,7 +228,17 @@ class Redrive:
             archive=open_archive(self.settings.export_folder, is_needed=False),
             executor=self._ports.executor,
             redaction=self.settings.redaction,
+            clock=self._ports.clock,
         )
+
+    async def _wait_for_result(
+        self,
+        event_id: EventId,
+        destination: str,
+        *,
+        timeout: Duration,  # noqa: ASYNC109 - as asked
+    ) -> object:
+        return await self.operations.result(event_id, destination, timeout=timeout)
 
     async def drain(self) -> Tally:
         """Deliver everything that is due now, here, and tell what came of it."""

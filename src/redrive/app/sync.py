@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from redrive.errors import StoreUnavailableError, TransactionError, UsageError
+from redrive.errors import StoreUnavailableError, TransactionError, UsageError, not_found
+from redrive.model.duration import Duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt
 from redrive.operations import Operations
 from redrive.store import open_transaction
@@ -69,6 +70,15 @@ class SyncApp:
     def wake(self) -> None:
         """Have workers look for work now, as after a commit that its driver does not tell of."""
         self._run(self._app.wake())
+
+    def result(self, receipt: Receipt, destination: str, *, timeout: Duration = "30s") -> Any:  # noqa: ANN401 - JSON
+        """Wait until an event is delivered there, and return what the handler returned.
+
+        See `Receipt.result`.
+        """
+        if destination not in receipt.destinations:
+            raise not_found(destination, receipt.destinations, what="destination of this event")
+        return self.operate(Operations.result, receipt.event_id, destination, timeout=timeout)
 
     def operate(
         self,

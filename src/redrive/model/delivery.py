@@ -147,7 +147,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known of one delivery except its event's payload.
 
-    `exchange` is of the last failed attempt of this cycle; lists leave it out.
+    `exchange` is of the last failed attempt of this cycle, or what its handler returned if that is
+    kept; lists leave it out.
     `payload` is what it carries instead of its event's, once a person has edited it. `replay` is
     the replay that sent it last, and `auto_replays` how often an auto-replay did.
     """

@@ -10,7 +10,7 @@ from typing import Any, Generic, NewType, TypedDict, TypeVar
 
 import msgspec
 
-from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.errors import ConfigurationError, UsageError, not_found, refuse_unknown
 from redrive.model.checks import check_instant, check_text
 from redrive.model.duration import Duration, duration
 
@@ -205,7 +205,7 @@ class Event(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults
     """The destinations that it was published to by name; empty when patterns decide."""
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What `publish` returns once the event and its deliveries are durable.
 
     `destinations` is empty for an event nobody wants: it is in the log, counted as unrouted.
@@ -223,6 +223,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def is_routed(self) -> bool:
         """Whether at least one destination wants the event."""
         return bool(self.destinations)
+
+    async def result(self, destination: str, *, timeout: Duration = "30s") -> Any:  # noqa: ANN401, ASYNC109 - JSON; it is part of what is asked
+        """Wait until it is delivered there, and return what the handler returned.
+
+        The destination needs `keep_result=True`; without it, and for nothing, it is `None`. A
+        delivery that fails raises `DeliveryFailedError`, one that does not end in time
+        `ResultTimeoutError`. Within the transaction that it was published in it is refused.
+        """
+        if destination not in self.destinations:
+            raise not_found(destination, self.destinations, what="destination of this event")
+        wait = self.__dict__.get("wait")
+        if wait is None:
+            raise UsageError(
+                "This receipt does not know its app; ask app.operations.result(event_id, "
+                "destination), or app.sync.result(receipt, destination) without asyncio."
+            )
+        return await wait(self.event_id, destination, timeout=timeout)
 
 
 @lru_cache(maxsize=1_000)

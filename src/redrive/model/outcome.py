@@ -11,6 +11,7 @@ from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 
 __all__ = [
+    "CALL",
     "Applied",
     "Cancel",
     "Exchange",
@@ -22,6 +23,10 @@ __all__ = [
     "Snooze",
     "Succeeded",
 ]
+
+
+CALL = "call"
+"""The method of an exchange with a handler: its body is what the handler returned, as JSON."""
 
 
 class Nature(StrEnum):
@@ -76,7 +81,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Succeeded(msgspec.Struct, frozen=True):
-    """The destination took it."""
+    """The destination took it; `exchange` is what it answered, if that is to be kept."""
+
+    exchange: Exchange | None = None
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from redrive.operations.gatekeeping import Gatekeeping
 from redrive.operations.looking import Story
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 from redrive.operations.rerouting import BackfillPlan, Rerouting
+from redrive.operations.results import Results
 from redrive.operations.tenants import Tenancy
 from redrive.operations.tracing import Condition, EventStory, Tracing
 
@@ -24,7 +25,9 @@ __all__ = [
 ]
 
 
-class Operations(Editing, Tracing, Acting, Replaying, Gatekeeping, Tenancy, Archiving, Rerouting):
+class Operations(
+    Results, Editing, Tracing, Acting, Replaying, Gatekeeping, Tenancy, Archiving, Rerouting
+):
     """Look at the system and act on it.
 
     Acts take `by`, who acts, and `why`, and leave an entry in the audit log. They return the ids

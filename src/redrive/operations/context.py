@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from redrive.archive import Archive
+from redrive.clock import Clock, SystemClock
 from redrive.errors import UsageError
 from redrive.executor import Executor, ThreadExecutor
 from redrive.model.audit import Actor
@@ -36,7 +37,9 @@ class OperationContext:
         archive: Archive | None = None,
         executor: Executor | None = None,
         redaction: Redaction = _USUAL,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._redaction = redaction
         self._retention = retention
         self._archive = archive

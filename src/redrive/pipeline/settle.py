@@ -140,7 +140,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         Times are counted from the claim's instant, so they are of the store's clock.
         """
         if isinstance(outcome, Succeeded):
-            settled = Settled(lease=leased.lease, settlement=_DELIVERED)
+            settled = Settled(lease=leased.lease, settlement=_DELIVERED, exchange=outcome.exchange)
             return Decision(leased, settled, took, is_success=True)
         if isinstance(outcome, Applied):
             settled = Settled(lease=leased.lease, settlement=_DELIVERED)

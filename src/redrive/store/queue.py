@@ -110,7 +110,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The decision about one lease, with the try it came from for the delivery's story.
 
-    `exchange` is what was sent and answered; only that of the last failed try is kept.
+    `exchange` is what was sent and answered; only that of the last failed try is kept, or what a
+    handler returned, if that is to be.
     """
 
     lease: Lease

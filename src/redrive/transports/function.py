@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from redrive.context import handling
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, PayloadError
 from redrive.executor import Executor, StillRunning
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
-from redrive.model.outcome import Cancel, Fault, Faulted, Outcome, Snooze, Succeeded
+from redrive.model.outcome import CALL, Cancel, Exchange, Fault, Faulted, Outcome, Snooze, Succeeded
 from redrive.policies.capture import capture
 from redrive.policies.classify import classify
+from redrive.policies.payload import encode_payload
 from redrive.policies.terms import Terms
 
 __all__ = ["FunctionTransport", "Handler", "is_async", "name_of"]
@@ -27,6 +28,7 @@ __all__ = ["FunctionTransport", "Handler", "is_async", "name_of"]
 Handler = Callable[..., Any]
 
 _SUCCEEDED = Succeeded()
+_LONGEST_RESULT = 2**16
 _LISTS: tuple[object, ...] = (list, Sequence, MutableSequence, Collection, Iterable)
 _NO_LISTS: tuple[object, ...] = (tuple, set, frozenset, dict)
 
@@ -48,8 +50,10 @@ class FunctionTransport:
         executor: Executor,
         batch: int | None = None,
         takes_connection: bool = False,
+        keeps_result: bool = False,
     ) -> None:
         self._handler = handler
+        self._keeps_result = keeps_result
         self._terms = terms
         self._executor = executor
         self._is_async = is_async(handler)
@@ -160,8 +164,10 @@ class FunctionTransport:
                 return self._fault(
                     TypeError(f"the handler returned the class {answer.__name__}; call it")
                 )
+            case None:
+                return _SUCCEEDED
             case _:
-                return Succeeded()
+                return Succeeded(_exchange(answer)) if self._keeps_result else _SUCCEEDED
 
     def _fault(self, error: BaseException) -> Faulted:
         place = ""
@@ -178,6 +184,17 @@ class _Misfit(Exception):  # noqa: N818 - it never leaves this module
     def __init__(self, cause: Exception) -> None:
         super().__init__()
         self.cause = cause
+
+
+def _exchange(answer: object) -> Exchange:
+    """Write down what a handler returned; it has succeeded, whatever that is."""
+    try:
+        body, why = encode_payload(answer).decode(), ""
+    except PayloadError as error:
+        body, why = "", str(error)
+    if len(body) > _LONGEST_RESULT:
+        body, why = "", f"It is longer than {_LONGEST_RESULT:,} characters."
+    return Exchange(method=CALL, url="", headers={}, size=0, reason=why, body=body)
 
 
 async def _last_of(answer: object) -> object:

@@ -19,7 +19,7 @@ from redrive.model.delivery import Attempt, Cycle, Delivery, Status
 from redrive.model.duration import rough_duration
 from redrive.model.edit import Edit
 from redrive.model.event import Event, Severity
-from redrive.model.outcome import Exchange
+from redrive.model.outcome import CALL, Exchange
 from redrive.operations import Story
 from redrive.operations.explain.waiting import Waiting
 
@@ -44,7 +44,9 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
         yield from section("Earlier cycles", _cycles(delivery.cycles, now))
     if delivery.fault is not None and delivery.fault.stack:
         yield from section("Stack", Text(safe_lines(delivery.fault.stack)))
-    if delivery.exchange is not None:
+    if delivery.exchange is not None and delivery.exchange.method == CALL:
+        yield from section("Result", _result(delivery.exchange))
+    elif delivery.exchange is not None:
         yield from section("Request", _request(delivery.exchange))
         if delivery.exchange.status is not None:
             yield from section("Response", _response(delivery.exchange))
@@ -97,6 +99,12 @@ def _condition(delivery: Delivery, now: datetime) -> str:
 def _waits(waiting: Waiting, now: datetime) -> str:
     until = "" if waiting.until is None else f" Until {instant(waiting.until, now)}."
     return f"Waits ({waiting.reason.replace('_', ' ')}): {safe(waiting.what)}{until}"
+
+
+def _result(exchange: Exchange) -> RenderableType:
+    if exchange.reason:
+        return Text(f"It was not kept. {safe(exchange.reason)}")
+    return payload(msgspec.Raw(exchange.body.encode()))
 
 
 def _request(exchange: Exchange) -> Text:

@@ -37,7 +37,7 @@ SELECT id FROM given WHERE id NOT IN (SELECT id FROM done)""",
 
 
 def is_simple(batch: Sequence[Settled]) -> bool:
-    """Tell whether all have arrived, each once."""
-    return all(isinstance(one.settlement, Delivered) for one in batch) and len(
-        {one.lease.delivery_id for one in batch}
-    ) == len(batch)
+    """Tell whether all have arrived, each once, with nothing more to keep of them."""
+    return all(
+        isinstance(one.settlement, Delivered) and one.exchange is None for one in batch
+    ) and len({one.lease.delivery_id for one in batch}) == len(batch)
