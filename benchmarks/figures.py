@@ -27,6 +27,7 @@ FIGURES = {
     "p50_ms": Figure(unit="ms p50", is_better_when_higher=False, digits=1),
     "p95_ms": Figure(unit="ms p95", is_better_when_higher=False, digits=1),
     "p99_ms": Figure(unit="ms p99", is_better_when_higher=False, digits=1),
+    "recovery_s": Figure(unit="s until it is back", is_better_when_higher=False, digits=1),
     "offered": Figure(unit="per second offered", is_better_when_higher=True),
     "us": Figure(unit="µs a call", is_better_when_higher=False, digits=2),
     "at_each": Figure(unit="per second due at each", is_better_when_higher=True),

@@ -25,7 +25,7 @@ from redrive.store import Allowance, ClaimRequest, Settled, Store
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
 
-__all__ = ["CONCURRENCY", "Shop", "store_url"]
+__all__ = ["CONCURRENCY", "FAULT", "Shop", "store_url"]
 
 CONCURRENCY = {Arena.POSTGRES: 500, Arena.SQLITE: 500}
 _PER_CALL = 2_000
@@ -38,7 +38,7 @@ SELECT string_agg(c.oid::regclass::text, ', ')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind = 'r'
 """
-_FAULT = Fault(error_class="ValueError", message="a bad order", rule="terminal by its class")
+FAULT = Fault(error_class="ValueError", message="a bad order", rule="terminal by its class")
 
 Attributes = Callable[[int], Mapping[str, Any]]
 
@@ -126,7 +126,7 @@ class Shop:
 
     async def fail(self, count: int) -> None:
         """Make dead letters of the next ones."""
-        await self.settle(count, Failed(reason=FailureReason.TERMINAL, fault=_FAULT))
+        await self.settle(count, Failed(reason=FailureReason.TERMINAL, fault=FAULT))
 
     async def hold_head(self) -> None:
         """Claim one and keep it, as a handler would that takes an hour."""
@@ -147,6 +147,20 @@ class Shop:
                 await store.settle(done)
         self.handled += _CLAIMS * _CLAIMED
         return median(taken) * 1e3
+
+    async def time_settlements(self, count: int, settlement: Settlement) -> list[float]:
+        """Settle so many one by one, and return how many seconds each took."""
+        taken: list[float] = []
+        async with _opened_store(self.url) as store:
+            while len(taken) < count:
+                claim = await store.claim(_request(min(count - len(taken), _CLAIMED)))
+                assert claim.deliveries
+                for leased in claim.deliveries:
+                    began = time.perf_counter()
+                    await store.settle([Settled(lease=leased.lease, settlement=settlement)])
+                    taken.append(time.perf_counter() - began)
+        self.handled += count
+        return taken
 
     @property
     def left(self) -> int:

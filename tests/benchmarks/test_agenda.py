@@ -68,6 +68,7 @@ def test_a_quick_run_leaves_out_what_takes_long_to_fill() -> None:
     }
 
     assert done == {
+        "bookkeeping",
         "destinations",
         "features",
         "held",
