@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -45,10 +46,13 @@ __all__ = [
     "ReplayStarted",
     "ReplayStopped",
     "Rescued",
+    "ScheduleFailed",
     "Settlements",
     "SettlementsRefused",
     "StoreBack",
     "StoreLost",
+    "TicksLeftOut",
+    "TicksPublished",
     "WaveSent",
     "WorkStranded",
     "WorkerStarted",
@@ -212,6 +216,30 @@ class ReplayEnded(msgspec.Struct, frozen=True, kw_only=True):
     replay: Replay
 
 
+class TicksPublished(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of a schedule were published; `missed` of its ticks were later than they may be."""
+
+    schedule: str
+    ticks: tuple[datetime, ...]
+    missed: int = 0
+
+
+class TicksLeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Ticks of a schedule were not published: `count` of them, or more if `has_more`."""
+
+    schedule: str
+    count: int
+    why: str
+    has_more: bool = False
+
+
+class ScheduleFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """The event of a tick could not be made; it is tried again, ever more seldom."""
+
+    schedule: str
+    error: str
+
+
 class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
     """A handler neither ended at its time-out nor within the grace after it."""
 
@@ -369,7 +397,7 @@ class DeclarationsAgree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, a destination, a tenant's part in them, or a replay."""
+    """A person changed deliveries, a destination, a tenant's part in them, a replay, a schedule."""
 
     action: str
     by: str
@@ -378,6 +406,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
     destination: str = ""
     replay: int | None = None
     tenant: str = ""
+    schedule: str = ""
 
 
 Fact = (
@@ -397,6 +426,9 @@ Fact = (
     | WaveSent
     | ReplayStopped
     | ReplayEnded
+    | TicksPublished
+    | TicksLeftOut
+    | ScheduleFailed
     | HandlerStuck
     | WorkerWedged
     | WorkerStarted

@@ -28,6 +28,7 @@ from redrive import (
 )
 from redrive.app.config import AppOptions, Settings
 from redrive.app.declaration import DestinationOptions, HandlerOptions, Ports
+from redrive.app.scheduling import ScheduleOptions
 from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.limits import Limits
 from redrive.model.outcome import Outcome
@@ -46,6 +47,7 @@ from tests.app import (
     test_outages,
     test_redacting,
     test_replays,
+    test_schedules,
     test_terms,
 )
 from tests.app.recorder import Recorder
@@ -379,6 +381,19 @@ AUTO_REPLAY: Mapping[str, Callable[..., object]] = {
     "max_age": test_auto_replay.test_max_age_leaves_what_is_old_for_a_person,
     "cycles": test_auto_replay.test_cycles_bounds_how_often_one_letter_is_sent,
 }
+SCHEDULE: Mapping[str, Callable[..., object]] = {
+    "cron": test_schedules.test_cron_is_when_events_are_published,
+    "every": test_schedules.test_every_is_how_often_events_are_published,
+    "type": test_schedules.test_cron_is_when_events_are_published,
+    "timezone": test_schedules.test_timezone_is_where_the_times_of_a_day_are_read,
+    "payload": test_schedules.test_cron_is_when_events_are_published,
+    **dict.fromkeys(
+        ("name", "key", "tenant", "priority"),
+        test_schedules.test_name_key_tenant_and_priority_are_those_of_the_events,
+    ),
+    "missed": test_schedules.test_missed_says_what_comes_of_ticks_in_an_outage_of_the_store,
+    "overlap": test_schedules.test_overlap_skips_ticks_while_the_last_event_is_under_way,
+}
 PACE: Mapping[str, Callable[..., object]] = {
     "canary": test_replays.test_canary_is_how_many_go_first,
     "largest_wave": test_replays.test_largest_wave_bounds_how_many_go_at_once,
@@ -414,6 +429,11 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
         pytest.param(HealthCheck.__struct_fields__, HEALTH, id="HealthCheck"),
         pytest.param(AutoReplay.__struct_fields__, AUTO_REPLAY, id="AutoReplay"),
+        pytest.param(
+            ["cron", "every", "type", "timezone", *ScheduleOptions.__annotations__],
+            SCHEDULE,
+            id="schedule",
+        ),
         pytest.param(Pace.__struct_fields__, PACE, id="Pace"),
         pytest.param(Keep.__struct_fields__, KEEP, id="Keep"),
         pytest.param(Fairness.__struct_fields__, FAIRNESS, id="Fairness"),
@@ -434,6 +454,7 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
         test_outages,
         test_redacting,
         test_replays,
+        test_schedules,
         test_terms,
     )
     collected = {name: test for one in elsewhere for name, test in vars(one).items()} | globals()

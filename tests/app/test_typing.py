@@ -13,6 +13,7 @@ from tests.docs.pages import ROOT
 RIGHT = """
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from redrive import Event, Redrive, Retry
 
@@ -48,6 +49,16 @@ class Biller:
 app.handler("order.*", name="object")(Biller())
 app.handler("order.*", name="lambda")(lambda event: None)
 app.handler("order.*", name="lambdas", batch=2)(lambda events: None)
+app.schedule("0 2 * * *", "report.due", payload={"a": 1}, timezone="Europe/Berlin", missed="all")
+
+@app.schedule(every="30s", type="queue.checked", overlap="skip")
+def with_the_time(at: datetime) -> dict[str, str]:
+    return {"at": at.isoformat()}
+
+@app.schedule("0 * * * *", "queue.checked", name="hourly")
+async def later(at: datetime) -> int:
+    return at.hour
+
 reveal_type(one)
 """
 WRONG = """
@@ -71,6 +82,13 @@ async def ordered(event: Event[int]) -> None: ...
 async def profiled(event: Event[int]) -> None: ...
 
 app.destination("crm", "order.*", transport="https://crm.example")  # text
+
+app.schedule("0 2 * * *")  # no type
+app.schedule("0 2 * * *", "report.due", every="1h")  # both
+app.schedule(every="1h", type="report.due", missed="never")  # no such policy
+
+@app.schedule(every="1h", type="report.due")  # an event
+def computed(event: Event[int]) -> None: ...
 """
 
 

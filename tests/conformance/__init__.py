@@ -66,6 +66,7 @@ from tests.conformance.sending import SendingConformance
 from tests.conformance.settling import LeaseConformance, SettlingConformance
 from tests.conformance.sharing import FairnessConformance
 from tests.conformance.tenants import TenantFigureConformance, TenantLimitConformance
+from tests.conformance.ticking import TickConformance
 from tests.conformance.transitions import TransitionConformance
 from tests.conformance.unreadable import UnreadableConformance
 from tests.conformance.workers import ExchangeConformance, WorkerConformance
@@ -125,6 +126,7 @@ class StoreConformance(
     SendingConformance,
     SurveyConformance,
     AutoReplayConformance,
+    TickConformance,
     EditConformance,
     AuditConformance,
     AuditQueryConformance,

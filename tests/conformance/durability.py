@@ -12,8 +12,9 @@ from redrive.model.delivery import Status
 from redrive.model.destination import Destination
 from redrive.model.event import Receipt
 from redrive.model.replay import AutoReplay, ReplayState
+from redrive.model.schedule import Schedule
 from redrive.model.settlement import Delivered, Requeued
-from redrive.store import Conflict, Rescue
+from redrive.store import Conflict, Declarer, Rescue, Ticked
 from tests.conformance.letters import (
     advance,
     counts_of,
@@ -184,6 +185,26 @@ class DurabilityConformance:
 
         assert bytes((await world.claim_one()).event.payload) == b"[1]"
         assert auto_replay.since == seen_at
+
+    async def test_a_schedule_goes_on_where_it_was_whoever_publishes_its_ticks(
+        self, world: World
+    ) -> None:
+        hourly = Schedule(name="hourly", type="order.paid", cron="0 * * * *")
+        await world.store.declare_schedules([hourly], by=Declarer(worker="one"))
+        ticked = Ticked(schedule="hourly", since=world.now, until=world.after("1h"))
+        version = await world.version()
+        async with world.another() as other:
+            done = await asyncio.gather(
+                *(
+                    one.store.publish_ticks(ticked, entries(an_event()), routes_version=version)
+                    for one in (world, other)
+                )
+            )
+        await world.reopen()
+
+        standing = (await world.store.timetable()).schedules[0].standing
+        assert sum(one is not None for one in done) == len(await world.logged(1)) == 1
+        assert (standing.in_force, standing.since) == (hourly, ticked.until)
 
     async def test_deliveries_outlive_the_store_with_their_story(self, world: World) -> None:
         dead = await world.dead_letter(an_event(b'{ "n": 1.0 }', key="k", headers={"a": "b"}))

@@ -20,6 +20,7 @@ from redrive.app.declaration import (
     Ports,
     declare_handler,
 )
+from redrive.app.scheduling import ScheduleOptions
 from redrive.cli import main as cli
 from redrive.model.event import EventAttributes, NewEvent
 from redrive.model.fairness import Fairness
@@ -27,6 +28,7 @@ from redrive.model.gate import Hold
 from redrive.model.health import HealthCheck
 from redrive.model.limits import Breaker, Limits, read_rate
 from redrive.model.replay import AutoReplay, Pace
+from redrive.model.schedule import Schedule
 from redrive.operations.explain.waiting import WaitReason
 from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Proportional, Retry
@@ -127,6 +129,7 @@ def test_every_attribute_of_an_event_is_listed() -> None:
         (EventAttributes,),
         (HandlerOptions, NamedOptions, DestinationOptions),
         (HttpOptions,),
+        (ScheduleOptions,),
     ],
     ids=lambda kinds: kinds[0].__name__,
 )
@@ -235,6 +238,16 @@ def test_every_field_of_an_automatic_replay_is_listed_with_its_default() -> None
     assert list(listed) == list(AutoReplay.__struct_fields__)
     written = AutoReplay(cron="* * * * *", batch=int(batch), max_age=age, cycles=int(cycles))
     assert written == AutoReplay(cron="* * * * *")
+
+
+def test_every_option_of_a_schedule_is_listed_with_its_default() -> None:
+    listed = table_of(GUIDES / "schedules.md", "Declare one")
+    usual = Schedule(name="a", type="a", cron="* * * * *")
+
+    times = ["cron", "every", "type", "timezone"]
+    assert sorted(listed) == sorted([*times, *ScheduleOptions.__annotations__])
+    for name in ("timezone", "priority", "missed", "overlap"):
+        assert listed[name][0] == f"`{getattr(usual, name)}`", name
 
 
 def test_every_option_of_a_replay_is_told() -> None:

@@ -67,6 +67,17 @@ def steady(folder: Path, *, lease: str = "1s") -> Redrive:
     return app
 
 
+def ticking(folder: Path) -> Redrive:
+    """Publishes an event each second."""
+    app = make_app(folder)
+    app.schedule(every="1s", type="tick.due", name="secondly", missed="all")
+
+    @app.handler("tick.*", name="ticks")
+    async def handle(event: Payload) -> None: ...
+
+    return app
+
+
 def unhurried(folder: Path) -> Redrive:
     """Takes 5 ms for each event, and leaves all workers time to be heard of after an outage."""
     return steady(folder, lease="3s")

@@ -24,6 +24,7 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
+from redrive.model.schedule import Schedule
 from redrive.model.settlement import Delivered, FailureReason, RetryAt, Snoozed
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
@@ -33,6 +34,7 @@ from redrive.store import (
     Advance,
     Allowance,
     Append,
+    Appended,
     AppendResult,
     Blame,
     CaughtUp,
@@ -71,6 +73,7 @@ from redrive.store import (
     Settled,
     ShedBlame,
     TenantFigures,
+    Ticked,
     Work,
 )
 from redrive.stores.declaring import Release, Ruling
@@ -78,7 +81,9 @@ from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
+from redrive.stores.scheduling import is_still, ticked_on
 from tests.conformance.world import a_fault
+from tests.waiting import spend
 
 __all__ = ["MUTANTS"]
 
@@ -1118,6 +1123,91 @@ class AutoReplaysRunTwice(Mutant):
         started = await super().start_auto_replays(due=due)
         self._auto_replays_since |= before
         return started
+
+
+class PublishesATickTwice(Mutant):
+    """Nobody looks whether the schedule is still where it was."""
+
+    async def publish_ticks(
+        self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int
+    ) -> Append | None:
+        standing = self._schedules.get(ticked.schedule)
+        if standing is not None and standing.pause is None:
+            ticked = msgspec.structs.replace(ticked, since=standing.since)
+        return await super().publish_ticks(ticked, entries, routes_version=routes_version)
+
+
+class LosesATickBetweenItsAdvanceAndItsEvent(Mutant):
+    """The schedule goes on first, and then the event cannot be stored."""
+
+    async def publish_ticks(
+        self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int
+    ) -> Append | None:
+        done = await super().publish_ticks(ticked, (), routes_version=routes_version)
+        if done is None or not entries:
+            return done
+        return await self.append(entries, routes_version=routes_version, all_or_nothing=False)
+
+
+class PublishesFirstAndGoesOnAfterwards(Mutant):
+    """Two who publish the same tick both do, before one of them has the schedule go on."""
+
+    async def publish_ticks(
+        self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int
+    ) -> Append | None:
+        standing = self._schedules.get(ticked.schedule)
+        if standing is None or not is_still(standing, ticked):
+            return None
+        fresh = [_without_key(one) for one in entries]
+        done = await self.append(fresh, routes_version=routes_version, all_or_nothing=False)
+        if isinstance(done, Appended):
+            await spend(0)
+            after = ticked_on(standing, ticked, done.results)
+            self._schedules[ticked.schedule] = after
+        return done
+
+
+def _without_key(entry: Entry) -> Entry:
+    event = msgspec.structs.replace(entry.event, idempotency_key=None)
+    return msgspec.structs.replace(entry, event=event)
+
+
+class TicksWhilePaused(Mutant):
+    async def publish_ticks(
+        self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int
+    ) -> Append | None:
+        standing = self._schedules.get(ticked.schedule)
+        if standing is not None and standing.pause is not None:
+            self._schedules[ticked.schedule] = msgspec.structs.replace(standing, pause=None)
+        return await super().publish_ticks(ticked, entries, routes_version=routes_version)
+
+
+class MissesWhatAPauseWasFor(Mutant):
+    async def resume_schedule(self, name: str, *, actor: Actor) -> bool | None:
+        before = self._schedules.get(name)
+        done = await super().resume_schedule(name, actor=actor)
+        if before is not None and done:
+            after = msgspec.structs.replace(self._schedules[name], since=before.since)
+            self._schedules[name] = after
+        return done
+
+
+class RunsAgainAndAgain(Mutant):
+    async def publish_ticks(
+        self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int
+    ) -> Append | None:
+        done = await super().publish_ticks(ticked, entries, routes_version=routes_version)
+        standing = self._schedules.get(ticked.schedule)
+        if standing is not None and ticked.run is not None and done is not None:
+            after = msgspec.structs.replace(standing, run=ticked.run)
+            self._schedules[ticked.schedule] = after
+        return done
+
+
+class FollowsTheLastWhoDeclaresASchedule(Mutant):
+    async def declare_schedules(self, schedules: Sequence[Schedule], *, by: Declarer) -> None:
+        self._workers = {}
+        await super().declare_schedules(schedules, by=by)
 
 
 class AutoReplaysIgnoreGates(Mutant):

@@ -27,6 +27,7 @@ ALTER TABLE redrive_events DROP COLUMN version;
 DROP TABLE redrive_inbox;
 DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
+DROP TABLE redrive_publishing_schedules;
 DROP TABLE redrive_standings;
 DROP TABLE redrive_uniques;
 DROP TABLE redrive_releases;

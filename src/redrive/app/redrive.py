@@ -28,6 +28,7 @@ from redrive.app.declaration import (
     declare_destination,
     declare_handler,
 )
+from redrive.app.scheduling import Compute, ScheduleOptions, computed_by, declare_schedule
 from redrive.app.session import Session, Sessions, SessionWorker
 from redrive.app.store_factory import StoreFactory, forget_parent
 from redrive.archive import open_archive
@@ -42,7 +43,7 @@ from redrive.pipeline.publish import Publisher
 from redrive.store import Declarer, Store, open_transaction, refuse_in_transaction
 from redrive.transport import Way
 from redrive.transports.function import Handler
-from redrive.worker import Tally, Worker, WorkerSettings
+from redrive.worker import PlannedSchedule, Tally, Worker, WorkerSettings
 from redrive.worker.maintenance import Upkeep
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Redrive:
         self.settings: Settings = load_settings({"store": store, **options})
         self._ports = Ports()
         self._declared: dict[str, Declaration] = {}
+        self._schedules: dict[str, PlannedSchedule] = {}
         self._observers = Observers()
         self._hooks = Hooks(self._observers)
         self._sessions = self._make_sessions()
@@ -119,6 +121,52 @@ class Redrive:
     ) -> None:
         """Declare a destination that is reached by `http(...)` or by a transport of yours."""
         self._declare(declare_destination(name, patterns, transport, options))
+
+    @overload
+    def schedule(
+        self, cron: str, type: str, *, timezone: str = ..., **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Compute], Compute]: ...
+
+    @overload
+    def schedule(
+        self, *, every: Duration, type: str, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Compute], Compute]: ...
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        type: str | None = None,  # noqa: A002 - as an event calls it
+        *,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Compute], Compute]:
+        """Publish an event at the times of a cron expression, or every so often.
+
+        Each tick is published once, whichever workers run. What is returned may decorate a
+        function that takes the time of a tick and returns its payload. `missed` says what becomes
+        of ticks that no worker was there for, and `overlap` of those that come while deliveries of
+        the last one are still under way.
+
+        >>> app = Redrive("memory://")
+        >>> _ = app.schedule("0 2 * * *", "report.due", timezone="Europe/Berlin")
+        >>> @app.schedule(every="30s", type="queue.checked")
+        ... def at_that_time(at):
+        ...     return {"at": at.isoformat()}
+        """
+        planned = declare_schedule(type, options, cron=cron, every=every, timezone=timezone)
+        name = planned.schedule.name
+        if name in self._schedules:
+            raise ConfigurationError(
+                f"There are two schedules named {name!r}; give one of them another name with name=."
+            )
+        self._schedules[name] = planned
+
+        def declare(function: Compute) -> Compute:
+            self._schedules[name] = computed_by(planned, function)
+            return function
+
+        return declare
 
     def on_failed(self, hook: F) -> F:
         """Declare a function to be told of each new dead letter, such as one that alerts."""
@@ -266,9 +314,9 @@ class Redrive:
 
         Another worker has to serve the others, or their events wait.
         """
-        if not self._declared:
+        if not (self._declared or self._schedules):
             raise ConfigurationError(
-                "This app has no destination, so a worker has nothing to do; "
+                "This app has no destination and no schedule, so a worker has nothing to do; "
                 "declare one with @app.handler(...)."
             )
         refuse_in_transaction("run a worker")
@@ -301,6 +349,8 @@ class Redrive:
             executor=self._ports.executor,
             observer=self._observers,
             on_wedged=self._ports.end_process,
+            publisher=session.publisher,
+            schedules=tuple(self._schedules.values()),
         )
         worker.session = session
         return worker
@@ -317,7 +367,7 @@ class Redrive:
             for name, one in self._declared.items()
             if name not in except_ and (name in only or not only)
         ]
-        if not served:
+        if not (served or self._schedules):
             raise ConfigurationError(
                 "Every destination of this app is left out, so a worker has nothing to do; "
                 "leave out fewer."

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
     from redrive.model.audit import AuditEntry
     from redrive.model.delivery import Status
-    from redrive.operations import Story
-    from redrive.store import Group
+    from redrive.model.gate import GateFigures
+    from redrive.operations import ScheduleFigures, Story
+    from redrive.store import Figures, Group
 
 __all__ = [
     "audit",
@@ -46,15 +47,21 @@ __all__ = [
 
 def status(target: Target = None, *, store: Store = None, json: Json = False) -> None:
     """Show destinations, workers and totals, and what needs attention."""
-    figures, gates = in_session(survey, store=chosen_store(target, store))
+
+    async def look(
+        app: Redrive,
+    ) -> tuple[Figures, Sequence[GateFigures], Sequence[ScheduleFigures]]:
+        return (*await survey(app), await app.operations.schedules())
+
+    figures, gates, schedules = in_session(look, store=chosen_store(target, store))
     if json:
         from msgspec.structs import asdict
 
-        print_json({**asdict(figures), "gates": gates})
+        print_json({**asdict(figures), "gates": gates, "schedules": schedules})
     else:
         from redrive.cli.show.status import status as shown
 
-        print_result(*shown(figures, gates))
+        print_result(*shown(figures, gates, schedules))
 
 
 @with_filters

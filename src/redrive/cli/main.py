@@ -18,6 +18,7 @@ from redrive.cli import (
     inspect,
     replays,
     rerouting,
+    schedules,
     tenants,
 )
 from redrive.cli.options import StoreUrl
@@ -57,6 +58,7 @@ destination = typer.Typer(
 )
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
+schedule = typer.Typer(help="Look at schedules; pause, resume or run them.", **_PLAIN)
 tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
 
@@ -89,6 +91,7 @@ def _options(
 @delivery.callback(invoke_without_command=True)
 @destination.callback(invoke_without_command=True)
 @breaker.callback(invoke_without_command=True)
+@schedule.callback(invoke_without_command=True)
 @tenant.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
@@ -181,6 +184,7 @@ app.add_typer(delivery, name="delivery")
 app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.add_typer(tenant, name="tenant")
+app.add_typer(schedule, name="schedule")
 app.command()(inspect.audit)
 app.command()(archiving.prune)
 app.command()(inspect.doctor)
@@ -227,6 +231,12 @@ destination.command("backfill")(rerouting.backfill)
 breaker.command("list")(destinations.list_breakers)
 breaker.command("open")(destinations.open_breaker)
 breaker.command("reset")(destinations.reset_breaker)
+
+schedule.command("list")(schedules.list_schedules)
+schedule.command("show")(schedules.show)
+schedule.command("pause")(schedules.pause)
+schedule.command("resume")(schedules.resume)
+schedule.command("run")(schedules.run)
 
 tenant.command("list")(tenants.list_tenants)
 tenant.command("pause")(tenants.pause_tenant)

@@ -49,10 +49,13 @@ from redrive.observer import (
     ReplayStarted,
     ReplayStopped,
     Rescued,
+    ScheduleFailed,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    TicksLeftOut,
+    TicksPublished,
     WaveSent,
     WorkerStarted,
     WorkerStopped,
@@ -136,6 +139,14 @@ class LoggingObserver:
                 log.error("replay stopped", reason=replay.reason, **_replay(replay))
             case ReplayEnded(replay=replay):
                 log.info("replay ended", **_replay(replay))
+            case TicksPublished(schedule=schedule, ticks=ticks, missed=missed):
+                some = [one.isoformat() for one in ticks[:_MOST_IDS]]
+                log.info("ticked", schedule=schedule, count=len(ticks), missed=missed, ticks=some)
+            case TicksLeftOut(schedule=schedule, count=count, why=why, has_more=has_more):
+                number = f"more than {count}" if has_more else count
+                log.warning("ticks left out", schedule=schedule, count=number, why=why)
+            case ScheduleFailed(schedule=schedule, error=error):
+                log.error("schedule failed", schedule=schedule, error=error[:_LONGEST_ERROR])
             case HandlerStuck(worker=worker, destination=destination, deliveries=ids):
                 log.error("handler stuck", worker=worker, destination=destination, **_ids(ids))
             case WorkerWedged(worker=worker, destination=destination, deliveries=ids):
@@ -469,7 +480,12 @@ def _leases(leases: Sequence[Lease]) -> dict[str, object]:
 
 
 def _changed(fact: Operated) -> dict[str, object]:
-    named = {"tenant": fact.tenant, "destination": fact.destination, "replay": fact.replay}
+    named = {
+        "tenant": fact.tenant,
+        "destination": fact.destination,
+        "replay": fact.replay,
+        "schedule": fact.schedule,
+    }
     return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 
 

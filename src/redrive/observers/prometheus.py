@@ -67,10 +67,13 @@ from redrive.observer import (
     ReplayStarted,
     ReplayStopped,
     Rescued,
+    ScheduleFailed,
     Settlements,
     SettlementsRefused,
     StoreBack,
     StoreLost,
+    TicksLeftOut,
+    TicksPublished,
     WaveSent,
     WorkerStarted,
     WorkerStopped,
@@ -200,6 +203,13 @@ class PrometheusObserver:
         self._replayed = _Counter(
             "redrive_replays_sent_total", "Dead letters that replays of many sent again."
         )
+        self._ticks = _Counter("redrive_ticks_published_total", "Ticks of schedules published.")
+        self._ticks_left_out = _Counter(
+            "redrive_ticks_left_out_total", "Ticks of schedules that were missed or overlapped."
+        )
+        self._schedules_failed = _Counter(
+            "redrive_schedule_failures_total", "Times the event of a tick could not be made."
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
         self._pruned = _Counter(
             "redrive_pruned_total", "What was kept long enough and removed.", "what"
@@ -275,6 +285,12 @@ class PrometheusObserver:
                 self._replayed.add(by=len(deliveries))
             case ReplayStopped() | ReplayEnded():
                 self._replays.add(str(fact.replay.state))
+            case TicksPublished(ticks=ticks):
+                self._ticks.add(by=len(ticks))
+            case TicksLeftOut(count=count):
+                self._ticks_left_out.add(by=count)
+            case ScheduleFailed():
+                self._schedules_failed.add()
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):

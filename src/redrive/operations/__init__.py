@@ -5,11 +5,13 @@ from __future__ import annotations
 from redrive.operations.acting import Acting
 from redrive.operations.archiving import Archiving, PrunePlan
 from redrive.operations.editing import Editing
+from redrive.operations.explain.schedules import ScheduleFigures
 from redrive.operations.gatekeeping import Gatekeeping
 from redrive.operations.looking import Story
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 from redrive.operations.rerouting import BackfillPlan, Rerouting
 from redrive.operations.results import Results
+from redrive.operations.scheduling import Scheduling
 from redrive.operations.tenants import Tenancy
 from redrive.operations.tracing import Condition, EventStory, Tracing
 
@@ -21,12 +23,22 @@ __all__ = [
     "Operations",
     "PrunePlan",
     "ReplayPlan",
+    "ScheduleFigures",
     "Story",
 ]
 
 
 class Operations(
-    Results, Editing, Tracing, Acting, Replaying, Gatekeeping, Tenancy, Archiving, Rerouting
+    Results,
+    Editing,
+    Tracing,
+    Acting,
+    Replaying,
+    Scheduling,
+    Gatekeeping,
+    Tenancy,
+    Archiving,
+    Rerouting,
 ):
     """Look at the system and act on it.
 

@@ -14,7 +14,9 @@ from redrive.model.gate import GateFigures
 from redrive.model.position import LOG_START, LogPosition
 from redrive.operations.context import MOST_PER_PAGE, OperationContext, check_limit, known_ids
 from redrive.operations.explain.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.operations.explain.schedules import ScheduleFigures, schedule_figures
 from redrive.operations.explain.waiting import Waiting, why_waiting
+from redrive.policies.attention import SILENT_AFTER
 from redrive.policies.fingerprint import GROUPING
 from redrive.store import Figures, Finding, Group, LaneFigures, LoggedEvent, Page, Query
 
@@ -78,8 +80,20 @@ class Looking(OperationContext):
                 overdue=len(await store.overdue()),
                 stuck=await store.stuck(),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
+                schedules=await self.schedules(),
             ),
         )
+
+    async def schedules(self) -> Sequence[ScheduleFigures]:
+        """Return every schedule that a worker has ever declared, by name."""
+        store = await self._store()
+        workload, timetable = await store.workload(), await store.timetable()
+        workers = workload.workers
+        alive = {one.id for one in workers if workload.now - one.seen_at < SILENT_AFTER}
+        return [
+            schedule_figures(one.standing, alive=alive, rule=self._redaction, now=timetable.now)
+            for one in timetable.schedules
+        ]
 
     async def stuck(self) -> Sequence[DeliveryId]:
         """Return pending deliveries that wait behind nobody, which nothing would ever free.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Recei
 from redrive.observer import Observer, Published, Written
 from redrive.policies.payload import check_size, encode_payload
 from redrive.store import (
+    Append,
     AppendResult,
     Committing,
     Entry,
@@ -52,6 +53,9 @@ class Prepared(NamedTuple):
     expected_version: int | None
     unique: Unique | None
 
+
+Write = Callable[[Sequence[Entry], int], Awaitable[Append | None]]
+"""Stores entries that were routed by a version of the routes, with something else, or nothing."""
 
 _Waiting = tuple[Prepared, Later]
 """An event to be stored with the next commit, and who waits for it."""
@@ -111,6 +115,26 @@ class Publisher:
         results = await self._append(prepared, all_or_nothing=True, within=within)
         answers = iter([await _ready(one) for one in results])
         return _each(lambda event: _receipt(event, next(answers)), events)
+
+    async def publish_by(
+        self, events: Sequence[NewEvent], write: Write
+    ) -> Sequence[AppendResult | Later] | None:
+        """Publish events together with what else is written; `None` if they are not wanted now."""
+        prepared = _each(partial(self._prepare, now=self._clock.now()), events)
+        routes = self._routes
+        while True:
+            appended = await write(
+                [Entry(one.event, routes.recipients(one.event)) for one in prepared],
+                routes.version,
+            )
+            if not isinstance(appended, RoutesChanged):
+                break
+            self._routes = routes = appended.routes
+        if appended is None:
+            return None
+        if stored := _stored(prepared, appended.results):
+            self._tell(stored, None)
+        return appended.results
 
     def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
@@ -211,11 +235,7 @@ class Publisher:
             routes, is_current = appended.routes, True
         if routes.version > self._routes.version:  # a transaction may see older ones than others
             self._routes = routes
-        stored = tuple(
-            (one.event.type, result)
-            for one, result in zip(events, appended.results, strict=True)
-            if isinstance(result, Receipt)
-        )
+        stored = _stored(events, appended.results)
         if stored and (len(stored) == len(events) or not all_or_nothing):
             self._tell(stored, within)
         if len(stored) < len(events):
@@ -239,6 +259,16 @@ class Publisher:
             within.after_commit(published)
         else:
             self._observer.notice(Written(events=stored))
+
+
+def _stored(
+    events: Sequence[Prepared], results: Sequence[AppendResult | Later]
+) -> tuple[tuple[str, Receipt], ...]:
+    return tuple(
+        (one.event.type, result)
+        for one, result in zip(events, results, strict=True)
+        if isinstance(result, Receipt)
+    )
 
 
 def _first_misaddressed(events: Sequence[Prepared], routes: Routes) -> UsageError | None:

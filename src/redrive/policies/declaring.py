@@ -8,13 +8,14 @@ of whoever brings something.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 import msgspec
 
 from redrive.model.destination import Destination
+from redrive.model.schedule import Schedule, ScheduleStanding
 from redrive.model.standing import Seen, Standing
 from redrive.policies.difference import difference
 
@@ -23,11 +24,14 @@ __all__ = [
     "MOST_SEEN",
     "as_found",
     "brought",
+    "brought_schedule",
     "changed",
     "differing",
     "digest",
     "removed",
     "restored",
+    "schedule_changed",
+    "schedule_digest",
 ]
 
 MOST_SEEN = 50
@@ -53,6 +57,12 @@ def digest(destination: Destination) -> str:
         {name: value for name, value in said.items() if name not in _ADDED or value is not None}
     )
     return hashlib.sha256(kept).hexdigest()[:20]
+
+
+@lru_cache(maxsize=1_000)
+def schedule_digest(schedule: Schedule) -> str:
+    """Return what two declarations of a schedule have in common exactly when they say the same."""
+    return hashlib.sha256(msgspec.json.encode(schedule)).hexdigest()[:20]
 
 
 def as_found(destination: Destination, *, is_removed: bool, kept: Standing | None) -> Standing:
@@ -108,6 +118,51 @@ def brought(
     return after
 
 
+def brought_schedule(
+    standing: ScheduleStanding | None,
+    declared: Schedule,
+    *,
+    worker: str,
+    others: Collection[str],
+    now: datetime,
+    lease: timedelta,
+) -> ScheduleStanding:
+    """Decide what becomes of a declaration that a worker brings, as with those of destinations.
+
+    `others` are the live workers beside it. A schedule counts from when it is first seen, and from
+    when other times take effect: what it would have ticked before is nothing that was missed.
+    """
+    mark = schedule_digest(declared)
+    if standing is None:
+        return ScheduleStanding(in_force=declared, since=now, seen=(mark,), declared={worker: mark})
+    kept = {name: one for name, one in standing.declared.items() if name in others}
+    after = msgspec.structs.replace(standing, declared=kept | {worker: mark})
+    in_force = schedule_digest(standing.in_force)
+    if mark == in_force:
+        return after
+    is_new = mark not in standing.seen
+    is_calm = standing.returned_at is None or now - standing.returned_at >= lease
+    if not is_new and (in_force in kept.values() or not is_calm):
+        return after
+    return msgspec.structs.replace(
+        after,
+        in_force=declared,
+        seen=(*(one for one in standing.seen if one != mark), mark)[-MOST_SEEN:],
+        returned_at=None if is_new else now,
+        since=standing.since if declared.has_times_of(standing.in_force) else now,
+    )
+
+
+def schedule_changed(before: ScheduleStanding | None, after: ScheduleStanding) -> str:
+    """Say what is different of a schedule from now on, for the audit log; nothing if nothing is."""
+    if before is None:
+        return f"schedule {after.name}: new"
+    if before.in_force == after.in_force:
+        return ""
+    said = _difference(_plain(before.in_force), _plain(after.in_force))
+    return f"schedule {after.name}: {said}"
+
+
 def removed(standing: Standing) -> Standing:
     """Return the standing after a person has removed the destination.
 
@@ -128,14 +183,9 @@ def changed(before: Standing | None, after: Standing) -> str:
     """Say what is different from now on, for the audit log."""
     if before is None:
         return "new"
-    changes, more = difference(_plain(before.destination), _plain(after.destination))
-    parts = [f"{one.path}: {one.before or 'nothing'} → {one.after or 'nothing'}" for one in changes]
-    if before.is_removed and not after.is_removed:
-        parts.insert(0, "no longer removed")
-    if more:
-        parts.append(f"and {more} more")
-    said = "; ".join(parts)
-    return said if len(said) <= _LONGEST_DIFFERENCE else said[: _LONGEST_DIFFERENCE - 1] + "…"
+    is_back = before.is_removed and not after.is_removed
+    first = ["no longer removed"] if is_back else []
+    return _difference(_plain(before.destination), _plain(after.destination), first)
 
 
 def differing(declared: Mapping[str, str], standings: Mapping[str, Standing]) -> tuple[str, ...]:
@@ -153,8 +203,15 @@ def differing(declared: Mapping[str, str], standings: Mapping[str, Standing]) ->
     )
 
 
-def _plain(destination: Destination) -> object:
-    return msgspec.json.decode(msgspec.json.encode(destination))
+def _difference(before: object, after: object, first: Sequence[str] = ()) -> str:
+    changes, more = difference(before, after)
+    parts = [f"{one.path}: {one.before or 'nothing'} → {one.after or 'nothing'}" for one in changes]
+    said = "; ".join([*first, *parts, *([f"and {more} more"] if more else [])])
+    return said if len(said) <= _LONGEST_DIFFERENCE else said[: _LONGEST_DIFFERENCE - 1] + "…"
+
+
+def _plain(declared: Destination | Schedule) -> object:
+    return msgspec.json.decode(msgspec.json.encode(declared))
 
 
 def _in_force(standing: Standing, declared: Destination) -> Standing:

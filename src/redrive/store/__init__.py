@@ -94,6 +94,7 @@ from redrive.store.replays import (
     Survey,
 )
 from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
+from redrive.store.schedules import KnownSchedule, Schedules, Ticked, Timetable
 from redrive.store.tenants import TenantFigures, Tenants
 from redrive.store.transactions import Committing, open_transaction, refuse_in_transaction
 
@@ -145,6 +146,7 @@ __all__ = [
     "Housekeeping",
     "Inspection",
     "Intervention",
+    "KnownSchedule",
     "LaneFigures",
     "Later",
     "Left",
@@ -173,6 +175,7 @@ __all__ = [
     "Rescue",
     "Restored",
     "RoutesChanged",
+    "Schedules",
     "SeenAutoReplay",
     "Selection",
     "Serving",
@@ -182,6 +185,8 @@ __all__ = [
     "Survey",
     "TenantFigures",
     "Tenants",
+    "Ticked",
+    "Timetable",
     "Unique",
     "VersionConflict",
     "Work",
@@ -215,6 +220,7 @@ class Store(
     EventSearch,
     Intervention,
     Replays,
+    Schedules,
     Editing,
     Audit,
     Housekeeping,

@@ -195,6 +195,7 @@ class _Wiring:
             for one in await self._app.operations.auto_replays()
             if one.destination in dead
         ]
+        instants += [one.next_at for one in await self._app.operations.schedules()]
         tenants = await self._app.operations.tenants(limit=MOST_PER_PAGE)
         instants += [one.until for one in tenants if one.pending]
         return min((one for one in instants if one is not None and one > now), default=None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from redrive.pipeline.settle import Tally
+from redrive.worker.scheduler import PlannedSchedule
 from redrive.worker.settings import WorkerSettings
 from redrive.worker.worker import Worker
 
-__all__ = ["Tally", "Worker", "WorkerSettings"]
+__all__ = ["PlannedSchedule", "Tally", "Worker", "WorkerSettings"]

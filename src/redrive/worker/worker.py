@@ -24,6 +24,7 @@ from redrive.observer import (
 )
 from redrive.pipeline.claim import Claimer
 from redrive.pipeline.deliver import Carrier, Load, loads_of
+from redrive.pipeline.publish import Publisher
 from redrive.pipeline.settle import Decision, Settler, Tally
 from redrive.store import Claim, Declarer, Left, Serving, Store
 from redrive.transport import Closing, Endpoint
@@ -32,6 +33,7 @@ from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.maintenance import Caretaker, Housekeeper
 from redrive.worker.polling import Polling
 from redrive.worker.ring import Ring
+from redrive.worker.scheduler import PlannedSchedule, Scheduler
 from redrive.worker.settings import WorkerSettings
 from redrive.worker.store_link import FIRST_PAUSE_SECONDS, StoreLink
 
@@ -69,6 +71,8 @@ class Worker:
         executor: Executor,
         observer: Observer,
         on_wedged: Callable[[], None],
+        publisher: Publisher | None = None,
+        schedules: Sequence[PlannedSchedule] = (),
     ) -> None:
         self.id = ids.worker_id()
         self._settled = Tally()
@@ -114,9 +118,10 @@ class Worker:
             lease=settings.lease,
             observer=observer,
         )
+        by = Declarer(worker=self.id, host=settings.host, lease=settings.lease)
         self._declarant = Declarant(
             store=store,
-            by=Declarer(worker=self.id, host=settings.host, lease=settings.lease),
+            by=by,
             endpoints=endpoints,
             clock=clock,
             observer=observer,
@@ -130,6 +135,20 @@ class Worker:
             is_reported=lambda name: name in self._declarant.reporting,
             redaction=settings.redaction,
         )
+        self._scheduler = (
+            Scheduler(
+                store=store,
+                publisher=publisher,
+                by=by,
+                planned=schedules,
+                clock=clock,
+                executor=executor,
+                observer=observer,
+                on_store_lost=self._lose_store,
+            )
+            if publisher is not None and schedules
+            else None
+        )
         self._caretaker = Caretaker(
             store=store,
             worker=self.id,
@@ -142,6 +161,7 @@ class Worker:
             housekeeper=Housekeeper(
                 store, self.id, settings.upkeep, clock=clock, executor=executor, observer=observer
             ),
+            publish_due=None if self._scheduler is None else self._scheduler.publish_due,
         )
         self._heartbeat = Heartbeat(
             worker=self.id,
@@ -199,10 +219,12 @@ class Worker:
             asyncio.create_task(self._caretaker.run()),
             asyncio.create_task(self._declarant.run()),
         ]
-        if until_idle:  # whoever waits for idleness asks for the checks itself
+        if until_idle:  # whoever waits for idleness asks for checks and ticks itself
             self._caretaker.trust_the_clock()
         else:
             chores.append(asyncio.create_task(self._caretaker.examiner.run()))
+            if self._scheduler is not None:
+                chores.append(asyncio.create_task(self._scheduler.run()))
         for chore in chores:
             chore.add_done_callback(self._quit_if_broken)
         try:

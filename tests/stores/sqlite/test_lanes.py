@@ -21,6 +21,7 @@ CREATE INDEX redrive_lanes ON redrive_deliveries (destination, lane, id)
 DROP TABLE redrive_group_aliases;
 DROP INDEX redrive_grouped;
 DROP INDEX redrive_next_due;
+DROP TABLE redrive_publishing_schedules;
 DROP TABLE redrive_standings;
 DROP TABLE redrive_uniques;
 DROP TABLE redrive_releases;

@@ -14,6 +14,7 @@ from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures
+from redrive.operations import ScheduleFigures
 from redrive.operations.explain.diagnosis import diagnose, is_alive
 from redrive.store import DestinationFigures, Figures
 
@@ -43,7 +44,9 @@ _COLUMNS = (
 )
 
 
-def status(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[RenderableType]:
+def status(
+    figures: Figures, gates: Sequence[GateFigures], schedules: Sequence[ScheduleFigures] = ()
+) -> Iterator[RenderableType]:
     """Show the destinations, the workers, the totals, and what needs attention."""
     if figures.destinations:
         yield _destinations(figures, {one.destination: one for one in gates})
@@ -59,7 +62,7 @@ def status(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Renderabl
     if figures.letters.count:
         yield Text(_letters(figures), style="dim")
     yield ""
-    yield attention(diagnose(figures, gates))
+    yield attention(diagnose(figures, gates, schedules=schedules))
 
 
 def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Listing:

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from shlex import quote
+from typing import assert_never
 
 from redrive.model.delivery import DeliveryId
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures, Hold, Open, Pause
+from redrive.operations.explain.schedules import ScheduleFigures
 from redrive.policies.attention import SILENT_AFTER, near_limit, orphans, stranded
+from redrive.policies.schedule import ScheduleState
 from redrive.store import DestinationFigures, Figures, Finding, Level, TenantFigures, WorkerFigures
 
 __all__ = ["NEGLECTED_AFTER", "SILENT_AFTER", "diagnose", "is_alive"]
@@ -33,12 +36,13 @@ def diagnose(
     overdue: int = 0,
     stuck: Sequence[DeliveryId] = (),
     is_neglected: bool = False,
+    schedules: Sequence[ScheduleFigures] = (),
 ) -> Sequence[Finding]:
     """Say how the system is.
 
     `paused` are the tenants that somebody has stopped; `overdue` is how many leases have run out
     without a rescue; `stuck` are deliveries that wait behind nobody; `is_neglected` says that a
-    dead letter is older than `NEGLECTED_AFTER`.
+    dead letter is older than `NEGLECTED_AFTER`; `schedules` are all there are.
     """
     return (
         *_workers(figures, overdue),
@@ -46,6 +50,7 @@ def diagnose(
         *_shut_gates(figures, gates),
         *_paused_tenants(figures, paused),
         *_lateness(figures, gates),
+        *_schedules(figures, schedules),
         *_dead_letters(figures, is_neglected=is_neglected),
         *_near_limits(figures),
         *_lanes(figures),
@@ -112,6 +117,29 @@ def _declarations(figures: Figures) -> Iterator[Finding]:
             what=f"{who} {_named(removed)}, which was removed and gets nothing.",
             advice=f"Take that back with: redrive destination restore {removed[0]}",
         )
+
+
+def _schedules(figures: Figures, schedules: Sequence[ScheduleFigures]) -> Iterator[Finding]:
+    for one in schedules:
+        match one.state:
+            case ScheduleState.TICKING:
+                continue
+            case ScheduleState.PAUSED:
+                by = "" if one.pause is None else f" by {one.pause.by}"
+                why = f", because: {one.pause.why}" if one.pause and one.pause.why else ""
+                what = f"The schedule {one.name} was paused{by}{why}."
+                advice = f"Let it go on with: redrive schedule resume {one.name}"
+            case ScheduleState.LATE:
+                since = figures.now if one.next_at is None else one.next_at
+                late = rough_duration(figures.now - since)
+                what = f"The schedule {one.name} is late: a tick has been due for {late}."
+                advice = "The logs of the workers say why: schedule failed, or store lost"
+            case ScheduleState.STOPPED:
+                what = f"No live worker declares the schedule {one.name}: nothing is published."
+                advice = f"If it is meant to go on: {_START_ONE}"
+            case never:
+                assert_never(never)
+        yield Finding(level=Level.WARNING, what=what, advice=advice)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.queue import MemoryQueue
 from redrive.stores.memory.replays import MemoryReplays
 from redrive.stores.memory.rerouting import MemoryRerouting
+from redrive.stores.memory.schedules import MemorySchedules
 
 __all__ = ["MemoryStore"]
 
@@ -25,6 +26,7 @@ class MemoryStore(
     MemoryRegistry,
     MemoryQueue,
     MemoryReplays,
+    MemorySchedules,
 ):
     """The store contract in plain Python.
 

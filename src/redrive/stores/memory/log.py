@@ -63,15 +63,22 @@ class MemoryEventLog(Tables):
                 "to join; publish without it, or use a store with a database."
             )
         with self._lock:
-            if not self._is_current_version(routes_version):
-                return RoutesChanged(self._routes())
-            self._check_destinations(entries)
-            now = self._clock.now()
-            results, fresh = self._sift(entries, now=now)
-            if all_or_nothing and is_refused(results):
-                return Appended(results)
-            self._store_fresh(entries, fresh, now=now)
+            return self._append(
+                entries, routes_version=routes_version, all_or_nothing=all_or_nothing
+            )
+
+    def _append(
+        self, entries: Sequence[Entry], *, routes_version: int, all_or_nothing: bool
+    ) -> Append:
+        if not self._is_current_version(routes_version):
+            return RoutesChanged(self._routes())
+        self._check_destinations(entries)
+        now = self._clock.now()
+        results, fresh = self._sift(entries, now=now)
+        if all_or_nothing and is_refused(results):
             return Appended(results)
+        self._store_fresh(entries, fresh, now=now)
+        return Appended(results)
 
     async def read_events(
         self, *, after: LogPosition = LOG_START, limit: int = 100

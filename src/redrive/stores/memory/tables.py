@@ -18,6 +18,7 @@ from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
+from redrive.model.schedule import ScheduleStanding
 from redrive.model.standing import Standing
 from redrive.store import Serving
 from redrive.stores.declaring import Release, standing_from
@@ -100,6 +101,7 @@ class Tables:
         self._replays: dict[int, Record] = {}
         self._last_replay_id = 0
         self._auto_replays_since: dict[str, datetime] = {}
+        self._schedules: dict[str, ScheduleStanding] = {}
         self._tenants: dict[tuple[str, str], TenantPast] = {}
         self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
 

@@ -12,8 +12,10 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
+from redrive.store import Appended, Entry
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import lanes as lanes_here
+from redrive.stores.postgres.append import append
 from redrive.stores.postgres.codec import is_uuid, jsonb, numbers
 from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.restored_events import add_events
@@ -176,6 +178,11 @@ class PostgresSession(Session, Link):
 
     async def count_outcomes(self, replay: int) -> None:
         await self.fetch(_COUNT_OUTCOMES, replay)
+
+    async def append(self, entries: Sequence[Entry], *, routes_version: int) -> Appended | None:
+        return await append(
+            self, entries, routes_version=routes_version, all_or_nothing=False, now=self.now
+        )
 
     async def add_events(
         self, events: Mapping[EventId, Event[msgspec.Raw]]

@@ -17,6 +17,7 @@ from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
 from redrive.stores.sql.rerouting import ReroutingRole
 from redrive.stores.sql.retention import RetentionRole
+from redrive.stores.sql.schedules import SchedulesRole
 from redrive.stores.sql.tenants import TenantsRole
 
 __all__ = ["SharedRoles"]
@@ -34,6 +35,7 @@ class SharedRoles(
     InterventionRole,
     AuditRole,
     ReplaysRole,
+    SchedulesRole,
     LettersRole,
     ReroutingRole,
     LanesRole,

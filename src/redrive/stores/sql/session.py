@@ -13,6 +13,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
+from redrive.store import Appended, Entry
 from redrive.stores.codec import from_micros
 
 __all__ = ["MOST_PROMOTED", "Either", "Lane", "Session", "instant"]
@@ -142,6 +143,10 @@ class Session(ABC):
     @abstractmethod
     async def count_outcomes(self, replay: int) -> None:
         """Add the outcomes that are not in a replay's row yet; it is locked."""
+
+    @abstractmethod
+    async def append(self, entries: Sequence[Entry], *, routes_version: int) -> Appended | None:
+        """Append each of the entries that can be; `None` if there are newer routes."""
 
     @abstractmethod
     async def add_events(

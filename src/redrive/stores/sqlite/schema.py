@@ -31,6 +31,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0011_declarations.sql", 7),
     ("0012_waiting.sql", 7),
     ("0013_uniques.sql", 7),
+    ("0014_schedules.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -15,13 +15,14 @@ from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
+from redrive.store import Appended, Entry
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
-from redrive.stores.sqlite.append import add_events
+from redrive.stores.sqlite.append import add_events, append
 from redrive.stores.sqlite.dialect import bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
 
@@ -181,6 +182,15 @@ class SqliteSession(Session):
 
     async def count_outcomes(self, replay: int) -> None:
         """Nothing: a trigger has counted them."""
+
+    async def append(self, entries: Sequence[Entry], *, routes_version: int) -> Appended | None:
+        return append(
+            self.connection,
+            entries,
+            routes_version=routes_version,
+            all_or_nothing=False,
+            now=self.now,
+        )
 
     async def add_events(
         self, events: Mapping[EventId, Event[msgspec.Raw]]

@@ -59,6 +59,7 @@ class Caretaker:
         observer: Observer,
         on_store_lost: Callable[[StoreError], None],
         housekeeper: Housekeeper | None = None,
+        publish_due: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.examiner = Examiner(
             store=store,
@@ -75,6 +76,7 @@ class Caretaker:
         self._observer = observer
         self._on_store_lost = on_store_lost
         self._housekeeper = housekeeper
+        self._publish_due = publish_due
         self._hearing = lease.total_seconds() / _RESTS_PER_LEASE
         self._rest = min(_LONGEST_REST_SECONDS, self._hearing)
         self._looked_at, self._looked = clock.now(), clock.monotonic()
@@ -176,7 +178,8 @@ class Caretaker:
             self._lose_store(error)
             return False
         await self.look_after_replays()
-        return await self.examiner.check_once() or given_up > 0 or has_more
+        has_ticked = self._publish_due is not None and await self._publish_due()
+        return await self.examiner.check_once() or given_up > 0 or has_more or has_ticked
 
     async def _catch_up(self) -> bool:
         """Complete late events, and tell whether there may be more of them."""
