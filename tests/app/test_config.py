@@ -41,14 +41,18 @@ from redrive.testing import FakeClock, Kit
 from redrive.testing.fakes import InlineExecutor
 from tests.app import (
     test_auto_replay,
+    test_environments,
+    test_expiring,
     test_fairness,
     test_keeping,
     test_limits,
     test_outages,
     test_redacting,
     test_replays,
+    test_results,
     test_schedules,
     test_terms,
+    test_threads,
 )
 from tests.app.recorder import Recorder
 from tests.effects import test_effects
@@ -298,6 +302,10 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "store": test_store_is_where_everything_is_kept,
     "payload_limit": test_payload_limit_refuses_what_is_larger,
     "concurrency": test_concurrency_is_how_many_run_at_once,
+    "threads": (test_threads.test_all_destinations_together_use_few_threads_and_async_ones_go_on),
+    "environment": (
+        test_environments.test_each_environment_has_its_limits_and_keeps_what_it_does_not_name
+    ),
     "largest_share": test_largest_share_is_how_much_one_of_many_destinations_may_hold,
     "lease": test_lease_is_how_long_a_silent_worker_keeps_its_deliveries,
     "grace": test_grace_is_how_long_a_handler_may_go_on_after_its_time,
@@ -362,6 +370,10 @@ KEEP: Mapping[str, Callable[..., object]] = {
 DESTINATION = {
     **LIMITS,
     **TERMS,
+    "expire_after": test_expiring.test_the_earlier_of_life_time_and_deadline_counts,
+    "environments": (
+        test_environments.test_each_environment_has_its_limits_and_keeps_what_it_does_not_name
+    ),
     "dead_letters": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
     "order": test_terms.test_order_keeps_the_events_of_a_key_apart,
     "profile": test_outages.test_profile_sets_breaker_retries_and_time_out_together,
@@ -373,6 +385,7 @@ HANDLER = {
     **DESTINATION,
     "name": test_terms.test_name_is_what_a_destination_is_called,
     "batch": test_terms.test_batch_is_how_many_events_a_handler_takes,
+    "keep_result": test_results.test_what_a_handler_returned_is_kept_with_its_delivery,
     "transactional": test_effects.test_transactional_commits_the_effect_with_the_delivery,
 }
 AUTO_REPLAY: Mapping[str, Callable[..., object]] = {
@@ -447,6 +460,8 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
     elsewhere = (
         test_auto_replay,
         test_effects,
+        test_environments,
+        test_expiring,
         test_fairness,
         test_health_checks,
         test_keeping,
@@ -454,8 +469,10 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
         test_outages,
         test_redacting,
         test_replays,
+        test_results,
         test_schedules,
         test_terms,
+        test_threads,
     )
     collected = {name: test for one in elsewhere for name, test in vars(one).items()} | globals()
     assert all(collected[test.__name__] is test for test in shown.values())

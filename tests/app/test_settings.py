@@ -23,6 +23,7 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "lease": ("40s", "40s", timedelta(seconds=40)),
     "grace": ("1m", "1m", timedelta(minutes=1)),
     "poll": ("250ms", "250ms", timedelta(milliseconds=250)),
+    "environment": ("staging", "staging", "staging"),
     "generation": ("blue", "blue", "blue"),
     "generations": ("blue, green", ["blue", "green"], ("blue", "green")),
     "history": ("5", 5, 5),

@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long handlers may go on: at shutdown, and after their time-out."""
     poll: timedelta = timedelta(seconds=1)
     """How often an idle worker looks for work nobody told it of."""
+    environment: str = ""
+    """Where the app runs, such as `staging`: destinations may have other limits there."""
     generation: str = DEFAULT_GENERATION
     """The generation of events that are published without one."""
     generations: tuple[str, ...] = ()
@@ -105,6 +107,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not self.poll:
             raise ConfigurationError('poll is 0s, which would never rest; "1s" suits most.')
+        if not isinstance(self.environment, str):
+            raise ConfigurationError(
+                f'environment is {self.environment!r}; it is a name, such as "staging".'
+            )
         if not _is_name(self.generation):
             raise ConfigurationError(
                 f'generation is {self.generation!r}; it is a name, such as "blue".'
@@ -162,6 +168,8 @@ class AppOptions(TypedDict, total=False):
     """How long handlers may go on: at shutdown, and after their time-out."""
     poll: Duration
     """How often an idle worker looks for work nobody told it of."""
+    environment: str
+    """Where the app runs, such as `staging`."""
     generation: str
     """The generation of events that are published without one."""
     generations: Sequence[str]

@@ -38,6 +38,7 @@ __all__ = [
     "check_handler_options",
     "declare_destination",
     "declare_handler",
+    "in_environment",
 ]
 
 
@@ -47,6 +48,18 @@ _BLOCKING_SHARE = 3
 """Heartbeats must get through in time, so nobody blocks them for more than this part of a lease."""
 _LONGEST_BLOCKING = timedelta(seconds=20)
 """Others wait for the write lock for 30 s, and then give up."""
+
+
+class LimitOptions(TypedDict, total=False):
+    """The limits of a destination in one environment, in the place of those it has elsewhere."""
+
+    concurrency: int | None
+    breaker: Breaker | None
+    rate: Rate | str | None
+    retry_rate: Rate | str | None
+    over_retry_rate: OverRetryRate
+    replay_rate: Rate | str | None
+    retry_budget: float | None
 
 
 class DestinationOptions(TypedDict, total=False):
@@ -99,6 +112,8 @@ class DestinationOptions(TypedDict, total=False):
     """How tenants take turns, and what each may have."""
     expire_after: Duration | None
     """How long after it is due a delivery expires."""
+    environments: Mapping[str, LimitOptions]
+    """Other limits where the setting `environment` has one of these names."""
 
 
 class NamedOptions(DestinationOptions, total=False):
@@ -207,6 +222,27 @@ class Declaration(msgspec.Struct, frozen=True):
             self.terms,
             lambda ports: FunctionTransport(handler, terms=self.terms, executor=ports.executor),
         )
+
+
+def in_environment(options: Mapping[str, Any], environment: str) -> dict[str, Any]:
+    """Return the options of a destination with the limits that it has in this environment.
+
+    A mistake in those of another is told all the same: it would be found in production.
+    """
+    given = dict(options)
+    presets = given.pop("environments", {})
+    if not isinstance(presets, Mapping) or not all(
+        isinstance(name, str) and isinstance(one, Mapping) for name, one in presets.items()
+    ):
+        raise ConfigurationError(
+            f"environments is {presets!r}; it maps names of environments to limits, such as "
+            '{"staging": {"rate": "5/s"}}.'
+        )
+    for name, limits in presets.items():
+        known = LimitOptions.__annotations__
+        refuse_unknown(limits, known, what=f"limit, as the environment {name!r} has it,")
+        _read_limits(dict(limits))
+    return {**given, **presets.get(environment, {})}
 
 
 def check_handler_options(patterns: tuple[str, ...], options: Mapping[str, Any]) -> None:
@@ -359,15 +395,7 @@ def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
             f"retry_overrides is {overrides!r}; map patterns to Retry, "
             'such as {"order.*": Retry(max_attempts=9)}.'
         )
-    limits = Limits(
-        breaker=_read_breaker(options.pop("breaker", None)),
-        rate=read_rate(options.pop("rate", None), name="rate"),
-        retry_rate=read_rate(options.pop("retry_rate", _RETRY_RATE), name="retry_rate"),
-        over_retry_rate=options.pop("over_retry_rate", "delay"),
-        replay_rate=read_rate(options.pop("replay_rate", _REPLAY_RATE), name="replay_rate"),
-        retry_budget=options.pop("retry_budget", None),
-        concurrency=options.get("concurrency"),
-    )
+    limits = _read_limits(options)
     known = _Known(
         tenant=options.pop("tenant", None),
         order=order,
@@ -378,6 +406,19 @@ def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
         expire_after=options.pop("expire_after", None),
     )
     return known, Terms(retry_overrides=tuple(overrides.items()), **options)
+
+
+def _read_limits(options: dict[str, Any]) -> Limits:
+    """Take the limits out of the options; the worker itself keeps to the concurrency, too."""
+    return Limits(
+        breaker=_read_breaker(options.pop("breaker", None)),
+        rate=read_rate(options.pop("rate", None), name="rate"),
+        retry_rate=read_rate(options.pop("retry_rate", _RETRY_RATE), name="retry_rate"),
+        over_retry_rate=options.pop("over_retry_rate", "delay"),
+        replay_rate=read_rate(options.pop("replay_rate", _REPLAY_RATE), name="replay_rate"),
+        retry_budget=options.pop("retry_budget", None),
+        concurrency=options.get("concurrency"),
+    )
 
 
 def _read_fairness(value: object) -> Fairness:

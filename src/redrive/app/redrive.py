@@ -27,6 +27,7 @@ from redrive.app.declaration import (
     check_handler_options,
     declare_destination,
     declare_handler,
+    in_environment,
 )
 from redrive.app.scheduling import Compute, ScheduleOptions, computed_by, declare_schedule
 from redrive.app.session import Session, Sessions, SessionWorker
@@ -110,8 +111,10 @@ class Redrive:
         """
         check_handler_options(patterns, options)
 
+        chosen = in_environment(options, self.settings.environment)
+
         def declare(function: H) -> H:
-            self._declare(declare_handler(function, patterns, options, self._ports))
+            self._declare(declare_handler(function, patterns, chosen, self._ports))
             return function
 
         return declare
@@ -120,7 +123,8 @@ class Redrive:
         self, name: str, *patterns: str, transport: Way, **options: Unpack[DestinationOptions]
     ) -> None:
         """Declare a destination that is reached by `http(...)` or by a transport of yours."""
-        self._declare(declare_destination(name, patterns, transport, options))
+        chosen = in_environment(options, self.settings.environment)
+        self._declare(declare_destination(name, patterns, transport, chosen))
 
     @overload
     def schedule(
