@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
     from redrive.operations import Operations
     from redrive.policies.retry import Proportional, Retry
-    from redrive.store import Query, Replay
+    from redrive.store import LoggedEvent, Query, Replay
     from redrive.transports.http import http
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "IdempotencyConflictError",
     "Keep",
     "LogPosition",
+    "LoggedEvent",
     "NewEvent",
     "NotFoundError",
     "Operations",

@@ -52,7 +52,7 @@ from tests.conformance.quotas import (
     WatchConformance,
     WorkloadConformance,
 )
-from tests.conformance.reading import LogConformance, VersionConformance
+from tests.conformance.reading import LogConformance, LogReaderConformance, VersionConformance
 from tests.conformance.regrouping import RegroupConformance
 from tests.conformance.replaying import ReplaysConformance, SurveyConformance
 from tests.conformance.rerouting import MoveConformance, RemovalConformance
@@ -85,6 +85,7 @@ __all__ = [
 class StoreConformance(
     PublishingConformance,
     LogConformance,
+    LogReaderConformance,
     VersionConformance,
     RegistryConformance,
     ClaimingConformance,

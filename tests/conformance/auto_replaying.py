@@ -230,7 +230,7 @@ class EditConformance:
         await edit(world, letter)
 
         assert await world.store.find_event(event.id) == event
-        assert [one.event for one in await world.store.read_events()] == [event]
+        assert [one.event for one in await world.read_events()] == [event]
         assert (await world.claim_one("mailing")).event == event
 
     async def test_what_was_changed_by_whom_and_why_is_kept(self, world: World) -> None:

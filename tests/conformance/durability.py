@@ -293,7 +293,7 @@ async def _everything(world: World) -> list[object]:
     found = [await world.found(status=status, with_resolved=True) for status in Status]
     return [
         (routes.version, routes.destinations),
-        list(await world.store.read_events()),
+        list(await world.read_events()),
         found,
         await world.store.figures(),
         list(await world.store.audit()),

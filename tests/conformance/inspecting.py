@@ -307,7 +307,7 @@ class FigureConformance:
 
         for one in figures.destinations:
             assert one == await _recount(world, one)
-        assert (figures.events, figures.unrouted) == (len(await world.store.read_events()), 1)
+        assert (figures.events, figures.unrouted) == (len(await world.read_events()), 1)
         assert (figures.refused_settlements, figures.deleted) == (1, 1)
 
     async def test_no_delivery_gets_lost_in_the_figures(self, world: World) -> None:

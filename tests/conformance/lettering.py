@@ -313,7 +313,7 @@ class LetterConformance:
         await world.store.delete([letter.delivery.id], actor=OPERATOR)
         world.clock.advance("100d")
         await world.store.prune(Retention())
-        assert await world.store.read_events() == ()
+        assert await world.read_events() == ()
 
         await world.store.restore([letter], actor=OPERATOR)
 

@@ -119,7 +119,7 @@ class PublishingConformance:
 
         kept = await world.store.find_event(event.id)
         assert kept is not None
-        logged = only(await world.store.read_events())
+        logged = only(await world.read_events())
         claimed = (await world.claim_one()).event
         assert bytes(kept.payload) == _AWKWARD_JSON
         assert bytes(logged.event.payload) == _AWKWARD_JSON
@@ -355,7 +355,7 @@ class PublishingConformance:
             assert duplicate.destinations == ("billing",)
         assert [one.is_duplicate for one in (new, foreign, after)] == [False] * 3
         assert [one.is_duplicate for one in (*named, still)] == [False, True, True]
-        assert len(await world.store.read_events()) == 5
+        assert len(await world.read_events()) == 5
 
     async def test_what_is_refused_holds_no_unique_key(self, world: World) -> None:
         unique = Unique(timedelta(minutes=10), "report")

@@ -15,7 +15,7 @@ from redrive.model.settlement import Delivered
 from redrive.store import Conflict, Entry, LoggedEvent, Query, VersionConflict
 from tests.conformance.world import OPERATOR, World, an_event, an_id, entries, only
 
-__all__ = ["LogConformance", "VersionConformance"]
+__all__ = ["LogConformance", "LogReaderConformance", "VersionConformance"]
 
 _DAY = timedelta(days=1)
 _SHORT = Retention(delivered=_DAY / 2, events=_DAY, idempotency=30 * _DAY)
@@ -44,9 +44,9 @@ class LogConformance:
         await world.publish(*events)
         await world.logged(5)
 
-        first = await world.store.read_events(limit=2)
-        rest = await world.store.read_events(after=first[-1].position)
-        end = await world.store.read_events(after=rest[-1].position)
+        first = await world.read_events(limit=2)
+        rest = await world.read_events(after=first[-1].position)
+        end = await world.read_events(after=rest[-1].position)
 
         assert [one.event.id for one in (*first, *rest)] == [event.id for event in events]
         assert len(first) == 2
@@ -59,9 +59,7 @@ class LogConformance:
 
         read: list[LoggedEvent] = []
         while len(read) <= len(events) and (
-            page := await world.store.read_events(
-                after=read[-1].position if read else LOG_START, limit=1
-            )
+            page := await world.read_events(after=read[-1].position if read else LOG_START, limit=1)
         ):
             read += page
 
@@ -74,7 +72,7 @@ class LogConformance:
         kept = LogPosition.parse(str(first.position))
 
         assert kept == first.position
-        assert await world.store.read_events(after=kept) == (second,)
+        assert await world.read_events(after=kept) == (second,)
 
     async def test_the_log_is_read_on_from_an_event_that_has_gone(self, world: World) -> None:
         for destination in ("mailing", "billing", "ledger"):
@@ -84,7 +82,7 @@ class LogConformance:
         world.clock.advance(2 * _DAY)
         await world.store.prune(_SHORT)
 
-        after = [await world.store.read_events(after=one) for one in (LOG_START, first, gone, last)]
+        after = [await world.read_events(after=one) for one in (LOG_START, first, gone, last)]
 
         found = [[one.position for one in some] for some in after]
         assert found == [[first, last], [last], [last], []]
@@ -130,9 +128,7 @@ class LogConformance:
         read: list[LoggedEvent] = []
         for publish in asyncio.as_completed(publishing):
             await publish
-            read += await world.store.read_events(
-                after=read[-1].position if read else LOG_START, limit=5
-            )
+            read += await world.read_events(after=read[-1].position if read else LOG_START, limit=5)
         read += await world.logged(24 - len(read), after=read[-1].position if read else LOG_START)
 
         published = {event.id for batch in batches for event in batch}
@@ -151,6 +147,94 @@ class LogConformance:
         await world.publish(last)
 
         assert [one.event for one in await world.logged(2)][1:] == [last]
+
+
+class LogReaderConformance:
+    """`EventLog` by type and by key, its end, and `DeliveryQueue.wait` since a mark."""
+
+    async def test_only_events_that_fit_are_returned_and_all_are_passed(self, world: World) -> None:
+        types = ("order.paid", "mail.sent", "order_paid", "order.sent", "mail.sent")
+        await world.publish(*[an_event(type=one) for one in types])
+        logged = await world.logged(5)
+
+        fitting = ["order.*", "mail.bounced"]
+        first = await world.store.read_events(types=fitting, limit=3)
+        second = await world.store.read_events(after=first.reached, types=fitting, limit=3)
+        third = await world.store.read_events(after=second.reached, types=fitting, limit=3)
+
+        assert [one.event.type for one in (*first.events, *second.events)] == [
+            "order.paid",
+            "order.sent",
+        ]
+        assert (first.reached, second.reached) == (logged[2].position, logged[4].position)
+        assert (first.is_end, second.is_end) == (False, True)
+        assert (third.events, third.reached, third.is_end) == ((), second.reached, True)
+
+    async def test_a_stretch_without_a_fitting_event_is_not_the_end(self, world: World) -> None:
+        await world.publish(*[an_event(type="mail.sent") for _ in range(2)])
+        await world.publish(an_event(type="order.paid"))
+        logged = await world.logged(3)
+
+        page = await world.store.read_events(types=["order.paid"], limit=2)
+
+        assert (page.events, page.reached, page.is_end) == ((), logged[1].position, False)
+
+    async def test_the_history_of_a_key_is_read_by_its_versions(self, world: World) -> None:
+        for key in ("a", "b", "a", None, "a", "a"):
+            await world.publish(an_event(key=key))
+        logged = [one for one in await world.logged(6) if one.event.key == "a"]
+
+        first = await world.store.read_key("a", limit=3)
+        rest = await world.store.read_key("a", after=3)
+
+        assert [*first, *rest] == logged
+        assert [one.version for one in first] == [1, 2, 3]
+        assert await world.store.read_key("nobody") == ()
+
+    async def test_an_empty_key_has_a_history_too(self, world: World) -> None:
+        event = an_event(key="")
+        await world.publish(event, an_event())
+
+        assert [one.event for one in await world.store.read_key("")] == [event]
+
+    async def test_what_has_gone_is_missing_in_the_history_of_its_key(self, world: World) -> None:
+        await world.publish(an_event(key="a"), to="billing")
+        await world.publish(an_event(key="a"), to="ledger")
+        await world.settle(await world.claim_one(), Delivered())
+        world.clock.advance(2 * _DAY)
+        await world.store.prune(_SHORT)
+
+        assert [one.version for one in await world.store.read_key("a")] == [2]
+
+    async def test_the_end_of_the_log_parts_what_was_from_what_comes(self, world: World) -> None:
+        before = await world.store.end_of_log()
+        await world.publish(an_event(), an_event())
+        await world.logged(2)
+        end = await world.store.end_of_log()
+        new = an_event()
+        await world.publish(new)
+
+        assert len(await world.logged(3, after=before)) == 3
+        assert [one.event for one in await world.logged(1, after=end)] == [new]
+
+    async def test_a_reader_hears_what_a_claim_has_already_looked_for(self, world: World) -> None:
+        mark = world.store.mark()
+        await world.publish(an_event())
+        await world.claim()
+
+        waiting = asyncio.ensure_future(world.store.wait(at_most=timedelta(hours=1), since=mark))
+        assert await world.settles(waiting, within="1m", give_up=True)
+
+    async def test_a_reader_that_saw_it_all_waits_whatever_nobody_has_claimed(
+        self, world: World
+    ) -> None:
+        await world.publish(an_event())
+        mark = world.store.mark()
+
+        waiting = asyncio.ensure_future(world.store.wait(at_most=timedelta(hours=1), since=mark))
+        assert not await world.settles(waiting, within="0s")
+        await world.publish(an_event())
+        assert await world.settles(waiting, within="1m", give_up=True)
 
 
 class VersionConformance:

@@ -36,7 +36,7 @@ async def _deliver(world: World, event: Event[msgspec.Raw], *to: str) -> None:
 
 
 async def _log(world: World) -> list[EventId]:
-    return [one.event.id for one in await world.store.read_events(limit=1000)]
+    return [one.event.id for one in await world.read_events(limit=1000)]
 
 
 class RetentionConformance:
@@ -366,7 +366,7 @@ class RetentionConformance:
 
         [logged] = await world.logged(1)
         assert logged.position.number == 2
-        assert await world.store.read_events(after=logged.position) == ()
+        assert await world.read_events(after=logged.position) == ()
 
     async def test_the_figures_equal_a_recount_after_a_prune(self, world: World) -> None:
         for number in range(4):
@@ -383,7 +383,7 @@ class RetentionConformance:
             for one in figures.destinations
         )
         assert counted == 6
-        assert figures.events == len(await world.store.read_events())
+        assert figures.events == len(await world.read_events())
         assert figures.events + figures.pruned_events == 6
 
     async def test_pruning_leaves_lanes_as_they_are(self, world: World) -> None:

@@ -221,12 +221,18 @@ class World:
 
         In a store with many writers an event may have to wait for who began before it.
         """
-        found = await self.store.read_events(after=after, limit=1000)
+        found = await self.read_events(after=after, limit=1000)
         if self.store.capabilities.is_shared_by_processes:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 while len(found) < count:
-                    found = await self.store.read_events(after=after, limit=1000)
+                    found = await self.read_events(after=after, limit=1000)
         return found
+
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, limit: int = 100
+    ) -> tuple[LoggedEvent, ...]:
+        """Return the events of the log behind a position that can be read by now."""
+        return (await self.store.read_events(after=after, limit=limit)).events
 
     async def publish(
         self, *events: Event[msgspec.Raw], to: str = "billing"

@@ -199,7 +199,7 @@ async def _look(shop: _Shop, make_store: MakeStore) -> None:
         figures = await store.figures()
         numbers = {
             one.event.id: int(bytes(one.event.payload))
-            for one in await store.read_events(limit=100)
+            for one in (await store.read_events(limit=100)).events
         }
         for status in Status:
             page = await store.find(Query(status=status, with_resolved=True), limit=100)

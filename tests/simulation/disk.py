@@ -261,7 +261,7 @@ class HostGround:
         self._loop = loop
         self._history = history
         self._follower = Follower(
-            lambda after: finish(read_events(self._session, after=after, limit=_ALL)),
+            lambda after: finish(read_events(self._session, after=after, limit=_ALL)).events,
             history,
             loop,
         )
@@ -325,7 +325,8 @@ class HostGround:
                 now=session.now,
                 deliveries=tuple(one for status in Status for one in self._in(status)),
                 events=tuple(
-                    one.event for one in finish(read_events(session, after=LOG_START, limit=_ALL))
+                    one.event
+                    for one in finish(read_events(session, after=LOG_START, limit=_ALL)).events
                 ),
                 figures=finish(read_figures(session)),
                 audit=tuple(finish(read_audit(session, before=None, limit=_ALL))),

@@ -120,7 +120,9 @@ class NetworkGround:
             now=self._clock.now(),
             deliveries=tuple(one for status in Status for one in self._in(status)),
             # What is there, though a planted bug does not let it be read.
-            events=tuple(one.event for one in at_once(MemoryStore.read_events(store, limit=_ALL))),
+            events=tuple(
+                one.event for one in at_once(MemoryStore.read_events(store, limit=_ALL)).events
+            ),
             figures=at_once(store.figures()),
             audit=at_once(store.audit(limit=_ALL)),
             replays=at_once(store.replays(limit=_ALL)),

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 from redrive.clock import Clock
+from redrive.model.pattern import matches
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import Entry, LoggedEvent
+from redrive.store import Entry, LoggedEvent, LogPage
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.tables import Identity
 
 __all__ = ["LateCommits", "Transaction", "with_late_commits"]
+
+_LAST = 2**63 - 1
 
 
 class Transaction(NamedTuple):
@@ -80,8 +83,8 @@ class LateCommits(MemoryStore):
         del self._open[transaction.number]
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         with self._lock:
             horizon = self._horizon()
             ahead = sorted(
@@ -90,7 +93,20 @@ class LateCommits(MemoryStore):
                 if self._times[number] < horizon
             )
             found = [(place, self._log[number]) for place, number in ahead if place > after]
-            return [LoggedEvent(place, one.event, one.version) for place, one in found[:limit]]
+        read = tuple(LoggedEvent(place, one.event, one.version) for place, one in found[:limit])
+        return LogPage(
+            events=tuple(
+                one
+                for one in read
+                if not types or any(matches(pattern, one.event.type) for pattern in types)
+            ),
+            reached=read[-1].position if read else after,
+            is_end=len(read) < limit,
+        )
+
+    async def end_of_log(self) -> LogPosition:
+        with self._lock:
+            return LogPosition(self._horizon() - 1, _LAST)
 
     def _horizon(self) -> int:
         """Return the first transaction that is open: nothing from there on may be read."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from redrive.errors import StoreUnavailableError
 from redrive.model.position import LogPosition
-from redrive.store import Appended, Backfilled, LoggedEvent, Store
+from redrive.store import Appended, Backfilled, LoggedEvent, LogPage, Store
 from redrive.stores.memory import MemoryStore
 from tests.proof.checkers.records import Call, Made, Silenced
 from tests.simulation.follower import Follower
@@ -258,8 +258,8 @@ class Server:
         return answer
 
     def _read_log(self, after: LogPosition) -> Sequence[LoggedEvent]:
-        found: Sequence[LoggedEvent] = at_once(self.store.read_events(after=after, limit=_ALL))
-        return found
+        page: LogPage = at_once(self.store.read_events(after=after, limit=_ALL))
+        return page.events
 
 
 def tells(method: str, answer: Any) -> bool:  # noqa: ANN401 - any answer

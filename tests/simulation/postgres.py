@@ -357,7 +357,7 @@ class ServerGround:
             LoggedEvent(
                 LogPosition(one.position.time - first, one.position.number), one.event, one.version
             )
-            for one in self._real.run(self._eye.read_events(after=begin, limit=_ALL))
+            for one in self._real.run(self._eye.read_events(after=begin, limit=_ALL)).events
         ]
 
     def _in(self, status: Status) -> tuple[Delivery, ...]:

@@ -55,6 +55,7 @@ from redrive.store import (
     Left,
     LetterPage,
     LoggedEvent,
+    LogPage,
     Moved,
     NewReplay,
     Overdue,
@@ -1674,7 +1675,7 @@ class KeepsGatesForHistory(Mutant):
 
 
 class NeverWaits(Mutant):
-    async def wait(self, *, at_most: timedelta) -> None:
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
         pass
 
 
@@ -1712,46 +1713,103 @@ _IGNORANT = [
 
 class ReadsTheCursorOnceMore(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         before = LogPosition(number=max(0, after.number - 1))
-        return await super().read_events(after=before, limit=limit)
+        return await super().read_events(after=before, types=types, limit=limit)
 
 
 class ReadsMoreThanWasAsked(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
-        return await super().read_events(after=after, limit=limit + 1)
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
+        return await super().read_events(after=after, types=types, limit=limit + 1)
 
 
 class LosesACursorWithItsEvent(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         if after != LOG_START and after.number not in self._log:
-            return ()
-        return await super().read_events(after=after, limit=limit)
+            return LogPage(events=(), reached=after, is_end=True)
+        return await super().read_events(after=after, types=types, limit=limit)
 
 
 class StartsOverWithoutItsEvent(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         is_there = after.number in self._log or after.number == self._last_position
-        return await super().read_events(after=after if is_there else LOG_START, limit=limit)
+        begin = after if is_there else LOG_START
+        return await super().read_events(after=begin, types=types, limit=limit)
 
 
 class CountsPositionsAnew(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
-        found = await super().read_events(limit=1_000_000)
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
+        page = await super().read_events(types=types, limit=1_000_000)
         placed = [
             LoggedEvent(LogPosition(number=place), one.event, one.version)
-            for place, one in enumerate(found, start=1)
+            for place, one in enumerate(page.events, start=1)
         ]
-        return tuple(one for one in placed if one.position > after)[:limit]
+        found = tuple(one for one in placed if one.position > after)[:limit]
+        reached = found[-1].position if found else after
+        return LogPage(events=found, reached=reached, is_end=len(found) < limit)
+
+
+class ReadsWhatDoesNotFit(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
+        return await super().read_events(after=after, limit=limit)
+
+
+class ReachesNoFurtherThanWhatFits(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
+        page = await super().read_events(after=after, types=types, limit=limit)
+        reached = page.events[-1].position if page.events else after
+        return msgspec.structs.replace(page, reached=reached)
+
+
+class IsAtTheEndWhenNothingFits(Mutant):
+    async def read_events(
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
+        page = await super().read_events(after=after, types=types, limit=limit)
+        return msgspec.structs.replace(page, is_end=page.is_end or not page.events)
+
+
+class ReadsAKeyFromItsBeginning(Mutant):
+    async def read_key(
+        self, key: str, *, after: int = 0, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        return await super().read_key(key, limit=limit)
+
+
+class ReadsAKeyWithoutEnd(Mutant):
+    async def read_key(
+        self, key: str, *, after: int = 0, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        return await super().read_key(key, after=after, limit=1_000)
+
+
+class ReadersHearOldNews(Mutant):
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
+        if since is None or not self._has_news:
+            await super().wait(at_most=at_most, since=since)
+
+
+class EndsTheLogTooFar(Mutant):
+    async def end_of_log(self) -> LogPosition:
+        return LogPosition(number=self._last_position + 1)
+
+
+class ReadersMissWhatOthersHaveSeen(Mutant):
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
+        await super().wait(at_most=at_most, since=None if since is None else self._told)
 
 
 class MovesWhatIsGivenToTheEnd(Mutant):

@@ -23,6 +23,7 @@ from redrive.model.retention import Keep
 from redrive.policies.profiles import read_profile
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
+from redrive.policies.upcasting import NO_UPCASTS, Upcasts
 from redrive.store import Capabilities, Store
 from redrive.transport import Addressed, Blueprint, Endpoint, Transport, Way
 from redrive.transports.function import FunctionTransport, Handler
@@ -150,6 +151,7 @@ class EffectHandler(msgspec.Struct, frozen=True):
 
     function: Handler
     has_own_timeout: bool
+    upcasts: Upcasts
 
     def check(
         self, declared: Declaration, capabilities: Capabilities, *, lease: timedelta
@@ -204,6 +206,7 @@ class Declaration(msgspec.Struct, frozen=True):
                     terms=terms,
                     executor=ports.executor,
                     effects=store,
+                    upcasts=self.make_transport.upcasts,
                 ),
                 is_transactional=True,
             )
@@ -215,12 +218,14 @@ class Declaration(msgspec.Struct, frozen=True):
             is_threaded=isinstance(transport, FunctionTransport) and transport.is_threaded,
         )
 
-    def served_by(self, handler: Handler) -> Declaration:
+    def served_by(self, handler: Handler, upcasts: Upcasts) -> Declaration:
         """Return the same destination with a handler that stands in for its own."""
         return Declaration(
             self.destination,
             self.terms,
-            lambda ports: FunctionTransport(handler, terms=self.terms, executor=ports.executor),
+            lambda ports: FunctionTransport(
+                handler, terms=self.terms, executor=ports.executor, upcasts=upcasts
+            ),
         )
 
 
@@ -284,7 +289,11 @@ def check_handler_options(patterns: tuple[str, ...], options: Mapping[str, Any])
 
 
 def declare_handler(
-    function: Handler, patterns: tuple[str, ...], options: Mapping[str, Any], ports: Ports
+    function: Handler,
+    patterns: tuple[str, ...],
+    options: Mapping[str, Any],
+    ports: Ports,
+    upcasts: Upcasts = NO_UPCASTS,
 ) -> Declaration:
     """Return the declaration of a function as a destination."""
     given = dict(options)
@@ -306,12 +315,13 @@ def declare_handler(
             batch=batch,
             takes_connection=is_transactional,
             keeps_result=keeps_result,
+            upcasts=upcasts,
         )
 
     make_transport(ports)  # a handler that cannot be called is refused here and now
     if is_transactional:
         check_transactional(function)
-        effect = EffectHandler(function, has_own_timeout="timeout" in options)
+        effect = EffectHandler(function, has_own_timeout="timeout" in options, upcasts=upcasts)
         return Declaration(destination, terms, effect)
     return Declaration(destination, terms, make_transport)
 

@@ -29,6 +29,7 @@ from redrive.app.declaration import (
     declare_handler,
     in_environment,
 )
+from redrive.app.log import Log
 from redrive.app.scheduling import Compute, ScheduleOptions, computed_by, declare_schedule
 from redrive.app.session import Session, Sessions, SessionWorker
 from redrive.app.store_factory import StoreFactory, forget_parent
@@ -37,10 +38,12 @@ from redrive.errors import ConfigurationError, TransactionError, not_found, refu
 from redrive.executor import Executor
 from redrive.model.duration import Duration, duration
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
+from redrive.model.pattern import check_pattern
 from redrive.observer import DeclarationChanged, Observer, Observers
 from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher
+from redrive.policies.upcasting import Upcast, Upcasts
 from redrive.store import Declarer, Store, open_transaction, refuse_in_transaction
 from redrive.transport import Way
 from redrive.transports.function import Handler
@@ -62,6 +65,7 @@ F = TypeVar("F", bound=FailureHook)
 B = TypeVar("B", bound=BreakerHook)
 P = TypeVar("P", bound=PauseHook)
 R = TypeVar("R", bound=ReplayHook)
+U = TypeVar("U", bound=Upcast)
 
 
 class Redrive:
@@ -78,6 +82,7 @@ class Redrive:
         self._ports = Ports()
         self._declared: dict[str, Declaration] = {}
         self._schedules: dict[str, PlannedSchedule] = {}
+        self._upcasts = Upcasts()
         self._observers = Observers()
         self._hooks = Hooks(self._observers)
         self._sessions = self._make_sessions()
@@ -114,7 +119,7 @@ class Redrive:
         chosen = in_environment(options, self.settings.environment)
 
         def declare(function: H) -> H:
-            self._declare(declare_handler(function, patterns, chosen, self._ports))
+            self._declare(declare_handler(function, patterns, chosen, self._ports, self._upcasts))
             return function
 
         return declare
@@ -168,6 +173,27 @@ class Redrive:
 
         def declare(function: Compute) -> Compute:
             self._schedules[name] = computed_by(planned, function)
+            return function
+
+        return declare
+
+    def upcast(self, *patterns: str) -> Callable[[U], U]:
+        """Declare a function that brings payloads of these types up to date before they are read.
+
+        It takes the payload as it was published, decoded, and returns it in its present shape,
+        whichever it has. Handlers and readers of the log get what it returns; the log stays as it
+        is.
+        """
+        for pattern in patterns:
+            check_pattern(pattern)
+        if not patterns:
+            raise ConfigurationError(
+                'An upcast is of some type of events; name it, as in @app.upcast("order.paid").'
+            )
+
+        def declare(function: U) -> U:
+            for pattern in patterns:
+                self._upcasts.add(pattern, function)
             return function
 
         return declare
@@ -281,6 +307,13 @@ class Redrive:
             executor=self._ports.executor,
             redaction=self.settings.redaction,
             clock=self._ports.clock,
+        )
+
+    @property
+    def log(self) -> Log:
+        """The events that were published, for who reads them in order."""
+        return Log(
+            self._store, clock=self._ports.clock, poll=self.settings.poll, upcasts=self._upcasts
         )
 
     async def _wait_for_result(
@@ -466,7 +499,7 @@ class Redrive:
 
     def _stand_in(self, name: str, handler: Handler) -> None:
         refuse_unknown([name], self._declared, what="destination")
-        self._declared[name] = self._declared[name].served_by(handler)
+        self._declared[name] = self._declared[name].served_by(handler, self._upcasts)
 
     async def _session(self, *, is_kept: bool = True) -> Session:
         return await self._sessions.get(is_kept=is_kept)

@@ -9,17 +9,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+from redrive.app.log import Types
 from redrive.errors import StoreUnavailableError, TransactionError, UsageError, not_found
 from redrive.model.duration import Duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt
+from redrive.model.position import LOG_START, LogPosition
 from redrive.operations import Operations
-from redrive.store import open_transaction
+from redrive.store import LoggedEvent, open_transaction
 
 if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
     from redrive.stores.sqlite import SqliteTransaction
 
-__all__ = ["SyncApp"]
+__all__ = ["SyncApp", "SyncLog"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -70,6 +72,11 @@ class SyncApp:
     def wake(self) -> None:
         """Have workers look for work now, as after a commit that its driver does not tell of."""
         self._run(self._app.wake())
+
+    @property
+    def log(self) -> SyncLog:
+        """The events that were published, for who reads them in order."""
+        return SyncLog(self._app, self._run)
 
     def result(self, receipt: Receipt, destination: str, *, timeout: Duration = "30s") -> Any:  # noqa: ANN401 - JSON
         """Wait until an event is delivered there, and return what the handler returned.
@@ -193,6 +200,35 @@ class SyncApp:
             )
             self._thread.start()
         return self._loop
+
+
+class SyncLog:
+    """Reading the log from code without an event loop; `app.log` can follow it as well."""
+
+    def __init__(self, app: Redrive, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._app = app
+        self._run = run
+
+    def read(
+        self, *, after: LogPosition | str = LOG_START, types: Types = (), limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        """Return the first events behind a position; fewer than `limit` are all there are."""
+        found: Sequence[LoggedEvent] = self._run(
+            self._app.log.read(after=after, types=types, limit=limit)
+        )
+        return found
+
+    def history(self, key: str, *, after: int = 0, types: Types = ()) -> Sequence[LoggedEvent]:
+        """Return every event of a key behind a version, in their order."""
+        found: Sequence[LoggedEvent] = self._run(
+            self._app.log.history(key, after=after, types=types)
+        )
+        return found
+
+    def end(self) -> LogPosition:
+        """Return where the log ends now."""
+        end: LogPosition = self._run(self._app.log.end())
+        return end
 
 
 def _run_here(call: Coroutine[Any, Any, T]) -> T:

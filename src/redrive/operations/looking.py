@@ -208,7 +208,7 @@ class Looking(OperationContext):
         if type(limit) is not int or limit < 1:
             raise UsageError(f"limit is {limit!r}; it is a whole number from 1.")
         place = after if isinstance(after, LogPosition) else LogPosition.parse(after)
-        return await (await self._store()).read_events(after=place, limit=limit)
+        return (await (await self._store()).read_events(after=place, limit=limit)).events
 
     async def audit(
         self, query: AuditQuery | None = None, *, before: int | None = None, limit: int = 50

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from redrive.errors import PayloadError
+from redrive.errors import ConfigurationError, PayloadError
 
-__all__ = ["DEEPEST", "check_payload", "check_size", "encode_payload"]
+__all__ = ["DEEPEST", "check_payload", "check_size", "encode_payload", "payload_decoder"]
 
 DEEPEST = 200
 """How many lists and objects a payload may have within each other, whoever reads it."""
@@ -59,6 +60,22 @@ def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
             "Publish null or text instead."
         )
     return encoded
+
+
+def payload_decoder(wanted: Any, *, who: str) -> Callable[[msgspec.Raw], Any]:  # noqa: ANN401 - a type form
+    """Return what reads a payload as the type that somebody asks for."""
+    validate_json = getattr(wanted, "model_validate_json", None)
+    if validate_json is not None:
+        return lambda raw: validate_json(bytes(raw))
+    try:
+        if isinstance(msgspec.inspect.type_info(wanted), msgspec.inspect.CustomType):
+            raise TypeError("it is an ordinary class")  # noqa: TRY301 - one place says what to do
+        return msgspec.json.Decoder(wanted).decode
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{who} asks for a payload of type {wanted!r}, which cannot be read from JSON "
+            f"({error}); use a dataclass, a msgspec Struct or a pydantic model."
+        ) from error
 
 
 def _encode_model(value: object) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ __all__ = [
     "Entry",
     "EventLog",
     "Later",
+    "LogPage",
     "LoggedEvent",
     "Redeclared",
     "Registered",
@@ -97,16 +98,32 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):
-    """An event, its position in the log, and its version within its key, if it has one."""
+    """An event, its position in the log, and its version within its key, if it has one.
+
+    A store gives its payload as the JSON that it is; `app.log` gives what its reader asked for.
+    """
 
     position: LogPosition
-    event: Event[msgspec.Raw]
+    event: Event[Any]
     version: int | None = None
 
     @property
-    def payload(self) -> object:
+    def payload(self) -> Any:  # noqa: ANN401 - what its reader asked for
         """The payload, decoded."""
-        return msgspec.json.decode(self.event.payload)
+        payload = self.event.payload
+        return msgspec.json.decode(payload) if isinstance(payload, msgspec.Raw) else payload
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the log: its events that fit, and where it ends.
+
+    Everything up to `reached` was looked at, so that it is where to read on from. `is_end` says
+    that nothing behind it could be read at that moment.
+    """
+
+    events: tuple[LoggedEvent, ...]
+    reached: LogPosition
+    is_end: bool
 
 
 class EventLog(Protocol):
@@ -140,15 +157,28 @@ class EventLog(Protocol):
         """
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
-        """Return the events behind a position, in the order of the log.
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
+        """Look at so many events behind a position, and return those that fit, in log order.
 
-        A reader that always goes on from the last one it has read sees every committed event once,
+        A reader that always goes on from where the last page ends sees every committed event once,
         whatever the order of the commits: what commits late never gets a position before one that
         was read. The events of a key come in the order of their versions. A position may be read on
-        from when its event has gone.
+        from when its event has gone. An event fits if its type fits one of the patterns; without
+        any, all of them do.
         """
+
+    async def read_key(
+        self, key: str, *, after: int = 0, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        """Return the events of a key whose versions are greater than one, in their order.
+
+        Whatever is committed is returned, also where others have yet to commit before a reader of
+        the whole log may see it. What it costs depends on this key alone.
+        """
+
+    async def end_of_log(self) -> LogPosition:
+        """Return where the log ends: what can be read is before it, what comes later behind it."""
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
         """Return one event."""

@@ -244,8 +244,15 @@ class DeliveryQueue(Protocol):
         destination is paused or blocked.
         """
 
-    async def wait(self, *, at_most: timedelta) -> None:
-        """Return when there may be work since the last claim or look, or after `at_most`."""
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
+        """Return when there may be work since the last claim or look, or after `at_most`.
+
+        With `since`, when anything may have changed since that `mark`, whoever has looked
+        meanwhile.
+        """
+
+    def mark(self) -> object:
+        """Return what `wait` counts from; whoever reads the log takes it before they look."""
 
     def wake(self) -> None:
         """Have whoever waits look for work, here and in other processes; any thread may call it.

@@ -20,8 +20,9 @@ from redrive.model.event import Event
 from redrive.model.outcome import CALL, Cancel, Exchange, Fault, Faulted, Outcome, Snooze, Succeeded
 from redrive.policies.capture import capture
 from redrive.policies.classify import classify
-from redrive.policies.payload import encode_payload
+from redrive.policies.payload import encode_payload, payload_decoder
 from redrive.policies.terms import Terms
+from redrive.policies.upcasting import NO_UPCASTS, Upcasts
 
 __all__ = ["FunctionTransport", "Handler", "is_async", "name_of"]
 
@@ -51,9 +52,11 @@ class FunctionTransport:
         batch: int | None = None,
         takes_connection: bool = False,
         keeps_result: bool = False,
+        upcasts: Upcasts = NO_UPCASTS,
     ) -> None:
         self._handler = handler
         self._keeps_result = keeps_result
+        self._upcasts = upcasts
         self._terms = terms
         self._executor = executor
         self._is_async = is_async(handler)
@@ -131,8 +134,8 @@ class FunctionTransport:
         )
 
     def _open(self, leased: Leased) -> Event[Any]:
-        event = leased.event
         try:
+            event = self._upcasts.applied(leased.event)
             return msgspec.structs.replace(event, payload=self._decode(event.payload))
         except Exception as error:
             raise _Misfit(error) from error
@@ -207,18 +210,7 @@ def _payload_decoder(
 ) -> Callable[[msgspec.Raw], Any]:
     _check_parameters(handler, takes_batch=takes_batch, takes_connection=takes_connection)
     wanted = _payload_type(handler, takes_batch=takes_batch)
-    validate_json = getattr(wanted, "model_validate_json", None)
-    if validate_json is not None:
-        return lambda raw: validate_json(bytes(raw))
-    try:
-        if isinstance(msgspec.inspect.type_info(wanted), msgspec.inspect.CustomType):
-            raise TypeError("it is an ordinary class")  # noqa: TRY301 - one place says what to do
-        return msgspec.json.Decoder(wanted).decode
-    except TypeError as error:
-        raise ConfigurationError(
-            f"The handler {name_of(handler)} asks for a payload of type {wanted!r}, which cannot "
-            f"be read from JSON ({error}); use a dataclass, a msgspec Struct or a pydantic model."
-        ) from error
+    return payload_decoder(wanted, who=f"The handler {name_of(handler)}")
 
 
 def _check_parameters(handler: Handler, *, takes_batch: bool, takes_connection: bool) -> None:

@@ -11,6 +11,7 @@ from redrive.model.delivery import Leased
 from redrive.model.outcome import Applied, Fault, Interrupted, Outcome, Succeeded
 from redrive.policies.capture import capture
 from redrive.policies.terms import Terms
+from redrive.policies.upcasting import NO_UPCASTS, Upcasts
 from redrive.store import Effects, Ending
 from redrive.transports.function import FunctionTransport, Handler, is_async, name_of
 
@@ -41,9 +42,17 @@ class TransactionalTransport(FunctionTransport):
     """
 
     def __init__(
-        self, handler: Handler, *, terms: Terms, executor: Executor, effects: Effects
+        self,
+        handler: Handler,
+        *,
+        terms: Terms,
+        executor: Executor,
+        effects: Effects,
+        upcasts: Upcasts = NO_UPCASTS,
     ) -> None:
-        super().__init__(handler, terms=terms, executor=executor, takes_connection=True)
+        super().__init__(
+            handler, terms=terms, executor=executor, takes_connection=True, upcasts=upcasts
+        )
         self._effects = effects
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:

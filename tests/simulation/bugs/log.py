@@ -9,7 +9,7 @@ import msgspec
 
 from redrive.model.event import Event
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import LoggedEvent
+from redrive.store import LogPage
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.tables import Identity
@@ -23,24 +23,26 @@ class GapBlindLog(MemoryStore):
     """Every fifth event is committed late, and what was stored after it is read before it."""
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         committed = self._clock.now() - timedelta(milliseconds=500)
-        return [
+        page = await super().read_events(after=after, types=types, limit=limit)
+        read = tuple(
             one
-            for one in await super().read_events(after=after, limit=limit)
+            for one in page.events
             if one.position.number % 5 or one.event.published_at < committed
-        ]
+        )
+        return msgspec.structs.replace(page, events=read)
 
 
 class LogReadTwice(MemoryStore):
     """Who reads on gets the last event again, as one whose checkpoint comes before the event."""
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         before = LogPosition(number=max(0, after.number - 1))
-        return await super().read_events(after=before, limit=limit)
+        return await super().read_events(after=before, types=types, limit=limit)
 
 
 class PublishNotAtomic(MemoryStore):

@@ -72,7 +72,7 @@ class ProbeSpendsAnAttempt(MemoryStore):
 
 
 class WakeUpLost(MemoryStore):
-    async def wait(self, *, at_most: timedelta) -> None:
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
         await self._clock.sleep(3_000.0)
 
 

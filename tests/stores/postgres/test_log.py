@@ -107,7 +107,7 @@ class Crowd:
     async def read_on(self, read: list[LoggedEvent]) -> None:
         """Read as the store does, with a connection of its own at hand."""
         after = read[-1].position if read else LOG_START
-        read += await read_events(self._link, after=after, limit=50)
+        read += (await read_events(self._link, after=after, limit=50)).events
 
     async def _is_blocked(self, writer: Writer) -> bool:
         pid = writer.connection.get_server_pid()
@@ -190,6 +190,39 @@ async def test_an_event_waits_for_whoever_began_before_it(app: Redrive, address:
             pass
     assert before == ()
     assert [one.event.id for one in after] == [early.event_id, late.event_id]
+
+
+async def test_the_history_of_a_key_waits_for_nobody(app: Redrive, address: Address) -> None:
+    """Who loads an aggregate and expects its version must see what is committed."""
+    connection = await asyncpg.connect(address.dsn)
+    async with connection.transaction():
+        await app.publish("order.paid", 1, key="other", within=connection)
+        receipt = await app.publish("order.paid", 2, key="k")
+        history = await app.log.history("k")
+        read = await app.log.read()
+    await connection.close()
+
+    assert [one.event.id for one in history] == [receipt.event_id]
+    assert read == []
+
+
+async def test_a_subscriber_gets_what_commits_late(app: Redrive, address: Address) -> None:
+    connection = await asyncpg.connect(address.dsn)
+    following = app.log.subscribe()
+    transaction = connection.transaction()
+    await transaction.start()
+    early = await app.publish("order.paid", 1, within=connection)
+    late = await app.publish("order.paid", 2)
+    first = asyncio.ensure_future(anext(following))
+    await asyncio.wait([first], timeout=0.05)
+    is_held = not first.done()
+    await transaction.commit()
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        found = [(await first).event.id, (await anext(following)).event.id]
+    await connection.close()
+    assert is_held
+    assert found == [early.event_id, late.event_id]
 
 
 async def test_reading_on_costs_nothing_for_what_came_before(

@@ -14,6 +14,7 @@ from redrive.model.audit import REDRIVE, Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
+from redrive.model.pattern import matches
 from redrive.model.position import LOG_START, LogPosition
 from redrive.store import (
     PUBLISHER,
@@ -25,6 +26,7 @@ from redrive.store import (
     Declarer,
     Entry,
     LoggedEvent,
+    LogPage,
     Registered,
     RoutesChanged,
     VersionConflict,
@@ -81,15 +83,43 @@ class MemoryEventLog(Tables):
         return Appended(results)
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, limit: int = 100
-    ) -> Sequence[LoggedEvent]:
+        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+    ) -> LogPage:
         with self._lock:
-            return tuple(
+            looked_at = [
                 LoggedEvent(LogPosition(number=number), kept.event, kept.version)
                 for number, kept in islice(
                     ((one, kept) for one, kept in self._log.items() if one > after.number), limit
                 )
+            ]
+        return LogPage(
+            events=tuple(
+                one
+                for one in looked_at
+                if not types or any(matches(pattern, one.event.type) for pattern in types)
+            ),
+            reached=looked_at[-1].position if looked_at else after,
+            is_end=len(looked_at) < limit,
+        )
+
+    async def read_key(
+        self, key: str, *, after: int = 0, limit: int = 100
+    ) -> Sequence[LoggedEvent]:
+        with self._lock:
+            return tuple(
+                islice(
+                    (
+                        LoggedEvent(LogPosition(number=number), kept.event, kept.version)
+                        for number, kept in self._log.items()
+                        if kept.event.key == key and (kept.version or 0) > after
+                    ),
+                    limit,
+                )
             )
+
+    async def end_of_log(self) -> LogPosition:
+        with self._lock:
+            return LogPosition(number=self._last_position)
 
     async def find_event(self, event_id: EventId) -> Event[msgspec.Raw] | None:
         with self._lock:

@@ -254,9 +254,11 @@ class MemoryQueue(MemoryTenants):
                 self._tell()
             return tuple(row.delivery(behind=None) for row in shed)
 
-    async def wait(self, *, at_most: timedelta) -> None:
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
         with self._lock:
-            if self._has_news:
+            if since is not None and since != self._told:
+                return
+            if since is None and self._has_news:
                 self._has_news = False
                 return
             waiter = Waiter(asyncio.get_running_loop(), asyncio.Event())
@@ -266,6 +268,9 @@ class MemoryQueue(MemoryTenants):
         finally:
             with self._lock:
                 self._waiters.remove(waiter)
+
+    def mark(self) -> object:
+        return self._told
 
     def wake(self) -> None:
         with self._lock:

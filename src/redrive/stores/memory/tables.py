@@ -94,6 +94,7 @@ class Tables:
         self._pruned_events = 0
         self._waiters: list[Waiter] = []
         self._has_news = False
+        self._told = 0
         self._gates: dict[str, Gate] = {}
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
@@ -214,6 +215,7 @@ class Tables:
     def _tell(self) -> None:
         """Wake everybody who waits for work, and whoever claimed last before they wait."""
         self._has_news = True
+        self._told += 1
         for waiter in self._waiters:
             with contextlib.suppress(RuntimeError):  # its loop is closed, so nobody waits there
                 waiter.loop.call_soon_threadsafe(waiter.news.set)

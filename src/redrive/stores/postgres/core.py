@@ -136,8 +136,11 @@ class Core(SqlStore):
             await asyncio.wait([task])
         await pool.close()
 
-    async def wait(self, *, at_most: timedelta) -> None:
-        await self._notifications.wait(at_most)
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
+        await self._notifications.wait(at_most, since)
+
+    def mark(self) -> object:
+        return self._notifications.heard
 
     def wake(self) -> None:
         loop = self._loop

@@ -77,6 +77,9 @@ class Notifications:
         self._turns = _turns_by(clock) if pauses is None else Turns(pauses.monotonic)
         self._observer = observer
         self._news = asyncio.Event()
+        self._readers: list[asyncio.Event] = []
+        self.heard = 0
+        """How many there were: what a reader of the log goes by, which no claim clears."""
         self._notify: Callable[[str], Awaitable[object]] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -95,7 +98,7 @@ class Notifications:
 
     async def stop(self) -> None:
         """End it when the last one is sent; whoever waits returns."""
-        self._news.set()
+        self._hear()
         if self._hints_again:
             self.notify()
         await self.finish()
@@ -109,7 +112,7 @@ class Notifications:
 
     def notify(self) -> None:
         """Wake this process now, and the others at once, but not more often than makes sense."""
-        self._news.set()
+        self._hear()
         if self._notify is None:
             return
         self._is_unsent = True
@@ -126,7 +129,7 @@ class Notifications:
 
         For what this process finds itself in most cases: a notification costs the server a commit.
         """
-        self._news.set()
+        self._hear()
         if self._notify is None:
             return
         if self._hinting is None or self._hinting.done():
@@ -146,11 +149,22 @@ class Notifications:
         """Forget earlier ones, as a claim does that is about to look."""
         self._news.clear()
 
-    async def wait(self, at_most: timedelta) -> None:
-        """Return at a notification since `clear`, at the latest after `at_most`."""
+    async def wait(self, at_most: timedelta, since: object = None) -> None:
+        """Return at a notification since `clear`, at the latest after `at_most`.
+
+        With `since`, at one that came when so many had been `heard`.
+        """
         if self._listening is None and self._notify is not None:
             self._listening = asyncio.get_running_loop().create_task(self._stay_connected())
-        await wait_at_most(self._news, at_most.total_seconds(), self._clock)
+        if since is None:
+            await wait_at_most(self._news, at_most.total_seconds(), self._clock)
+        elif since == self.heard:
+            reader = asyncio.Event()
+            self._readers.append(reader)
+            try:
+                await wait_at_most(reader, at_most.total_seconds(), self._clock)
+            finally:
+                self._readers.remove(reader)
 
     async def _send(self, notify: Callable[[str], Awaitable[object]]) -> None:
         while self._is_unsent:
@@ -176,7 +190,7 @@ class Notifications:
                     await connection.add_listener(self._channel, self._hear)
                     if is_lost:
                         self._observer.notice(ListeningBack(store=self._address.name))
-                        self._news.set()  # what was published while nobody listened
+                        self._hear()  # what was published while nobody listened
                     is_lost, pause = False, _FIRST_PAUSE_SECONDS
                     await self._stay_on(connection)
                 finally:
@@ -198,4 +212,7 @@ class Notifications:
         raise ConnectionError("the server closed the connection")
 
     def _hear(self, *_: object) -> None:
+        self.heard += 1
         self._news.set()
+        for reader in self._readers:
+            reader.set()

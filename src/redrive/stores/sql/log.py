@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from redrive.model.destination import Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
-from redrive.store import LoggedEvent
-from redrive.stores.codec import destination_from, event_from
+from redrive.store import LoggedEvent, LogPage
+from redrive.stores.codec import LARGEST_NUMBER, destination_from, event_from
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading
 
-__all__ = ["LogRole", "read_events", "read_routes"]
+__all__ = ["LogRole", "read_events", "read_key", "read_routes"]
 
 # SQLite has one writer, so that positions are in the order of commits.
 _READ = Either(
@@ -27,6 +28,35 @@ SELECT xid, position, version, document, id::text, type FROM redrive.events
 WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
 ORDER BY xid, position LIMIT $3
 """,
+)
+# Of an event that does not fit, the document stays where it is.
+_READ_FITTING = Either(
+    *(
+        statement.replace(document, f"CASE WHEN {fits} THEN {document} END")
+        for statement, document, fits in (
+            (
+                _READ.sqlite,
+                "CAST(document AS BLOB)",
+                "EXISTS (SELECT 1 FROM json_each(?4) WHERE redrive_events.type GLOB value)",
+            ),
+            (_READ.postgres, "document", "type LIKE ANY ($4::text[])"),
+        )
+    )
+)
+_READ_KEY = Either(
+    sqlite="""
+SELECT 0, position, version, CAST(document AS BLOB), id, type FROM redrive_events
+WHERE key = ?1 AND version > ?2 ORDER BY version LIMIT ?3
+""",
+    postgres="""
+SELECT xid, position, version, document, id::text, type FROM redrive.events
+WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3
+""",
+)
+# Whatever is stored by a transaction that is still to end has a later time than this.
+_END = Either(
+    sqlite="SELECT 0, ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'redrive_events'",
+    postgres=f"SELECT redrive.log_end() - 1, {LARGEST_NUMBER}",
 )
 _FIND = """
 SELECT convert_to(document, 'UTF8'), id::text, type FROM redrive.events WHERE id = $1::uuid
@@ -43,9 +73,25 @@ class LogRole(SqlStore):
 
     @reading
     async def read_events(
-        self, session: Session, *, after: LogPosition = LOG_START, limit: int = 100
+        self,
+        session: Session,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+    ) -> LogPage:
+        return await read_events(session, after=after, types=types, limit=limit)
+
+    @reading
+    async def read_key(
+        self, session: Session, key: str, *, after: int = 0, limit: int = 100
     ) -> Sequence[LoggedEvent]:
-        return await read_events(session, after=after, limit=limit)
+        return await read_key(session, key, after=after, limit=limit)
+
+    @reading
+    async def end_of_log(self, session: Session) -> LogPosition:
+        [place] = await session.fetch(_END)
+        return LogPosition(*place)
 
     @reading
     async def find_event(self, session: Session, event_id: EventId) -> Event[msgspec.Raw] | None:
@@ -57,13 +103,31 @@ class LogRole(SqlStore):
         return await read_routes(session)
 
 
-async def read_events(session: Session, *, after: LogPosition, limit: int) -> Sequence[LoggedEvent]:
-    """Return the events behind a position, in the order of the log."""
+async def read_events(
+    session: Session, *, after: LogPosition, types: Sequence[str] = (), limit: int
+) -> LogPage:
+    """Look at so many events behind a position, and return those that fit, in log order."""
+    place = (after.time, after.number, limit)
+    if types:
+        rows = await session.fetch(_READ_FITTING, *place, [session.pattern(one) for one in types])
+    else:
+        rows = await session.fetch(_READ, *place)
+    return LogPage(
+        events=_logged([row for row in rows if row[3] is not None]),
+        reached=LogPosition(*rows[-1][:2]) if rows else after,
+        is_end=len(rows) < limit,
+    )
+
+
+async def read_key(session: Session, key: str, *, after: int, limit: int) -> Sequence[LoggedEvent]:
+    """Return the events of a key behind a version, in their order."""
+    return _logged(await session.fetch(_READ_KEY, key, after, limit))
+
+
+def _logged(rows: Sequence[Any]) -> tuple[LoggedEvent, ...]:
     return tuple(
         LoggedEvent(LogPosition(time, number), event_from(*event), version)
-        for time, number, version, *event in await session.fetch(
-            _READ, after.time, after.number, limit
-        )
+        for time, number, version, *event in rows
     )
 
 

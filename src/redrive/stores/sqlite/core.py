@@ -86,12 +86,12 @@ class Core(SqlStore):
             await self._threads.run(self._reader.stop)
             let_go(watcher)
 
-    async def wait(self, *, at_most: timedelta) -> None:
+    async def wait(self, *, at_most: timedelta, since: object = None) -> None:
         event = asyncio.Event()
         waiter = (asyncio.get_running_loop(), event)
         self._waiters.append(waiter)
         notified = asyncio.ensure_future(event.wait())
-        watching = asyncio.ensure_future(self._watch(at_most.total_seconds()))
+        watching = asyncio.ensure_future(self._watch(at_most.total_seconds(), since))
         try:
             await asyncio.wait([notified, watching], return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
@@ -101,15 +101,18 @@ class Core(SqlStore):
             watching.cancel()
             self._waiters.remove(waiter)
 
+    def mark(self) -> object:
+        return self._changes()
+
     def wake(self) -> None:
         self._notify()
 
-    async def _watch(self, seconds: float) -> None:
+    async def _watch(self, seconds: float, since: object) -> None:
         """Return when something has changed, or at the end.
 
         One task for all looks: a task for each would be most of what an idle worker costs.
         """
-        while seconds > 0 and self._changes() == self._seen:
+        while seconds > 0 and self._changes() == (since or self._seen):
             step = min(seconds, self._tick)
             self._tick = min(2 * self._tick, _TICKS[1])
             await self._clock.sleep(step)

@@ -10,6 +10,7 @@ from redrive.store import Capabilities, Finding
 from redrive.stores.sql.roles import SharedRoles
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.effects import EffectsRole
+from redrive.stores.sqlite.history import HistoryRole
 from redrive.stores.sqlite.publishing import PublishingRole
 from redrive.stores.sqlite.queue import QueueRole
 from redrive.stores.sqlite.threads import Threads
@@ -21,6 +22,7 @@ class SqliteStore(
     PublishingRole,
     QueueRole,
     EffectsRole,
+    HistoryRole,
     SharedRoles,
 ):
     """A store in the file at `path`; `history` bounds what is kept of past tries per delivery."""
