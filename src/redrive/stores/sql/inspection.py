@@ -49,6 +49,10 @@ _AHEAD = """nullif(coalesce((
 )), d.id)"""
 
 
+# PostgreSQL takes nothing out of a document with half of a surrogate pair, which we never write.
+_SOURCE = r"""CASE WHEN e.document NOT LIKE '%\\ud%' AND e.document NOT LIKE '%\\uD%'
+    THEN redrive.readable(e.document) ->> 'source' END"""
+
 _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("id", "d.id", None),
     ("event_id", "e.id::text", None),
@@ -61,7 +65,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("attempts", "d.attempts", None),
     ("key", "e.key", None),
     ("tenant", "d.tenant", None),
-    ("source", "redrive.readable(e.document) ->> 'source'", lambda source: source or ""),
+    ("source", _SOURCE, lambda source: source or ""),
     ("priority", "d.priority", None),
     ("deadline", "d.deadline", instant),
     ("kind", "d.kind", KINDS.__getitem__),
