@@ -54,18 +54,6 @@ class Moody(MemoryStore):
             raise StoreUnavailableError("out of reach")
 
 
-class Large(MemoryStore):
-    """A store that takes a second to count what is in it."""
-
-    counted = 0
-
-    async def figures(self) -> Figures:
-        self.counted += 1
-        assert isinstance(self._clock, FakeClock)
-        self._clock.advance("1s")
-        return await super().figures()
-
-
 class Watched:
     """An app with a worker, its endpoint, and a recorder of its facts."""
 
@@ -200,23 +188,6 @@ async def test_metrics_tell_of_the_worker_and_of_the_store(store: str) -> None:
     assert {"redrive_attempts", "redrive_deliveries", "redrive_workers"} <= names
     assert b"\nredrive_events_published_total 2.0\n" in first.body
     assert b"\nredrive_store_up 1.0\n" in first.body
-
-
-async def test_what_takes_long_to_count_is_told_again_for_a_while() -> None:
-    app, clock = shop(), FakeClock()
-    large = Large(clock)
-    with app.rewired(Ports(clock=clock), lambda: large):
-        async with app:
-            worker = await app.make_worker()
-            async with app.make_health(worker, port=0) as health:
-                counted = []
-                for wait in ("0s", "10s", "9s", "2s"):
-                    clock.advance(wait)
-                    answer = await asyncio.to_thread(get, health.url, "/metrics")
-                    assert b"\nredrive_store_up 1.0\n" in answer.body
-                    counted.append(large.counted)
-
-    assert counted == [1, 1, 1, 2]
 
 
 async def test_without_the_extra_metrics_say_what_to_install(

@@ -54,6 +54,19 @@ def test_work_that_nobody_does_is_an_error(shell: Shell, shop: Shop) -> None:
     assert "redrive worker module:app" in answer.out
 
 
+def test_wrong_counts_are_mended_on_request(shell: Shell, shop: Shop, folder: Path) -> None:
+    shop.deliver({"order": 1})
+    connection = apsw.Connection(str(next(folder.glob("*.db"))))
+    connection.execute("INSERT INTO redrive_counts VALUES (0, 41, '', '', 7)")
+    connection.close()
+
+    told, mended = shell("doctor"), shell("doctor", "--recount")
+
+    assert (told.code, mended.code) == (1, 0)
+    assert "unrouted events: 7 are told, and there are 0" in " ".join(told.out.split())
+    assert mended.out.endswith("\nAll is well.\n")
+
+
 def test_a_store_that_cannot_be_opened_is_an_error(shell: Shell, folder: Path) -> None:
     (folder / "notes.txt").write_text("dear diary " * 100)
 

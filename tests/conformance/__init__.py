@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 import pytest_asyncio
 
+from redrive.errors import StoreUnavailableError
 from tests.conformance.auto_replaying import AutoReplayConformance, EditConformance
 from tests.conformance.backfilling import BackfillConformance
 from tests.conformance.claiming import (
@@ -170,9 +172,11 @@ class StoreConformance(
 
     @pytest_asyncio.fixture
     async def world(self, make_store: MakeStore) -> AsyncIterator[World]:
-        """Open a world around a new store."""
+        """Open a world around a new store; whatever happened in it, the kept counts are right."""
         async with World.opened(make_store, history=self.history) as world:
             yield world
+            with suppress(StoreUnavailableError):  # it is closed already
+                assert list(await world.store.miscounts()) == []
 
     async def test_the_suite_fits_the_capabilities(self, world: World) -> None:
         """A store that claims to last must show it."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import msgspec
 import pytest
 
 from redrive.errors import UsageError
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Status
-from redrive.model.settlement import Delivered, FailureReason
-from redrive.store import DestinationFigures, Query
+from redrive.model.destination import Destination
+from redrive.model.retention import Retention
+from redrive.model.settlement import Delivered, FailureReason, Requeued, Snoozed
+from redrive.store import DestinationFigures, Query, Rescue
 from tests.conformance.world import OPERATOR, World, a_fault, an_event, entries
 
 __all__ = ["FigureConformance", "FindingConformance", "PagingConformance"]
@@ -310,6 +317,27 @@ class FigureConformance:
         assert (figures.events, figures.unrouted) == (len(await world.read_events()), 1)
         assert (figures.refused_settlements, figures.deleted) == (1, 1)
 
+    async def test_whatever_is_done_the_figures_equal_a_recount(self, world: World) -> None:
+        store = world.store
+        await _a_busy_day(world)
+        async for what in _everything_that_is_done(world):
+            figures = await store.figures()
+
+            for one in figures.destinations:
+                counted = await _recount(world, one)
+                wanted = msgspec.structs.replace(
+                    counted, pruned=one.pruned, is_removed=one.is_removed
+                )
+                assert one == wanted, what
+            assert figures.events == len(await world.read_events()), what
+            dead = [one for one in await world.found() if one.is_dead_letter]
+            assert figures.letters.count == len(dead), what
+            assert dict(figures.letters.by_reason) == Counter(one.reason for one in dead), what
+            tenants = Counter(one.tenant for one in dead if one.tenant)
+            assert dict(figures.letters.by_tenant) == tenants, what
+            assert list(await store.miscounts()) == [], what
+        assert list(await store.recount()) == []
+
     async def test_no_delivery_gets_lost_in_the_figures(self, world: World) -> None:
         await _a_busy_day(world)
 
@@ -390,6 +418,56 @@ async def _a_busy_day(world: World) -> None:
     await world.settle(delivered, Delivered())
     await world.retry(retried, "1m")
     world.clock.advance("10s")
+
+
+async def _everything_that_is_done(world: World) -> AsyncIterator[str]:
+    """Change deliveries and events in every way there is, and say what was done."""
+    store = world.store
+    soon = [an_event(due=world.after("1m"), tenant="t") for _ in range(6)]
+    ids = await world.publish(*soon, to="mailing")
+    yield "scheduled"
+    await store.reschedule(ids[:4], due=world.now, actor=OPERATOR)
+    yield "rescheduled"
+    await world.cancel(ids[4:5])
+    yield "cancelled"
+    snoozed, failed, released, crashed = (await world.claim("mailing", total=4)).deliveries
+    await world.settle(snoozed, Snoozed(until=world.after("1m")))
+    await world.fail(failed)
+    await store.release([released.lease])
+    yield "snoozed, failed, released"
+    world.clock.advance("1h")
+    recovery = Requeued(when=world.after("1m"), crashes=1, last_crash_at=world.now)
+    await store.rescue([Rescue(lease=crashed.lease, recovery=recovery)])
+    yield "rescued, and what was scheduled has come due"
+    await world.claim("mailing", total=1)
+    yield "made ready"
+    await store.move([failed.lease.delivery_id], target="ledger", actor=OPERATOR)
+    yield "moved"
+    await store.replay([failed.lease.delivery_id], actor=OPERATOR, generation="next")
+    yield "replayed"
+    first, _ = await world.publish(an_event(key="x"), an_event(key="x"), to="ledger")
+    yield "put in a lane"
+    await world.cancel([first])
+    await store.resolve([first], actor=OPERATOR)
+    yield "resolved, and the next of the lane freed"
+    await world.publish(an_event(deadline=world.after("1s")), to="mailing")
+    world.clock.advance("2s")
+    await world.expire()
+    yield "expired"
+    await store.register([Destination(name="late", patterns=("*",))])
+    positions = [one.position.number for one in await world.read_events()]
+    await store.backfill("late", positions, actor=OPERATOR)
+    yield "backfilled"
+    letters = (await store.letters(Query())).letters
+    await store.discard(letters, actor=OPERATOR, detail="away")
+    yield "exported"
+    await store.restore(letters, actor=OPERATOR)
+    yield "restored"
+    await store.unregister("late", actor=OPERATOR)
+    await world.run_all("billing")
+    world.clock.advance("90d")
+    await store.prune(Retention(delivered=timedelta(days=1), events=timedelta(days=1)))
+    yield "pruned"
 
 
 async def _recount(world: World, shown: DestinationFigures) -> DestinationFigures:

@@ -15,7 +15,7 @@ from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.destination import Destination
 from redrive.model.event import EventId, Receipt
 from redrive.policies.payload import encode_payload
-from redrive.store import Appended, Entry, Figures, LoggedEvent
+from redrive.store import Appended, Entry, Figures, LoggedEvent, Miscount
 from tests.proof.checkers import Check, Inspector, Promise, Violation
 from tests.proof.checkers.accounts import CountersRight, NoPhantom, NothingLost
 from tests.proof.checkers.endings import AllSettles
@@ -43,6 +43,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: Sequence[Delivery]
     figures: Figures
     stuck: Sequence[DeliveryId] = ()
+    miscounts: Sequence[Miscount] = ()
 
 
 def judge(books: Books, destinations: Sequence[Destination]) -> list[Violation]:
@@ -70,6 +71,7 @@ def judge(books: Books, destinations: Sequence[Destination]) -> list[Violation]:
             events=tuple(one.event for one in books.events),
             figures=books.figures,
             stuck=tuple(books.stuck),
+            miscounts=tuple(books.miscounts),
             is_final=True,
         )
     )

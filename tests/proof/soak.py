@@ -219,6 +219,7 @@ def _judge(machine: Machine, faults: Counter[str]) -> Verdict:
         deliveries=deliveries,
         figures=machine.figures(),
         stuck=machine.app.sync.operate(Operations.stuck),
+        miscounts=machine.app.sync.operate(Operations.recount),
     )
     return Verdict(
         acknowledged=len(acknowledged),

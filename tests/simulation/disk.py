@@ -23,6 +23,7 @@ from redrive.model.destination import Destination, Routes
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sql.audit import read_audit
+from redrive.stores.sql.counts import read_miscounts
 from redrive.stores.sql.figures import read_figures
 from redrive.stores.sql.inspection import conditions_of, find_deliveries
 from redrive.stores.sql.log import read_events
@@ -329,6 +330,7 @@ class HostGround:
                     for one in finish(read_events(session, after=LOG_START, limit=_ALL)).events
                 ),
                 figures=finish(read_figures(session)),
+                miscounts=tuple(finish(read_miscounts(session))),
                 audit=tuple(finish(read_audit(session, before=None, limit=_ALL))),
                 replays=tuple(finish(find_replays(session, _ALL_REPLAYS))),
                 is_final=is_final,

@@ -231,6 +231,7 @@ class ServerGround:
             audit=tuple(run(eye.audit(limit=_ALL))),
             replays=tuple(run(eye.replays(limit=_ALL))),
             stuck=tuple(run(eye.stuck())),
+            miscounts=tuple(run(eye.miscounts())),
             is_final=is_final,
         )
 

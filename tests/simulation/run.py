@@ -10,6 +10,7 @@ from unittest.mock import patch
 import msgspec
 
 from redrive.stores.memory import MemoryStore
+from redrive.stores.sqlite import counting
 from redrive.worker import ring
 from tests.proof.checkers import Violation
 from tests.simulation.bugs import Bug, planted
@@ -22,6 +23,9 @@ from tests.simulation.postgres import ServerGround
 from tests.simulation.world import World, promises_of
 
 __all__ = ["Result", "run"]
+
+_MUCH = 8
+"""So little is counted at once that there is always something that was, and something not."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +90,7 @@ def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None)
     crowd = ExitStack()
     crowd.enter_context(patch.object(ring, "FEW", plan.few))
     crowd.enter_context(patch.object(ring, "PAGE", plan.page))
+    crowd.enter_context(patch.object(counting, "MUCH", _MUCH))
     violations: list[Violation] = []
     is_collecting = gc.isenabled()
     gc.disable()  # a task that is collected runs its `finally`, whenever that may be

@@ -153,19 +153,21 @@ async def _rows(url: str) -> dict[str, Any]:
     address = read_address(url)
     connection = await asyncpg.connect(address.dsn)
     try:
-        names = await connection.fetch(
-            "SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY 1", address.schema
-        )
-        tables = {
-            name: json.loads(rows)
-            for (name,) in names
-            if (rows := await connection.fetchval(_all_of(address.schema, name))) is not None
-        }
-        numbers = await connection.fetch(
-            "SELECT sequencename, coalesce(last_value, start_value), last_value IS NOT NULL "
-            "FROM pg_sequences WHERE schemaname = $1 ORDER BY 1",
-            address.schema,
-        )
+        # In one view: a worker goes on meanwhile.
+        async with connection.transaction(isolation="repeatable_read"):
+            names = await connection.fetch(
+                "SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY 1", address.schema
+            )
+            tables = {
+                name: json.loads(rows)
+                for (name,) in names
+                if (rows := await connection.fetchval(_all_of(address.schema, name))) is not None
+            }
+            numbers = await connection.fetch(
+                "SELECT sequencename, coalesce(last_value, start_value), last_value IS NOT NULL "
+                "FROM pg_sequences WHERE schemaname = $1 ORDER BY 1",
+                address.schema,
+            )
     finally:
         await connection.close()
     return {"tables": tables, "sequences": {name: rest for name, *rest in numbers}}

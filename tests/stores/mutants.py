@@ -2020,6 +2020,21 @@ class TellsNoVersionOfTheRoutes(Mutant):
         return msgspec.structs.replace(await super().claim(request), routes_version=None)
 
 
+class GoesOnCountingWhatIsReplayed(Mutant):
+    async def replay(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+    ) -> Sequence[DeliveryId]:
+        replayed = await super().replay(ids, actor=actor, generation=generation)
+        self.counted_twice = len(replayed) + getattr(self, "counted_twice", 0)
+        return replayed
+
+    async def figures(self) -> Figures:
+        figures = await super().figures()
+        count = figures.letters.count + getattr(self, "counted_twice", 0)
+        letters = msgspec.structs.replace(figures.letters, count=count)
+        return msgspec.structs.replace(figures, letters=letters)
+
+
 class TellsNobodyWhoDeclaresAnother(Mutant):
     async def figures(self) -> Figures:
         figures = await super().figures()

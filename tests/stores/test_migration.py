@@ -15,7 +15,33 @@ from redrive.stores.sqlite import SqliteStore, schema
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame, ids_of
 
-BACK_TO_VERSION_4 = """
+BACK_TO_VERSION_14 = """
+DROP VIEW redrive_kept_counts;
+DROP VIEW redrive_uncounted;
+DROP VIEW redrive_recount;
+DROP VIEW redrive_countable;
+DROP TRIGGER redrive_count_settled;
+DROP TRIGGER redrive_count_changed;
+DROP TRIGGER redrive_count_removed;
+DROP TRIGGER redrive_count_given;
+DROP TRIGGER redrive_count_pruned;
+DROP TABLE redrive_counts;
+DELETE FROM redrive_counters WHERE name LIKE 'counted_%';
+ALTER TABLE redrive_deliveries DROP COLUMN counted;
+CREATE TRIGGER redrive_count_delivered AFTER UPDATE OF status ON redrive_deliveries
+WHEN new.status = 2 AND old.status < 2 AND new.replay IS NOT NULL
+BEGIN
+    UPDATE redrive_replays SET delivered = delivered + 1 WHERE id = new.replay;
+END;
+CREATE TRIGGER redrive_count_failed AFTER UPDATE OF status ON redrive_deliveries
+WHEN new.status = 3 AND old.status < 2 AND new.replay IS NOT NULL
+BEGIN
+    UPDATE redrive_replays SET failed = failed + 1 WHERE id = new.replay;
+END;
+"""
+BACK_TO_VERSION_4 = (
+    BACK_TO_VERSION_14
+    + """
 DROP INDEX redrive_ready;
 DROP INDEX redrive_waiting_tenants;
 DROP INDEX redrive_next_due;
@@ -38,6 +64,7 @@ UPDATE redrive_destinations SET document = json_remove(document, '$.fairness');
 UPDATE redrive_gates SET document = json_remove(document, '$.rotation');
 UPDATE redrive_schema SET version = 4, oldest_code = 4;
 """
+)
 
 
 @pytest.fixture

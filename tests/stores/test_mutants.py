@@ -48,6 +48,7 @@ FOUND_BY = {
     "KeepsTurnsForEver": "test_a_watch_is_one_workers_until_it_ends",
     "LooksAwayWhenSecretsAreRevealed": "test_what_changed_nothing_can_be_on_record_too",
     "MovesToTheEnd": "test_a_moved_dead_letter_parks_its_key",
+    "GoesOnCountingWhatIsReplayed": "test_whatever_is_done_the_figures_equal_a_recount",
     "BackfillsWithoutCounting": "test_an_event_somebody_wants_now_is_no_longer_unrouted",
     "IgnoresTheFilter_key": "test_deliveries_are_found_by_key_and_tenant",
     "IgnoresTheFilter_reason": "test_deliveries_are_found_by_reason_and_error",

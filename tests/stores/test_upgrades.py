@@ -162,7 +162,9 @@ async def test_everything_is_as_it_was_after_the_upgrade(old: Old) -> None:
         resolved = await operations.show(old.made["resolved"]["delivery"])
         audit = await operations.audit()
         events = await operations.events(limit=100)
+        wrong = await operations.recount()
 
+    assert list(wrong) == []
     assert len(twice.delivery.cycles) >= 1
     assert resolved.delivery.resolution is not None
     assert resolved.delivery.resolution.by == "bob"

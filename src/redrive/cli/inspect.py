@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redrive.model.delivery import Status
     from redrive.model.gate import GateFigures
     from redrive.operations import ScheduleFigures, Story
-    from redrive.store import Figures, Group
+    from redrive.store import Figures, Finding, Group
 
 __all__ = [
     "audit",
@@ -218,6 +218,9 @@ def doctor(
     target: Target = None,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Fail by warnings too.")] = False,
+    recount: Annotated[
+        bool, typer.Option("--recount", help="First count everything anew, and keep that.")
+    ] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -225,9 +228,14 @@ def doctor(
     from redrive.errors import StoreError
     from redrive.store import Finding, Level
 
+    async def examine(app: Redrive) -> Sequence[Finding]:
+        if recount:
+            await app.operations.recount()
+        return await app.operations.examine()
+
     chosen = chosen_store(target, store)
     try:
-        found = in_session(lambda app: app.operations.examine(), store=chosen)
+        found = in_session(examine, store=chosen)
     except StoreError as error:
         found = (Finding(level=Level.ERROR, what=str(error)),)
     if json:

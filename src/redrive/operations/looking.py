@@ -18,7 +18,16 @@ from redrive.operations.explain.schedules import ScheduleFigures, schedule_figur
 from redrive.operations.explain.waiting import Waiting, why_waiting
 from redrive.policies.attention import SILENT_AFTER
 from redrive.policies.fingerprint import GROUPING
-from redrive.store import Figures, Finding, Group, LaneFigures, LoggedEvent, Page, Query
+from redrive.store import (
+    Figures,
+    Finding,
+    Group,
+    LaneFigures,
+    LoggedEvent,
+    Miscount,
+    Page,
+    Query,
+)
 
 __all__ = ["Looking", "Story"]
 
@@ -79,6 +88,7 @@ class Looking(OperationContext):
                 paused=[self._redaction.tenant(one) for one in tenants],
                 overdue=len(await store.overdue()),
                 stuck=await store.stuck(),
+                miscounts=await store.miscounts(),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
                 schedules=await self.schedules(),
             ),
@@ -94,6 +104,14 @@ class Looking(OperationContext):
             schedule_figures(one.standing, alive=alive, rule=self._redaction, now=timetable.now)
             for one in timetable.schedules
         ]
+
+    async def recount(self) -> Sequence[Miscount]:
+        """Count all deliveries and events, and correct the counts that are kept of them.
+
+        Returns those that were wrong, of which there are none unless something is. Nobody waits
+        meanwhile.
+        """
+        return await (await self._store()).recount()
 
     async def stuck(self) -> Sequence[DeliveryId]:
         """Return pending deliveries that wait behind nobody, which nothing would ever free.

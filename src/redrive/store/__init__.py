@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from redrive.store.checkup import Checkup, Finding, Level
+from redrive.store.checkup import Checkup, Finding, Level, Miscount
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.events import (
     EventDelivery,
@@ -159,6 +159,7 @@ __all__ = [
     "LogPage",
     "LogSlice",
     "LoggedEvent",
+    "Miscount",
     "Moved",
     "NewReplay",
     "Overdue",

@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.model.delivery import DeliveryId
 
-__all__ = ["Checkup", "Finding", "Level"]
+__all__ = ["Checkup", "Finding", "Level", "Miscount"]
 
 
 class Level(StrEnum):
@@ -29,6 +29,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
 
 
+class Miscount(msgspec.Struct, frozen=True, kw_only=True):
+    """A count that is kept, and that there is another number of; of events if at no destination."""
+
+    destination: str | None
+    what: str
+    kept: int
+    counted: int
+
+
 class Checkup(Protocol):
     """Whether the store itself is well."""
 
@@ -40,6 +49,15 @@ class Checkup(Protocol):
 
         There are none, unless something is wrong. May read all that is in lanes.
         """
+
+    async def miscounts(self) -> Sequence[Miscount]:
+        """Compare the counts that are kept with a recount, which reads everything.
+
+        None differs, unless something is wrong.
+        """
+
+    async def recount(self) -> Sequence[Miscount]:
+        """Correct the counts that are kept, and return those that were wrong."""
 
     async def check(self) -> Sequence[Finding]:
         """Look for what is wrong with the store; may read all of it, and changes nothing."""

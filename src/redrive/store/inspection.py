@@ -170,7 +170,7 @@ class LetterFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole system in numbers, counted in one consistent reading.
+    """The whole system in numbers, in one consistent reading.
 
     `unrouted` are the events of the log that no destination was ever given. `deleted` were
     removed by people, `exported` to a file because there were too many, `pruned` because they had
@@ -222,7 +222,11 @@ class Inspection(Protocol):
         """
 
     async def figures(self) -> Figures:
-        """Count everything."""
+        """Return the whole system in numbers; cheap however long history and backlog.
+
+        Beyond 10,000 a store may tell what has come due, and nobody has claimed since, as waiting,
+        and `oldest_due` of those that go next.
+        """
 
     async def workload(self) -> Workload:
         """Count what is due, and name the workers; cheap however long history and backlog.

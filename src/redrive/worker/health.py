@@ -42,9 +42,6 @@ __all__ = ["HealthEndpoint", "Metrics", "Vitals"]
 _TICK_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _SCRAPE_SECONDS = 5.0
-_LONG_SECONDS = 0.05
-_KEPT_TIMES = 20
-_LONGEST_KEPT_SECONDS = 60.0
 _LONGEST_REQUEST = 16 * 1024
 _MOST_CONNECTIONS = 16
 _MOST_NAMED = 5
@@ -177,8 +174,6 @@ class HealthEndpoint:
         self._duty: RunningDuty | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reading = asyncio.Lock()
-        self._read: tuple[Figures, Sequence[GateFigures]] | None = None
-        self._read_again_at = 0.0
         self._store: Store | None = None
 
     @property
@@ -260,22 +255,10 @@ class HealthEndpoint:
             return None, ()
 
     async def _read_figures(self) -> tuple[Figures, Sequence[GateFigures]]:
-        """Read them, or tell those that were read lately, if to count them took long.
-
-        To count then takes a twentieth of the time, however many ask and however much there is.
-        """
         async with self._reading:
-            began = self._clock.monotonic()
-            if self._read is not None and began < self._read_again_at:
-                return self._read
             if self._store is None:
                 self._store = await self._open_store()
-            self._read = await self._store.figures(), await self._store.gates()
-            now = self._clock.monotonic()
-            took = now - began
-            kept = _KEPT_TIMES * took if took >= _LONG_SECONDS else 0.0
-            self._read_again_at = now + min(_LONGEST_KEPT_SECONDS, kept)
-            return self._read
+            return await self._store.figures(), await self._store.gates()
 
     async def _tick(self) -> None:
         while True:

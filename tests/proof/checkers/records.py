@@ -16,7 +16,7 @@ from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.position import LogPosition
-from redrive.store import Figures, Replay
+from redrive.store import Figures, Miscount, Replay
 
 __all__ = [
     "Acknowledged",
@@ -171,7 +171,8 @@ class Healed(Record, frozen=True, kw_only=True):
 class Looked(Record, frozen=True, kw_only=True):
     """Everything there is in the store, in one consistent reading.
 
-    `stuck` is what the store itself finds to wait for nobody. `is_final` says that no work is
+    `stuck` is what the store itself finds to wait for nobody, and `miscounts` what it keeps
+    other counts of than there are. `is_final` says that no work is
     under way and none must be left.
     """
 
@@ -182,6 +183,7 @@ class Looked(Record, frozen=True, kw_only=True):
     audit: tuple[AuditEntry, ...] = ()
     replays: tuple[Replay, ...] = ()
     stuck: tuple[DeliveryId, ...] = ()
+    miscounts: tuple[Miscount, ...] = ()
     is_final: bool = False
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.simulation.bugs import (
     auto_replays,
+    counts,
     declarations,
     engine,
     gates,
@@ -34,4 +35,5 @@ BUGS: tuple[Bug, ...] = (
     *ring.BUGS,
     *engine.BUGS,
     *statements.BUGS,
+    *counts.BUGS,
 )

@@ -129,7 +129,12 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
             rewritten(retention._FORGET_INBOX): ("[]", 1),
             rewritten(retention._LETTER_QUOTAS): (1,),
             rewritten(retention._UNCHANGED): ("[]",),
-            rewritten(figures._DUE): (1,),
+            rewritten(figures._DESTINATIONS): (),
+            rewritten(figures._KEPT): (),
+            rewritten(figures._IN_FLIGHT): (),
+            rewritten(figures._COME_DUE): (1,),
+            rewritten(figures._LONGEST_DUE): ("[1]", 1, 1),
+            rewritten(figures._LATELY): (1,),
             rewritten(figures._WORKLOAD): (1,),
             rewritten(shedding._DUE): (1, 1, 1, 1),
         }

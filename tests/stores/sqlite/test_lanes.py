@@ -12,8 +12,11 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.stores.sqlite import SqliteStore, claiming, schema
 from tests.conformance import World, an_event
+from tests.stores.test_migration import BACK_TO_VERSION_14
 
-BACK_TO_VERSION_8 = """
+BACK_TO_VERSION_8 = (
+    BACK_TO_VERSION_14
+    + """
 UPDATE redrive_deliveries SET lane = 'a' WHERE status = 2;
 DROP INDEX redrive_lanes;
 CREATE INDEX redrive_lanes ON redrive_deliveries (destination, lane, id)
@@ -28,6 +31,7 @@ DROP TABLE redrive_releases;
 ALTER TABLE redrive_workers DROP COLUMN release;
 UPDATE redrive_schema SET version = 8;
 """
+)
 
 
 @pytest.fixture

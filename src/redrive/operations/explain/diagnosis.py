@@ -14,7 +14,15 @@ from redrive.model.gate import GateFigures, Hold, Open, Pause
 from redrive.operations.explain.schedules import ScheduleFigures
 from redrive.policies.attention import SILENT_AFTER, near_limit, orphans, stranded
 from redrive.policies.schedule import ScheduleState
-from redrive.store import DestinationFigures, Figures, Finding, Level, TenantFigures, WorkerFigures
+from redrive.store import (
+    DestinationFigures,
+    Figures,
+    Finding,
+    Level,
+    Miscount,
+    TenantFigures,
+    WorkerFigures,
+)
 
 __all__ = ["NEGLECTED_AFTER", "SILENT_AFTER", "diagnose", "is_alive"]
 
@@ -35,14 +43,16 @@ def diagnose(
     paused: Sequence[TenantFigures] = (),
     overdue: int = 0,
     stuck: Sequence[DeliveryId] = (),
+    miscounts: Sequence[Miscount] = (),
     is_neglected: bool = False,
     schedules: Sequence[ScheduleFigures] = (),
 ) -> Sequence[Finding]:
     """Say how the system is.
 
     `paused` are the tenants that somebody has stopped; `overdue` is how many leases have run out
-    without a rescue; `stuck` are deliveries that wait behind nobody; `is_neglected` says that a
-    dead letter is older than `NEGLECTED_AFTER`; `schedules` are all there are.
+    without a rescue; `stuck` are deliveries that wait behind nobody; `miscounts` are counts that a
+    recount does not confirm; `is_neglected` says that a dead letter is older than
+    `NEGLECTED_AFTER`; `schedules` are all there are.
     """
     return (
         *_workers(figures, overdue),
@@ -55,6 +65,7 @@ def diagnose(
         *_near_limits(figures),
         *_lanes(figures),
         *_stuck(stuck),
+        *_miscounted(miscounts),
         *_orphans(figures),
         *_stranded(figures),
         *_unrouted(figures),
@@ -264,6 +275,20 @@ def _stuck(stuck: Sequence[DeliveryId]) -> Iterator[Finding]:
             f"({named}{more}), and so do the others of their keys: a defect of Redrive.",
             advice="Set each going with: redrive delivery cancel ID --why stuck, then redrive dlq "
             "replay ID; and please report it.",
+        )
+
+
+def _miscounted(miscounts: Sequence[Miscount]) -> Iterator[Finding]:
+    if miscounts:
+        one = miscounts[0]
+        of = "the store" if one.destination is None else one.destination
+        more = f", and {len(miscounts) - 1:,} more" if len(miscounts) > 1 else ""
+        yield Finding(
+            level=Level.ERROR,
+            what="The kept counts are wrong: a defect of Redrive, or somebody has changed its "
+            f"tables. Of {of}, {one.what}: {one.kept:,} are told, and there are "
+            f"{one.counted:,}{more}.",
+            advice="No delivery is lost by it. Count anew with: redrive doctor --recount",
         )
 
 

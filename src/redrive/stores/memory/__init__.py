@@ -8,7 +8,7 @@ from datetime import timedelta
 from redrive.clock import Clock
 from redrive.errors import TransactionError
 from redrive.model.delivery import DeliveryId, Leased
-from redrive.store import Capabilities, Effect, Ending, Finding, Level
+from redrive.store import Capabilities, Effect, Ending, Finding, Level, Miscount
 from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.queue import MemoryQueue
@@ -51,6 +51,12 @@ class MemoryStore(
 
     async def stuck(self, *, limit: int = 100) -> Sequence[DeliveryId]:  # noqa: ARG002 - the contract
         return ()  # who goes next is found out anew by each claim
+
+    async def miscounts(self) -> Sequence[Miscount]:
+        return ()  # nothing is kept: whoever asks is told by counting
+
+    async def recount(self) -> Sequence[Miscount]:
+        return ()
 
     async def check(self) -> Sequence[Finding]:
         what = "The store is in memory: it ends with its process, and no other process sees it."

@@ -53,9 +53,9 @@ RETURNING key, version, xid
 _INSERT = """
 WITH stored AS (
     INSERT INTO redrive.events
-        (id, type, key, version, xid, destinations, document, routes_version)
+        (id, type, key, version, xid, destinations, document, routes_version, counted)
     SELECT id, type, key, version, coalesce(xid, redrive.log_time()), destinations::text[],
-           document, $17::integer
+           document, $17::integer, false
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[],
                 $7::text[])
         WITH ORDINALITY AS given (id, type, key, version, xid, destinations, document, place)
@@ -77,31 +77,39 @@ WITH stored AS (
     SELECT DISTINCT given.destination, given.lane
     FROM present CROSS JOIN unnest($10::integer[], $15::text[]) AS given (destination, lane)
     WHERE present.is_unsure AND given.lane IS NOT NULL
+), sent AS (
+    INSERT INTO redrive.deliveries
+        (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
+         deadline, enqueued_at, counted)
+    SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
+           CASE WHEN coalesce(given.due, $8) <= $8 AND given.priority = 0 AND given.lane IS NULL
+                THEN 3 ELSE 0 END, given.priority,
+           given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
+               present.is_unsure
+               OR row_number() OVER (
+                   PARTITION BY given.destination, given.lane ORDER BY given.place
+               ) > 1
+               OR coalesce((
+                   SELECT true FROM redrive.deliveries AS head
+                   WHERE head.destination = given.destination AND head.lane = given.lane
+                     AND head.status <> 2 AND head.resolution IS NULL
+                   ORDER BY head.id LIMIT 1
+               ), false)
+           ),
+           coalesce(given.due, $8), given.deadline, $8, false
+    FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13::text[],
+                $14::text[], $15::text[], $16::timestamptz[]) WITH ORDINALITY
+        AS given (id, destination, due, priority, generation, tenant, lane, deadline, place)
+    JOIN stored ON stored.id = given.id CROSS JOIN present
+    ORDER BY given.place
+    RETURNING destination, generation, is_ready, is_behind
 )
-INSERT INTO redrive.deliveries
-    (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
-     deadline, enqueued_at)
-SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
-       CASE WHEN coalesce(given.due, $8) <= $8 AND given.priority = 0 AND given.lane IS NULL THEN 3
-            ELSE 0 END, given.priority,
-       given.generation, given.tenant, given.lane, given.lane IS NOT NULL AND (
-           present.is_unsure
-           OR row_number() OVER (
-               PARTITION BY given.destination, given.lane ORDER BY given.place
-           ) > 1
-           OR coalesce((
-               SELECT true FROM redrive.deliveries AS head
-               WHERE head.destination = given.destination AND head.lane = given.lane
-                 AND head.status <> 2 AND head.resolution IS NULL
-               ORDER BY head.id LIMIT 1
-           ), false)
-       ),
-       coalesce(given.due, $8), given.deadline, $8
-FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13::text[],
-            $14::text[], $15::text[], $16::timestamptz[]) WITH ORDINALITY
-    AS given (id, destination, due, priority, generation, tenant, lane, deadline, place)
-JOIN stored ON stored.id = given.id CROSS JOIN present
-ORDER BY given.place
+INSERT INTO redrive.count_changes (destination, state, detail, tenant, number)
+SELECT destination, 1 - is_ready::integer + 2 * is_behind::integer, generation, '', count(*)
+FROM sent GROUP BY 1, 2, 3
+UNION ALL
+SELECT 0, CASE WHEN destinations = '{}' THEN 41 ELSE 40 END, '', '', count(*)
+FROM stored GROUP BY 2
 """
 _DESTINATIONS = """
 SELECT id, name, document FROM redrive.destinations

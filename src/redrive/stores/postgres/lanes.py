@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from redrive.stores.postgres.counting import counting
 from redrive.stores.postgres.pool import Link
+from redrive.stores.sql.counts import BEHIND, STATE
 from redrive.stores.sql.lanes import hold, lanes_of
 from redrive.stores.sql.session import Lane, Session
 
@@ -18,7 +20,7 @@ __all__ = [
 ]
 
 # What is in flight goes first, else the earliest; whoever else was about to go waits behind it.
-_FREEING = """
+_FREEING = f"""
 WITH busy AS MATERIALIZED (
     SELECT destination, lane FROM redrive.deliveries WHERE status = 1 AND lane IS NOT NULL
 ), heads AS MATERIALIZED (
@@ -28,14 +30,18 @@ WITH busy AS MATERIALIZED (
           AND next.status <> 2 AND next.resolution IS NULL
         ORDER BY next.id LIMIT 1
     ) AS head, (given.destination, given.lane) IN (SELECT destination, lane FROM busy) AS is_busy
-    FROM unnest((SELECT {numbers}), (SELECT {keys})) AS given (destination, lane)
+    FROM unnest((SELECT {{numbers}}), (SELECT {{keys}})) AS given (destination, lane)
 ), stopped AS (
     UPDATE redrive.deliveries d SET is_behind = true FROM heads
     WHERE d.destination = heads.destination AND d.lane = heads.lane AND d.status = 0
       AND NOT d.is_behind AND (d.id <> heads.head OR heads.is_busy)
+), freed AS (
+    UPDATE redrive.deliveries d SET is_behind = false, counted = NOT d.counted FROM heads
+    WHERE d.id = heads.head AND d.is_behind AND NOT heads.is_busy
+    RETURNING d.destination, d.generation, {STATE} AS state,
+              CASE WHEN d.status < 2 THEN d.counted END AS counted
 )
-UPDATE redrive.deliveries d SET is_behind = false FROM heads
-WHERE d.id = heads.head AND d.is_behind AND NOT heads.is_busy
+{counting("freed", before=f"state + {BEHIND}", after="state")}
 """
 _PUTTING_OFF = """
 INSERT INTO redrive.late_lanes (destination, lane)

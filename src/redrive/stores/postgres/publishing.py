@@ -64,9 +64,9 @@ WITH present AS MATERIALIZED (
     FROM generate_series(1, $3::integer)
 ), stored AS (
     INSERT INTO redrive.events
-        (position, id, document, type, destinations, xid, routes_version)
+        (position, id, document, type, destinations, xid, routes_version, counted)
     SELECT given.position, given.id, given.document, coalesce(given.type, $7),
-           coalesce(given.destinations, $9)::text[], present.xid, $2
+           coalesce(given.destinations, $9)::text[], present.xid, $2, false
     FROM present CROSS JOIN unnest(
         (SELECT positions FROM numbers), (SELECT string_to_array($4, ',')::uuid[]),
         (SELECT string_to_array($5, E'\\x1e')), (SELECT $6::text[]), (SELECT $8::text[])
@@ -83,12 +83,12 @@ WITH present AS MATERIALIZED (
 ), sent AS (
     INSERT INTO redrive.deliveries
         (position, enqueued_at, is_ready, kind, due, destination, priority, generation, tenant,
-         deadline)
+         deadline, counted)
     SELECT numbers.positions[given.place], present.now, asked.due <= present.now,
            CASE WHEN asked.due <= present.now AND asked.priority = 0 THEN 3 ELSE 0 END,
            asked.due, coalesce(given.destination, $12), asked.priority,
            coalesce(given.generation, $16), coalesce(given.tenant, $18),
-           coalesce(given.deadline, $22)
+           coalesce(given.deadline, $22), false
     FROM present CROSS JOIN numbers CROSS JOIN unnest(
         (SELECT coalesce($10::integer[], ARRAY(SELECT generate_series(1, $3::integer)))),
         (SELECT $11::integer[]), (SELECT $13::smallint[]),
@@ -99,6 +99,12 @@ WITH present AS MATERIALIZED (
         SELECT coalesce(given.due, $20, present.now) AS due,
                coalesce(given.priority, $14::smallint) AS priority
     ) AS asked
+    RETURNING destination, is_ready, generation
+), counted AS (
+    INSERT INTO redrive.count_changes (destination, state, detail, tenant, number)
+    SELECT destination, 1 - is_ready::integer, generation, '', count(*) FROM sent GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT 0, 40, '', '', $3 - {idle} FROM present WHERE $3 > {idle}
 ){more}
 SELECT FROM present
 """
@@ -106,7 +112,11 @@ _IDLE = """, idle AS (
     INSERT INTO redrive.idle (position, since)
     SELECT numbers.positions[given.place], present.now
     FROM present CROSS JOIN numbers CROSS JOIN unnest((SELECT $23::integer[])) AS given (place)
+), unrouted AS (
+    INSERT INTO redrive.count_changes (destination, state, detail, tenant, number)
+    SELECT 0, 41, '', '', cardinality($23) FROM present
 )"""
+_IDLE_COUNT = "cardinality($23::integer[])"
 _KEYED = """, keyed AS (
     INSERT INTO redrive.idempotency (source, key, event)
     SELECT given.source, given.key, given.event
@@ -118,10 +128,10 @@ _KEYED = """, keyed AS (
 # same statement is not to wait for it.
 _BRIEF = """,
            set_config('lock_timeout', '100ms', true)"""
-_PLAIN = _APPEND.format(brief="", more="")
-_WITH_IDLE = _APPEND.format(brief="", more=_IDLE)
-_WITH_KEYED = _APPEND.format(brief=_BRIEF, more=_KEYED.format(23, 24, 25))
-_WITH_BOTH = _APPEND.format(brief=_BRIEF, more=_IDLE + _KEYED.format(24, 25, 26))
+_PLAIN = _APPEND.format(brief="", more="", idle="0")
+_WITH_IDLE = _APPEND.format(brief="", more=_IDLE, idle=_IDLE_COUNT)
+_WITH_KEYED = _APPEND.format(brief=_BRIEF, more=_KEYED.format(23, 24, 25), idle="0")
+_WITH_BOTH = _APPEND.format(brief=_BRIEF, more=_IDLE + _KEYED.format(24, 25, 26), idle=_IDLE_COUNT)
 
 
 # One event for one destination, as most calls have it: no arrays, and half the steps.
@@ -134,8 +144,8 @@ WITH present AS MATERIALIZED (
     WHERE log.name = 'log_offset' AND routes.value = $2
 ), stored AS (
     INSERT INTO redrive.events
-        (position, id, document, type, destinations, xid, routes_version)
-    SELECT position, $3::uuid, $4, $5, ARRAY[$6], xid, $2 FROM present
+        (position, id, document, type, destinations, xid, routes_version, counted)
+    SELECT position, $3::uuid, $4, $5, ARRAY[$6], xid, $2, false FROM present
 ), late AS (
     INSERT INTO redrive.late_events (position, routes_version)
     SELECT position, version
@@ -148,13 +158,18 @@ WITH present AS MATERIALIZED (
         FROM present
     ) AS latest
     WHERE version > $2
+), counted AS (
+    INSERT INTO redrive.count_changes (destination, state, detail, tenant, number)
+    SELECT $9, (coalesce($7::timestamptz, now) > now)::integer, $10, '', 1 FROM present
+    UNION ALL
+    SELECT 0, 40, '', '', 1 FROM present
 ){more}
 INSERT INTO redrive.deliveries
     (position, enqueued_at, is_ready, kind, due, destination, priority, generation, tenant,
-     deadline)
+     deadline, counted)
 SELECT position, now, coalesce($7::timestamptz, now) <= now,
        CASE WHEN coalesce($7, now) <= now AND $8::smallint = 0 THEN 3 ELSE 0 END,
-       coalesce($7, now), $9, $8, $10, $11, $12
+       coalesce($7, now), $9, $8, $10, $11, $12, false
 FROM present
 RETURNING 1
 """

@@ -25,6 +25,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0006_waiting.sql", 1),
     ("0007_uniques.sql", 1),
     ("0008_schedules.sql", 1),
+    ("0009_counts.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -17,10 +17,12 @@ from redrive.stores.codec import json_text
 from redrive.stores.postgres import lanes as lanes_here
 from redrive.stores.postgres.append import append
 from redrive.stores.postgres.codec import is_uuid, jsonb, numbers
+from redrive.stores.postgres.counting import counting
 from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
 from redrive.stores.postgres.single_statement.settle import DELIVER
+from redrive.stores.sql.counts import BEHIND, RETRYING, STATE, WAITING
 from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 
 __all__ = ["PostgresSession"]
@@ -71,14 +73,59 @@ _NOTE_CHANGE = """
 INSERT INTO redrive.route_changes (version, documents, begins_order, read_xid)
 VALUES ($1, $2::text[], $3, redrive.log_end())
 """
+# Whoever stores or settles only adds changes, and waits for nobody.
+_FOLD_COUNTS = """
+WITH gone AS (
+    DELETE FROM redrive.count_changes WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM redrive.count_changes LIMIT $1
+    ))
+    RETURNING destination, state, detail, tenant, number
+)
+INSERT INTO redrive.counts AS known (destination, state, detail, tenant, number)
+SELECT destination, state, detail, tenant, sum(number) FROM gone GROUP BY 1, 2, 3, 4
+ORDER BY 1, 2, 3, 4
+ON CONFLICT (destination, state, detail, tenant) DO UPDATE
+SET number = known.number + excluded.number
+"""
+_FOLDED_AT_ONCE = 100_000
+# What was stored by a statement that does not count.
+_COUNT_DELIVERIES = """
+WITH found AS (
+    UPDATE redrive.deliveries d SET counted = false WHERE id IN (
+        SELECT id FROM redrive.deliveries WHERE counted IS NULL
+        ORDER BY id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+    )
+    RETURNING destination, redrive.count_state(status, is_ready, is_behind, kind, resolution),
+              redrive.count_detail(status, generation, reason, resolution),
+              redrive.count_tenant(status, tenant, resolution)
+)
+INSERT INTO redrive.count_changes (destination, state, detail, tenant, number)
+SELECT *, count(*) FROM found GROUP BY 1, 2, 3, 4
+"""
+_COUNT_EVENTS = """
+WITH found AS (
+    UPDATE redrive.events e SET counted = false WHERE position IN (
+        SELECT position FROM redrive.events WHERE counted IS NULL
+        ORDER BY position LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+    )
+    RETURNING CASE WHEN destinations = '{}' THEN 41 ELSE 40 END AS state
+)
+INSERT INTO redrive.count_changes (destination, state, detail, tenant, number)
+SELECT 0, state, '', '', count(*) FROM found GROUP BY state
+"""
+_COUNTED_AT_ONCE = 10_000
 
-_PROMOTE = """
+_PROMOTE = f"""
 WITH promoted AS (
-    UPDATE redrive.deliveries SET is_ready = true WHERE id IN (
+    UPDATE redrive.deliveries SET is_ready = true, counted = NOT counted WHERE id IN (
         SELECT id FROM redrive.deliveries WHERE status = 0 AND NOT is_ready AND due <= $1
         ORDER BY due LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
     )
-    RETURNING id
+    RETURNING destination, generation, counted, {STATE} + CASE
+        WHEN kind = 1 THEN {WAITING + RETRYING} ELSE {WAITING}
+    END AS state
+), counted AS (
+    {counting("promoted", before="state", after=f"state & {BEHIND}")}
 )
 SELECT count(*) FROM promoted
 """
@@ -175,6 +222,11 @@ class PostgresSession(Session, Link):
             is_automatic,
         )
         return [DeliveryId(number) for (number,) in found]
+
+    async def fold_counts(self) -> None:
+        await self.fetch(_COUNT_DELIVERIES, _COUNTED_AT_ONCE)
+        await self.fetch(_COUNT_EVENTS, _COUNTED_AT_ONCE)
+        await self.fetch(_FOLD_COUNTS, _FOLDED_AT_ONCE)
 
     async def count_outcomes(self, replay: int) -> None:
         await self.fetch(_COUNT_OUTCOMES, replay)

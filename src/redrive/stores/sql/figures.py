@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -21,53 +21,69 @@ from redrive.store import (
     Workload,
 )
 from redrive.stores.codec import destination_from
+from redrive.stores.sql.counts import (
+    BEHIND,
+    DELIVERED,
+    FAILED,
+    GIVEN,
+    RESOLVED,
+    RETRYING,
+    STATE,
+    UNDER_WAY,
+    UNROUTED,
+    WAITING,
+    CountsRole,
+    count_changes,
+)
 from redrive.stores.sql.registering import others
 from redrive.stores.sql.session import Either, Session, instant
-from redrive.stores.sql.store import PRESENT, SqlStore
+from redrive.stores.sql.store import PRESENT
 
 __all__ = ["FiguresRole", "read_figures"]
 
 _MOST_TENANTS = 10
-_NOTHING = (0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)
+_MOST_COME_DUE = 10_000
+"""How much of what has come due, and no worker has made ready yet, is told from what waits."""
+_LINES_LOOKED_AT = 100
+_ROWS_LOOKED_AT = 100
+"""How many lines, and of each how many deliveries, are looked at for what is due for longest."""
 
-# The first of a lane that PostgreSQL has put off is behind nobody: the next claim frees it.
-_IS_BEHIND = Either(
-    sqlite="is_behind",
-    postgres="""(is_behind AND id NOT IN (
-           SELECT head.id FROM redrive.late_lanes late CROSS JOIN LATERAL (
-               SELECT id FROM redrive.deliveries
-               WHERE destination = late.destination AND lane = late.lane
-                 AND status <> 2 AND resolution IS NULL
-               ORDER BY id LIMIT 1
-           ) AS head
-           WHERE (late.destination, late.lane) NOT IN (
-               SELECT destination, lane FROM redrive.deliveries
-               WHERE status = 1 AND lane IS NOT NULL
-           )
-       ))""",
-)
-_COUNT = _IS_BEHIND.within("""
-SELECT destination,
-       count(*) FILTER (WHERE status = 0),
-       count(*) FILTER (WHERE status = 0 AND due > $1),
-       count(*) FILTER (WHERE status = 0 AND due > $1 AND kind = 1),
-       count(*) FILTER (WHERE status = 0 AND {}),
-       count(*) FILTER (WHERE status = 0 AND NOT {} AND due <= $1),
-       count(*) FILTER (WHERE status = 1),
-       count(*) FILTER (WHERE status = 2),
-       count(*) FILTER (WHERE status = 3 AND resolution IS NULL),
-       count(*) FILTER (WHERE status = 3 AND resolution IS NOT NULL),
-       min(due) FILTER (WHERE status = 0 AND NOT {} AND due <= $1),
-       min(settled_at) FILTER (WHERE status = 3 AND resolution IS NULL)
-FROM redrive.deliveries GROUP BY destination
-""")
 _DESTINATIONS = """
-SELECT id, document, pruned, removed_at IS NOT NULL FROM redrive.destinations
-ORDER BY name COLLATE "C"
+SELECT t.id, t.document, t.pruned, t.removed_at IS NOT NULL, (
+    SELECT min(d.settled_at) FROM redrive.deliveries d
+    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+) FROM redrive.destinations t ORDER BY t.name COLLATE "C"
 """
-_UNROUTED = Either(
-    sqlite="SELECT value FROM redrive_counters WHERE name = 'unrouted'",
-    postgres="SELECT count(*) FROM redrive.events WHERE destinations = '{}'",
+_KEPT = "SELECT destination, state, detail, tenant, number FROM redrive.kept_counts"
+_IN_FLIGHT = f"""
+SELECT destination, {STATE}, generation, count(*) FROM redrive.deliveries WHERE status = 1
+GROUP BY 1, 2, 3
+"""
+_COME_DUE = f"""
+SELECT destination, state, generation, count(*), min(due) FROM (
+    SELECT destination, {STATE} AS state, generation, due FROM redrive.deliveries
+    WHERE status = 0 AND is_ready = false AND due <= $1 ORDER BY due LIMIT {_MOST_COME_DUE}
+) AS late GROUP BY 1, 2, 3
+"""
+# The first of a lane that PostgreSQL has put off is behind nobody: the next claim frees it.
+_PUT_OFF = Either(
+    sqlite="SELECT 1 WHERE $1 IS NULL",
+    postgres="""
+SELECT destination, CASE WHEN is_ready OR due <= $1 THEN 0 WHEN kind = 1 THEN 5 ELSE 1 END,
+       generation, count(*), min(due)
+FROM redrive.deliveries WHERE status = 0 AND is_behind AND id IN (
+    SELECT head.id FROM redrive.late_lanes late CROSS JOIN LATERAL (
+        SELECT id FROM redrive.deliveries
+        WHERE destination = late.destination AND lane = late.lane
+          AND status <> 2 AND resolution IS NULL
+        ORDER BY id LIMIT 1
+    ) AS head
+    WHERE (late.destination, late.lane) NOT IN (
+        SELECT destination, lane FROM redrive.deliveries
+        WHERE status = 1 AND lane IS NOT NULL
+    )
+) GROUP BY 1, 2, 3
+""",
 )
 _SERVING = Either(
     sqlite="""CASE WHEN w.destinations IS NOT NULL THEN json_object(
@@ -99,14 +115,6 @@ SELECT t.name, due.generation, {number} AS number FROM (
 ) AS due JOIN redrive.destinations t ON t.id = due.destination
 GROUP BY t.name, due.generation ORDER BY t.name COLLATE "C", due.generation COLLATE "C"
 """
-_DUE = _ADDED_UP.format(
-    number="sum(due.number)::bigint",
-    ready=f"""
-    SELECT destination, generation, count(*) AS number FROM redrive.deliveries
-    WHERE {_READY} GROUP BY destination, generation""",
-    now="$1",
-    most="",
-)
 _NEXT_GENERATION = f"""
     SELECT d.generation FROM redrive.deliveries d
     WHERE d.destination = {{line}} AND {_READY} {{after}} ORDER BY d.generation LIMIT 1
@@ -144,10 +152,66 @@ SELECT present.now, (
 )
 FROM {PRESENT}
 """)
-_LETTERS = """
-SELECT reason, tenant, count(*), min(settled_at) FROM redrive.deliveries
-WHERE status = 3 AND resolution IS NULL GROUP BY reason, tenant
+# Of each line, a tenant's of one generation and kind, those that go first; and from line to line.
+_NEXT_LINE = f"""
+    SELECT d.id FROM redrive.deliveries d{{index}}
+    WHERE d.destination = {{destination}} AND {{after}} AND {_READY}
+    ORDER BY {{order}} LIMIT 1
 """
+_OLDEST_DUE = """
+WITH RECURSIVE lines (destination, head, place) AS (
+    SELECT t.id, ({first}), 1 FROM redrive.destinations t WHERE t.id = ANY ($1::integer[])
+    UNION ALL
+    SELECT l.destination, coalesce(({next_tenant}), ({next_kind}), ({next_generation})), l.place + 1
+    FROM lines l JOIN redrive.deliveries h ON h.id = l.head WHERE l.place < $2
+)
+SELECT l.destination, min((
+    SELECT min(due) FROM (
+        SELECT d.due FROM redrive.deliveries d{index}
+        WHERE d.destination = l.destination AND d.generation = h.generation AND d.kind = h.kind
+          AND {of_line} AND {ready}
+        ORDER BY {order} LIMIT $3
+    ) AS foremost
+)) FROM lines l JOIN redrive.deliveries h ON h.id = l.head GROUP BY l.destination
+UNION ALL
+SELECT destination, min(due) FROM redrive.deliveries
+WHERE status = 0 AND is_ready = true AND is_behind = false AND crashes >= 2 GROUP BY destination
+"""
+
+
+def _oldest_due(*, index: str, tenant: str, priority: str) -> str:
+    order = f"d.generation, d.kind, {tenant.format('d')}, {priority}, d.id"
+    beginning = "d.generation = h.generation AND"
+    after = {
+        "next_tenant": f"{beginning} d.kind = h.kind AND {tenant.format('d')} > "
+        + tenant.format("h"),
+        "next_kind": f"{beginning} d.kind > h.kind",
+        "next_generation": "d.generation > h.generation",
+    }
+    hops = {
+        name: _NEXT_LINE.format(
+            index=index, destination="l.destination", after=condition, order=order
+        )
+        for name, condition in after.items()
+    }
+    first = _NEXT_LINE.format(index=index, destination="t.id", after="true", order=order)
+    of_line = f"{tenant.format('d')} = {tenant.format('h')}"
+    return _OLDEST_DUE.format(
+        first=first, index=index, of_line=of_line, ready=_READY, order=order, **hops
+    )
+
+
+# SQLite is told the index, and PostgreSQL finds it by its order.
+_LONGEST_DUE = Either(
+    sqlite=_oldest_due(
+        index=" INDEXED BY redrive_ready",
+        tenant="ifnull({}.tenant, '')",
+        priority="d.priority DESC",
+    ),
+    postgres=_oldest_due(
+        index="", tenant="coalesce({}.tenant, '') COLLATE \"C\"", priority="(-d.priority)"
+    ),
+)
 _LATELY = """
 SELECT count(*) FROM redrive.deliveries
 WHERE status = 3 AND settled_at > $1 AND resolution IS NULL
@@ -158,11 +222,13 @@ _due_lines = msgspec.json.Decoder(list[tuple[str, str, int]])
 _worker_lines = msgspec.json.Decoder(list[tuple[str, datetime | int, int, str | None]])
 
 
-class FiguresRole(SqlStore):
+class FiguresRole(CountsRole):
     """The figures of `Inspection`."""
 
     async def figures(self) -> Figures:
-        return await self._read(lambda session, _: read_figures(session))
+        figures, changes = await self._read(lambda session, _: _read(session))
+        await self._fold_many(changes)
+        return figures
 
     async def workload(self) -> Workload:
         [(now, due, workers)] = await self._query(_WORKLOAD)
@@ -173,55 +239,129 @@ class FiguresRole(SqlStore):
         )
 
 
+async def _read(session: Session) -> tuple[Figures, int]:
+    """Read the figures, and how many changes of the counts are to be added up."""
+    return await read_figures(session), await count_changes(session)
+
+
 async def read_figures(session: Session) -> Figures:
-    """Count everything; reads every delivery."""
-    counts = {row[0]: row[1:] for row in await session.fetch(_COUNT, session.now)}
+    """Read what is kept of the counts, and look at the little that they do not tell."""
+    counted = await _read_counted(session)
     known = await session.fetch(_DESTINATIONS)
     counters = dict(await session.fetch("SELECT name, value FROM redrive.counters"))
+    events = counted.pop(0, _Counted())
+    names = {number: destination_from(document).name for number, document, *_ in known}
     return Figures(
         now=session.now,
-        events=await session.value("SELECT count(*) FROM redrive.events"),
-        unrouted=await session.value(_UNROUTED),
+        events=events.of[GIVEN] + events.of[UNROUTED],
+        unrouted=events.of[UNROUTED],
         refused_settlements=counters["refused_settlements"],
         deleted=counters["deleted"],
         destinations=tuple(
-            _figures_of(document, counts.get(number, _NOTHING), pruned, is_removed=is_removed)
-            for number, document, pruned, is_removed in known
-            if number in counts or not is_removed
+            _figures_of(
+                counted.get(number, _Counted()), document, pruned, instant(oldest), is_removed=gone
+            )
+            for number, document, pruned, gone, oldest in known
+            if number in counted or not gone
         ),
         workers=_workers(
             await session.fetch(_SERVING.within(_WORKERS)), others=await others(session)
         ),
-        pruned=sum(pruned for _, _, pruned, _ in known),
+        pruned=sum(pruned for _, _, pruned, _, _ in known),
         pruned_resolved=counters["pruned_resolved"],
         pruned_events=counters["pruned_events"],
         exported=counters["exported"],
-        due=_due(await session.fetch(_DUE, session.now)),
-        letters=await _letters(session),
+        due=tuple(
+            DueWork(destination=names[number], generation=generation, count=count)
+            for number, one in sorted(counted.items(), key=lambda one: names[one[0]])
+            for generation, count in sorted(one.due.items())
+            if count
+        ),
+        letters=await _letters(session, counted, [instant(oldest) for *_, oldest in known]),
     )
 
 
+class _Counted:
+    """What is counted of one destination."""
+
+    def __init__(self) -> None:
+        self.of: Counter[int] = Counter()
+        """How many are in which state; `in_flight` are in none."""
+        self.due: Counter[str] = Counter()
+        """How many of each generation could start now."""
+        self.in_flight = 0
+        self.reasons: Counter[FailureReason] = Counter()
+        self.tenants: Counter[str] = Counter()
+        self.oldest_due: datetime | None = None
+
+    def add(self, state: int, detail: str, number: int, tenant: str = "") -> None:
+        """Count deliveries in a state."""
+        self.of[state] += number
+        if state == 0:
+            self.due[detail] += number
+        elif state == FAILED:
+            self.reasons[FailureReason(detail)] += number
+            if tenant:
+                self.tenants[tenant] += number
+
+    def move(self, state: int, to: int, detail: str, number: int) -> None:
+        """Count deliveries in another state than that which was kept of them."""
+        self.add(state, detail, -number)
+        self.add(to, detail, number)
+
+    def see_due(self, due: datetime | None) -> None:
+        """Take note of when something that could start came due."""
+        if due is not None and (self.oldest_due is None or due < self.oldest_due):
+            self.oldest_due = due
+
+    def pending(self, part: int = 0) -> int:
+        """Return how many are pending, or in which state some part is set."""
+        return sum(self.of[state] for state in UNDER_WAY if state & part == part)
+
+
+async def _read_counted(session: Session) -> dict[int, _Counted]:
+    """Return what is counted of each destination, and at 0 the events."""
+    counted: defaultdict[int, _Counted] = defaultdict(_Counted)
+    for destination, state, detail, tenant, number in await session.fetch(_KEPT):
+        counted[destination].add(state, detail, number, tenant)
+    for destination, state, generation, number in await session.fetch(_IN_FLIGHT):
+        counted[destination].add(state, generation, -number)
+        counted[destination].in_flight += number
+    for destination, state, generation, number, due in await session.fetch(_COME_DUE, session.now):
+        counted[destination].move(state, state & BEHIND, generation, number)
+        if not state & BEHIND:
+            counted[destination].see_due(instant(due))
+    for destination, state, generation, number, due in await session.fetch(_PUT_OFF, session.now):
+        counted[destination].move(state | BEHIND, state, generation, number)
+        if state == 0:
+            counted[destination].see_due(instant(due))
+    if busy := [number for number, one in counted.items() if one.of[0]]:
+        lines = max(4, _LINES_LOOKED_AT // len(busy))
+        rows = max(5, _LINES_LOOKED_AT * _ROWS_LOOKED_AT // (lines * len(busy)))
+        for number, due in await session.fetch(_LONGEST_DUE, busy, lines, rows):
+            counted[number].see_due(instant(due))
+    return counted
+
+
 def _figures_of(
-    document: str, counted: Sequence[Any], pruned: int, *, is_removed: bool
+    one: _Counted, document: str, pruned: int, oldest: datetime | None, *, is_removed: bool
 ) -> DestinationFigures:
     destination = destination_from(document)
-    pending, waiting, retrying, behind, due, in_flight, delivered, failed, resolved = counted[:9]
-    oldest_due, oldest_failed = counted[9:]
     return DestinationFigures(
         name=destination.name,
         patterns=destination.patterns,
-        pending=pending,
-        waiting=waiting,
-        retrying=retrying,
-        behind=behind,
-        due=due,
-        in_flight=in_flight,
-        delivered=delivered,
-        failed=failed,
-        resolved=resolved,
-        oldest_due=instant(oldest_due),
+        pending=one.pending(),
+        waiting=one.pending(WAITING),
+        retrying=one.pending(RETRYING),
+        behind=one.pending(BEHIND),
+        due=one.of[0],
+        in_flight=one.in_flight,
+        delivered=one.of[DELIVERED],
+        failed=one.of[FAILED],
+        resolved=one.of[RESOLVED],
+        oldest_due=one.oldest_due,
         pruned=pruned,
-        oldest_failed=instant(oldest_failed),
+        oldest_failed=oldest,
         keep=destination.dead_letters,
         is_removed=bool(is_removed),
     )
@@ -249,19 +389,18 @@ def _due(rows: Iterable[Sequence[Any]]) -> tuple[DueWork, ...]:
     )
 
 
-async def _letters(session: Session) -> LetterFigures:
+async def _letters(
+    session: Session, counted: Mapping[int, _Counted], oldest: Iterable[datetime | None]
+) -> LetterFigures:
     reasons: Counter[FailureReason] = Counter()
     tenants: Counter[str] = Counter()
-    oldest: list[Any] = []
-    for reason, tenant, number, first in await session.fetch(_LETTERS):
-        reasons[FailureReason(reason)] += number
-        oldest.append(first)
-        if tenant is not None:
-            tenants[tenant] += number
+    for one in counted.values():
+        reasons.update(one.reasons)
+        tenants.update(one.tenants)
     span = LetterFigures().span
     return LetterFigures(
         count=reasons.total(),
-        oldest=instant(min(oldest, default=None)),
+        oldest=min((one for one in oldest if one is not None), default=None),
         lately=await session.value(_LATELY, session.now - span),
         span=span,
         by_reason=tuple(sorted(reasons.items(), key=_most_first)),

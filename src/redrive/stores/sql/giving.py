@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import Session
 
 __all__ = ["give", "names_of"]
@@ -36,10 +35,7 @@ async def give(session: Session, given: Sequence[tuple[int, str | None, str]]) -
     """
     found = await session.fetch(_GIVEN, [position for position, _, _ in given])
     names = {position: set(names_of(column)) for position, column in found}
-    unrouted = sum(not one for one in names.values())
     for position, before, name in given:
         names[position] = names[position] - {before} | {name}
     rows = [{"position": position, "names": sorted(one)} for position, one in names.items()]
     await session.fetch(_GIVE, session.records(rows))
-    if unrouted:
-        await grow(session, "unrouted", -unrouted)  # counted in SQLite only

@@ -16,6 +16,7 @@ from redrive.store import LetterQuota, Pruned
 from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.deduplicate import Kept, Remains
 from redrive.stores.sql.audit import record
+from redrive.stores.sql.counts import FAILED, HAS_CHANGES, fold
 from redrive.stores.sql.lanes import lanes_of
 from redrive.stores.sql.removal import grow, leave_idle, remove
 from redrive.stores.sql.session import Either, Session, instant
@@ -29,7 +30,7 @@ _CHANGED_AT = Either(
     postgres="(document::json ->> 'changed_at')::timestamptz",
 )
 # Entries and replays are in the order of time, or next to it: a look at the first tells.
-_HAS_PRUNABLE = _CHANGED_AT.within(f"""
+_LOOK = _CHANGED_AT.within(f"""
 SELECT EXISTS (
         SELECT FROM redrive.deliveries WHERE status = 2 AND settled_at <= now - $2::interval
     )
@@ -46,8 +47,12 @@ SELECT EXISTS (
     OR coalesce((
         SELECT {{}} <= now - $6::interval FROM redrive.replays WHERE {_OVER} ORDER BY id LIMIT 1
     ), false)
+    OR {{changes}}
 FROM {PRESENT}
 """)
+_HAS_PRUNABLE = Either(
+    *(look.replace("{changes}", changes) for look, changes in zip(_LOOK, HAS_CHANGES, strict=True))
+)
 _DELIVERED = """
 WITH chosen AS MATERIALIZED (
     SELECT id FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1
@@ -222,8 +227,8 @@ SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at 
 """)
 _LETTER_QUOTAS = f"""
 SELECT present.now, t.name, t.document, (
-    SELECT count(*) FROM redrive.deliveries d
-    WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
+    SELECT coalesce(sum(k.number), 0)::bigint FROM redrive.kept_counts k
+    WHERE k.destination = t.id AND k.state = {FAILED}
 ) AS letters_kept, (
     SELECT min(d.settled_at) FROM redrive.deliveries d
     WHERE d.destination = t.id AND d.status = 3 AND d.resolution IS NULL
@@ -338,6 +343,7 @@ async def prune(session: Session, retention: Retention, *, limit: int) -> Pruned
     await _count_pruned(session, Counter(destination for _, _, destination in delivered))
     await session.fetch(_FORGET_TENANTS, events_by, limit)
     audit, replays = await _forget_acts(session, audit_by, limit=limit)
+    await fold(session)
     return Pruned(
         delivered=len(delivered),
         resolved=len(resolved),
@@ -362,7 +368,6 @@ async def _prune_events(
     given = session.records([{"position": one, "since": idle[one]} for one in locked])
     gone: list[int] = []
     lasting, passing, applied = [], [], []
-    unrouted = 0
     for position, event_id, names, version, at, source, key, document in await session.fetch(
         _FINISHED, given, keys_by
     ):
@@ -370,7 +375,6 @@ async def _prune_events(
         destinations = _names.decode(names) if isinstance(names, str) else tuple(names)
         gone.append(position)
         applied.append({"event": event_id, "since": since})
-        unrouted += not destinations
         if document is not None:
             kept = Kept(event_from(document), destinations, version)
             remains = json_text(Remains.of(kept))
@@ -383,8 +387,6 @@ async def _prune_events(
     await session.fetch(_FORGET_KEYS, session.records(passing))
     await session.fetch(_LEAVE_INBOX, session.records(applied))
     await session.fetch("DELETE FROM redrive.events WHERE position = ANY ($1::bigint[])", gone)
-    if unrouted:  # PostgreSQL has no such counter: it counts them by an index
-        await grow(session, "unrouted", -unrouted)
     return len(gone), len(passing)
 
 

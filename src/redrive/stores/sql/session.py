@@ -141,6 +141,10 @@ class Session(ABC):
         """
 
     @abstractmethod
+    async def fold_counts(self) -> None:
+        """Bring what has changed into the kept counts: all of it, or much."""
+
+    @abstractmethod
     async def count_outcomes(self, replay: int) -> None:
         """Add the outcomes that are not in a replay's row yet; it is locked."""
 

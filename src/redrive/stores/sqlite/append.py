@@ -26,6 +26,7 @@ from redrive.stores.deduplicate import (
     unique_key,
 )
 from redrive.stores.sqlite.connection import rows
+from redrive.stores.sqlite.counting import fold, is_much
 
 __all__ = [
     "add_events",
@@ -202,6 +203,7 @@ def _insert(
             ),
         ),
     )
+    is_time_to_count = is_much(connection.last_insert_rowid(), len(entries))
     keys = [
         (entry.event.source, entry.event.idempotency_key, entry.event.id)
         for entry in entries
@@ -218,7 +220,6 @@ def _insert(
         connection.execute(_KEEP_UNIQUES, (json_text(uniques),))
     unrouted = [entry.event.id for entry in entries if not entry.destinations]
     if unrouted:
-        grow(connection, "unrouted", len(unrouted))
         connection.execute(_LEAVE_IDLE, (micros(now), json_text(unrouted)))
     moment = micros(now)
     rows = [
@@ -229,8 +230,11 @@ def _insert(
     if rows:
         last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
         connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": moment})
+        is_time_to_count |= is_much(connection.last_insert_rowid(), len(rows))
         if any(one.order is not Order.NONE for _, one in destinations.values()):
             connection.execute(_FALL_IN_BEHIND, (last,))
+    if is_time_to_count:
+        fold(connection)
     return versions
 
 
@@ -260,7 +264,6 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
         (one.id, one.type, one.key, versions.get(one.id), "[]", json_text(one)) for one in missing
     ]
     connection.execute(_INSERT_EVENTS, (json_text(batch),))
-    grow(connection, "unrouted", len(missing))
     keys = [(one.source, one.idempotency_key, one.id) for one in events if one.idempotency_key]
     connection.execute(_RESTORE_KEYS, (json_text(keys),))
 
@@ -304,8 +307,3 @@ def _destination_ids(
 def count(connection: apsw.Connection, name: str) -> int:
     """Read one of the counters."""
     return int(connection.execute("SELECT value FROM redrive_counters WHERE name = ?", (name,)).get)
-
-
-def grow(connection: apsw.Connection, name: str, by: int) -> None:
-    """Add to one of the counters."""
-    connection.execute("UPDATE redrive_counters SET value = value + ? WHERE name = ?", (by, name))

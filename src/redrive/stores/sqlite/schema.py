@@ -32,6 +32,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0012_waiting.sql", 7),
     ("0013_uniques.sql", 7),
     ("0014_schedules.sql", 7),
+    ("0015_counts.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

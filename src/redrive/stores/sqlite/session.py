@@ -23,6 +23,7 @@ from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 from redrive.stores.sqlite.append import add_events, append
+from redrive.stores.sqlite.counting import count_delivered, fold
 from redrive.stores.sqlite.dialect import bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
 
@@ -58,7 +59,8 @@ WHERE d.token = value ->> 1 AND d.status = 1 AND d.lease_until > ?
 """
 _DELIVER = """
 UPDATE redrive_deliveries
-SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0, lane = NULL
+SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0, lane = NULL,
+    counted = counted IS NOT TRUE
 WHERE id IN (SELECT value FROM json_each(?))
 """
 
@@ -132,6 +134,7 @@ class SqliteSession(Session):
         ids = [lease.delivery_id for lease in current]
         if self.connection.execute("SELECT 1 FROM redrive_exchanges LIMIT 1").get is not None:
             await forget_exchanges(self, ids)
+        count_delivered(self.connection, ids)
         self.connection.execute(_DELIVER, (micros(self.now), json_text(ids)))
         if lanes:
             await free_lanes(self, lanes)
@@ -179,6 +182,9 @@ class SqliteSession(Session):
         if changed and of_replay is None:
             await record(self, "replay", changed, actor, detail=generation or "")
         return changed
+
+    async def fold_counts(self) -> None:
+        fold(self.connection)
 
     async def count_outcomes(self, replay: int) -> None:
         """Nothing: a trigger has counted them."""
