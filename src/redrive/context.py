@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -76,8 +75,10 @@ class handling:  # noqa: N801 - it reads as a statement
         self._token = _handled.set(self._handled)
 
     def __exit__(self, *_raised: object) -> None:
-        with suppress(ValueError):  # a task that Python throws away is closed in another context
+        try:  # noqa: SIM105 - for each delivery; `suppress` would be a third of the cost
             _handled.reset(self._token)
+        except ValueError:  # a task that Python throws away is closed in another context
+            pass
 
 
 def current(event: Event[Any] | None = None) -> Current:

@@ -223,7 +223,12 @@ class Publisher:
                 raise wrong
             appended = await self._store.append(
                 [
-                    Entry(one.event, routes.recipients(one.event), one.expected_version, one.unique)
+                    Entry(
+                        one.event,
+                        one.event.to or routes.destinations_for(one.event.type, one.event.tenant),
+                        one.expected_version,
+                        one.unique,
+                    )
                     for one in events
                 ],
                 routes_version=routes.version if wrong is None else _NO_VERSION,

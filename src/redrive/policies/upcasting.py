@@ -14,6 +14,9 @@ from redrive.policies.payload import encode_payload
 
 __all__ = ["NO_UPCASTS", "Upcast", "Upcasts"]
 
+_MOST_REMEMBERED = 10_000
+"""Types are few, unless somebody puts ids into them."""
+
 Upcast = Callable[[Any], object]
 """Takes a payload, decoded, and returns it in its present shape."""
 
@@ -42,8 +45,12 @@ class Upcasts:
 
     def applied(self, event: Event[msgspec.Raw]) -> Event[msgspec.Raw]:
         """Return the event with its payload up to date."""
+        if not self._count:
+            return event
         upcasts = self._known.get(event.type)
         if upcasts is None:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
             upcasts = self._known[event.type] = [
                 upcast for _, upcast in sorted(self._index.find(event.type), key=lambda one: one[0])
             ]

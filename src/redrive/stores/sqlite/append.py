@@ -280,7 +280,11 @@ def _delivery_row(
         event.generation,
         event.tenant,
         event.key if described.order is not Order.NONE else None,
-        maybe_micros(described.deadline_of(event, now=now)),
+        maybe_micros(
+            event.deadline
+            if described.expire_after is None
+            else described.deadline_of(event, now=now)
+        ),
     )
 
 
