@@ -244,7 +244,7 @@ async def test_a_store_without_transactions_says_so() -> None:
         with pytest.raises(TransactionError, match=r"app\.transaction\(\) needs sqlite"):
             async with app.transaction():
                 pass
-        with pytest.raises(TransactionError, match="the memory store has no transactions"):
+        with pytest.raises(TransactionError, match="does not tell this kit when it commits"):
             await app.publish("order.paid", within=object())
 
         kit.assert_nothing_published()
