@@ -593,7 +593,9 @@ def test_lines_of_a_handler_tell_its_delivery(capsys: pytest.CaptureFixture[str]
         logging.getLogger("shop").info("many")
     logging.getLogger("shop").info("after")
 
-    paper, ink, ours, many, after = map(json.loads, capsys.readouterr().err.splitlines())
+    written = capsys.readouterr().err
+    assert "Logging error" not in written, written
+    paper, ink, ours, many, after = map(json.loads, written.splitlines())
     known = {
         "destination": "billing",
         "event_type": "order.paid",
