@@ -140,9 +140,8 @@ async def test_the_effect_of_a_late_worker_is_undone_and_counted(url: str, ledge
         assert (await kit.operations.status()).refused_settlements == 1
         assert await ledger.numbers() == Counter()
 
-        # A heartbeat that is under way may have prolonged the lease once more.
-        later = [await kit.run_for("2m"), await kit.run_for("2m")]
-        assert sum(one.delivered for one in later) == 1
+        # A heartbeat under way may have prolonged the lease once more, so it has to run out.
+        assert (await kit.run_for("2m")).delivered == 1
         assert await ledger.numbers() == Counter({7: 1})
 
 

@@ -55,7 +55,7 @@ async def test_effects_leave_connections_for_everybody_else(
     postgres_url: str, ledger: Ledger
 ) -> None:
     """With a pool of two, one effect waits for work that needs claims and settlements."""
-    app = Redrive(f"{postgres_url}&pool=2", concurrency=50, poll="100ms", lease="1s")
+    app = Redrive(f"{postgres_url}&pool=2", concurrency=50, poll="100ms")
     running, most, told = 0, 0, asyncio.Event()
 
     @app.handler("order.*", transactional=True, retry=AT_ONCE)

@@ -39,7 +39,7 @@ class Shop:
     def __init__(self, url: str, proxy: Proxy) -> None:
         parts = urlsplit(url)
         there = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}")
-        self.app = Redrive(urlunsplit(there), lease="2s", poll="100ms", grace="1s")
+        self.app = Redrive(urlunsplit(there), lease="6s", poll="100ms", grace="1s")
         self.direct = Redrive(url)
         self.recorder = Recorder()
         self.app.observe(self.recorder)

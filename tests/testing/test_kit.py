@@ -23,6 +23,7 @@ from redrive import (
     UsageError,
 )
 from redrive.model.delivery import Status
+from redrive.store import Allowance, ClaimRequest
 from redrive.testing import Kit
 from redrive.testing.kit import ConnectKit
 
@@ -120,6 +121,28 @@ async def test_running_for_a_while_leaves_the_clock_at_its_end() -> None:
 
         assert tally.delivered == 1
         assert kit.clock.now() == start + timedelta(hours=1)
+
+
+async def test_running_for_a_while_delivers_what_a_worker_died_with() -> None:
+    app = shop()
+    async with Kit(app) as kit:
+        await app.publish("order.paid")
+        await _claim_and_die(app)
+
+        assert (await kit.run_for("10s")).delivered == 0  # the lease is of 15 s
+        assert (await kit.run_for("10m")).delivered == 1
+
+
+async def _claim_and_die(app: Redrive) -> None:
+    session = await app._session()  # noqa: SLF001 - no public act crashes a worker
+    request = ClaimRequest(
+        worker="doomed",
+        allowances=(Allowance(destination="billing", total=1),),
+        generations=("default",),
+        limit=1,
+        lease=timedelta(seconds=15),
+    )
+    assert len((await session.store.claim(request)).deliveries) == 1
 
 
 async def test_what_will_never_run_does_not_keep_a_drain_from_ending() -> None:

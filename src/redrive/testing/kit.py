@@ -183,6 +183,8 @@ class _Wiring:
             for one in pending
             for instant in (one.due if one.behind is None else None, one.deadline)
         ]
+        held = await _all_deliveries(self._app.operations, Status.IN_FLIGHT)
+        instants += [one.lease_until for one in held]
         for gate in await self._app.operations.gates():
             if any(one.destination == gate.destination for one in pending):
                 instants += [gate.until, gate.gate.next_check]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from redrive import Event, NewEvent, Redrive, Retry
 from redrive.clock import SystemClock
 from redrive.model.delivery import Status
+from redrive.model.event import EventId
 from redrive.observer import LeasesLost, Rescued
 from redrive.store import Finding, Query
 from redrive.stores.postgres import PostgresStore
@@ -23,7 +25,7 @@ from tests.conformance.fencing import FencingConformance
 from tests.conformance.settling import LeaseConformance, SettlingConformance
 from tests.servers.pgbouncer import bouncing
 from tests.servers.postgres import Database
-from tests.waiting import PATIENCE_SECONDS, eventually, spend
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 CONNECTIONS = 3
 clock = SystemClock()
@@ -72,11 +74,12 @@ class Shop:
         self._news = asyncio.Event()
 
     def _make(self, url: str) -> Redrive:
-        app = Redrive(url, lease="1s")
+        app = Redrive(url, lease="8s")
 
         @app.handler("order.*", name="billing", retry=Retry(base="10ms"), order="park")
         async def bill(event: Event[int]) -> None:
-            await spend(1.5 if event.payload == 0 else 0.001)
+            if event.payload == 0:
+                await _until_prolonged(app, event.id)
             self.done[event.payload] += 1
             self._news.set()
             if event.payload % 10 == 1 and self.done[event.payload] == 1:
@@ -90,13 +93,30 @@ class Shop:
             await self._news.wait()
 
 
+async def _until_prolonged(app: Redrive, event_id: EventId) -> None:
+    """Return when two heartbeats after each other have prolonged the lease of a delivery."""
+    query = Query(status=Status.IN_FLIGHT, event_id=event_id)
+
+    async def lease_until() -> datetime | None:
+        [claimed] = (await app.operations.deliveries(query)).deliveries
+        return claimed.lease_until
+
+    for _ in range(2):
+        before = await lease_until()
+
+        async def is_prolonged(before: datetime | None = before) -> bool:
+            return await lease_until() != before
+
+        await eventually(is_prolonged, what="the lease prolonged")
+
+
 async def is_settled(app: Redrive) -> bool:
     figures = await app.operations.status()
     return not any(one.pending or one.in_flight for one in figures.destinations)
 
 
 async def test_two_workers_deliver_everything_over_three_connections(pooled_url: str) -> None:
-    """One delivery outlasts the lease, so the heartbeats must get through too."""
+    """One delivery ends only when heartbeats got through too."""
     shop = Shop(pooled_url, 2)
     one, other = shop.apps
     async with asyncio.timeout(PATIENCE_SECONDS), one, other, one.worker(), other.worker():
