@@ -22,6 +22,7 @@ from redrive import (
     Rate,
     Redrive,
     Retry,
+    UsageError,
     http,
 )
 from redrive.app.declaration import DestinationOptions
@@ -717,3 +718,69 @@ def test_a_breaker_that_makes_no_sense_is_refused(fields: Any, complaint: str) -
         Breaker(**fields)
 
     assert complaint in str(refused.value)
+
+
+async def test_an_override_slows_a_destination_until_it_ends(store: str) -> None:
+    gateway = Gateway(store)
+    async with gateway.kit:
+        await gateway.kit.drain()
+        await gateway.operations.override(
+            "gateway", rate="1/s", lasts="10s", by="ann", why="they asked"
+        )
+        await gateway.publish(30)
+
+        await gateway.kit.run_for("9s")
+        slowed = len(gateway.calls)
+        await gateway.kit.run_for("2s")
+
+        assert slowed == 10
+        assert len(gateway.calls) == 30
+
+
+async def test_an_override_lets_a_worker_run_more_at_once() -> None:
+    gateway = Gateway(concurrency=1)
+    async with gateway.kit:
+        await gateway.kit.drain()
+        await gateway.operations.override(
+            "gateway", concurrency=5, lasts="1h", by="ann", why="they asked"
+        )
+        await gateway.publish(20)
+
+        await gateway.kit.drain()
+
+        assert max(gateway.claims) == 5
+        told = [(one.action, one.destination) for one in gateway.recorder.of(Operated)]
+        assert told == [("override", "gateway")]
+
+
+async def test_an_override_that_is_ended_early_is_over() -> None:
+    gateway = Gateway(rate="1/h")
+    async with gateway.kit:
+        await gateway.kit.drain()
+        operations = gateway.operations
+        await operations.override("gateway", rate="100/s", lasts="1h", by="ann", why="they asked")
+
+        assert await operations.end_override("gateway", by="ann")
+        assert not await operations.end_override("gateway", by="ann")
+
+        assert (await gateway.gate()).override is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "lasts", "why", "said"),
+    [
+        ({}, "1h", "because", "give a rate or a concurrency"),
+        ({"rate": "fast"}, "1h", "because", "rate is 'fast'"),
+        ({"concurrency": 0}, "1h", "because", "concurrency is 0"),
+        ({"rate": "1/s"}, "0s", "because", "say for how long"),
+        ({"rate": "1/s"}, "31d", "because", "at most 30d"),
+        ({"rate": "1/s"}, "1h", " ", "A reason is needed to set limits"),
+    ],
+)
+async def test_an_override_that_says_nothing_is_refused(
+    limits: dict[str, Any], lasts: str, why: str, said: str
+) -> None:
+    gateway = Gateway()
+    async with gateway.kit:
+        with pytest.raises((ConfigurationError, UsageError), match=said):
+            await gateway.operations.override("gateway", **limits, lasts=lasts, by="ann", why=why)

@@ -347,3 +347,50 @@ def test_a_breaker_says_when_its_health_is_asked_for_next(shell: Shell, shop: Sh
     assert "tried again in 59 min, its health asked for in 29 min" in breakers
     assert "above it fail" in limits
     assert "fails while open" in limits
+
+
+def test_limits_are_set_for_a_while_and_unset(shell: Shell, shop: Shop) -> None:
+    declare_gateway(shop)
+    limits = ("--rate", "10/s", "--concurrency", "5", "--for", "2h")
+
+    was_set = shell("destination", "set", "gateway", *limits, "--why", "they asked", "--by", "ann")
+    listed = " ".join(lines(shell("destination", "list").out))
+    status = " ".join(lines(shell("status").out))
+    [entry] = shell("audit", "--action", "override", "--json").json["entries"]
+    unset = shell("destination", "unset", "gateway")
+    again = shell("destination", "unset", "gateway")
+
+    assert was_set.code == 0
+    assert was_set.out.startswith("gateway keeps to rate 10/s, 5 at once until ")
+    assert was_set.out.endswith(" UTC (in 2 h), then as declared.\n")
+    assert "rate 10/s, 5 at once set by ann, for 1 h 59 min yet: they asked" in listed
+    assert "declared: rate 30/m" in listed
+    assert "set: rate 10/s, 5 at once for 1 h 59 min yet" in status
+    assert (entry["by"], entry["why"]) == ("ann", "they asked")
+    assert (unset.code, unset.out) == (0, "gateway keeps to its declared limits again.\n")
+    assert (again.code, again.out) == (1, "No limits were set for gateway.\n")
+    assert "set by ann" not in shell("destination", "list").out
+
+
+def test_set_limits_are_json_for_programs(shell: Shell, shop: Shop) -> None:
+    declare_gateway(shop)
+    rates = ("--retry-rate", "5/s", "--replay-rate", "1/s")
+
+    was_set = shell("destination", "set", "gateway", *rates, "--for", "1h", "--why", "x", "--json")
+    _, gateway, _ = shell("destination", "list", "--json").json["destinations"]
+    unset = shell("destination", "unset", "gateway", "--json")
+
+    assert was_set.json == {"destination": "gateway", "override": gateway["override"]}
+    assert gateway["limits"]["retry_rate"]["per_second"] == 5
+    assert gateway["limits"]["replay_rate"]["per_second"] == 1
+    assert gateway["declared"]["retry_rate"]["per_second"] == 100
+    assert unset.json == {"changed": ["gateway"], "unchanged": []}
+
+
+def test_limits_that_cannot_be_set_are_refused(shell: Shell, shop: Shop) -> None:
+    nothing = shell("destination", "set", "billing", "--for", "1h", "--why", "x")
+    unknown = shell("destination", "set", "biling", "--rate", "1/s", "--for", "1h", "--why", "x")
+
+    assert (nothing.code, unknown.code) == (2, 2)
+    assert "Nothing was set; give a rate or a concurrency." in nothing.err
+    assert "billing" in unknown.err

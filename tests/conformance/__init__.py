@@ -48,6 +48,7 @@ from tests.conformance.outages import (
     RampConformance,
     ShedConformance,
 )
+from tests.conformance.overriding import OverrideConformance
 from tests.conformance.publishing import PublishingConformance, RegistryConformance
 from tests.conformance.quotas import (
     LimitConformance,
@@ -108,6 +109,7 @@ class StoreConformance(
     BreakerConformance,
     RateConformance,
     PauseConformance,
+    OverrideConformance,
     AutoPauseConformance,
     HealthCheckConformance,
     RampConformance,

@@ -457,14 +457,14 @@ class Gated:
     ) -> None:
         self._world = world
         self._name = name
-        self._destination = msgspec.structs.replace(BILLING, name=name, limits=limits, order=order)
+        self.destination = msgspec.structs.replace(BILLING, name=name, limits=limits, order=order)
 
     async def publish(
         self, count: int, *, key: str | None = None, due: datetime | None = None
     ) -> None:
         """Publish events for the destination alone."""
         store = self._world.store
-        routes = await store.register([self._destination])
+        routes = await store.register([self.destination])
         batch = entries(*[an_event(key=key, due=due) for _ in range(count)], to=[self._name])
         await store.append(batch, routes_version=routes.version, all_or_nothing=True)
 

@@ -18,7 +18,7 @@ from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
-from redrive.model.gate import Bucket, Closed, Gate, Open, Pause, Rotation
+from redrive.model.gate import Bucket, Closed, Gate, Open, Override, Pause, Rotation
 from redrive.model.letter import Letter
 from redrive.model.limits import Limits, Rate
 from redrive.model.position import LOG_START, LogPosition
@@ -2054,6 +2054,46 @@ class HearsNobodyWhoDeclares(Mutant):
         registered = await super().register(destinations, by=by, again=again)
         self._workers = {**self._workers, **seen}
         return registered
+
+
+class OverridesNothing(Mutant):
+    def _limits(self, destination: str, now: datetime) -> Limits:
+        return self._destinations[destination].limits
+
+
+class OverridesForGood(Mutant):
+    def _overridden(self, now: datetime) -> dict[str, Override]:
+        return dict(self._overrides)
+
+
+class OverridesEverything(Mutant):
+    def _limits(self, destination: str, now: datetime) -> Limits:
+        override = self._overridden(now).get(destination)
+        return override.limits if override else super()._limits(destination, now)
+
+
+class OverridesInSilence(Mutant):
+    async def override(
+        self, destination: str, limits: Limits, *, lasts: timedelta, actor: Actor
+    ) -> Override:
+        version = self._routes_version
+        override = await super().override(destination, limits, lasts=lasts, actor=actor)
+        self._routes_version = version
+        return override
+
+
+class OverridesWithoutAudit(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if "override" not in entry.action:
+            super()._record(entry)
+
+
+class LetsADeclarationEndAnOverride(Mutant):
+    def _keep(self, rulings: Sequence[Ruling]) -> None:
+        super()._keep(rulings)
+        for one in rulings:
+            if one.is_change:
+                self._overrides.pop(one.name, None)
 
 
 MUTANTS = Mutant.__subclasses__()

@@ -16,6 +16,8 @@ from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame, ids_of
 
 BACK_TO_VERSION_14 = """
+ALTER TABLE redrive_gates DROP COLUMN override;
+ALTER TABLE redrive_gates DROP COLUMN override_until;
 DROP VIEW redrive_kept_counts;
 DROP VIEW redrive_uncounted;
 DROP VIEW redrive_recount;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from redrive.model.audit import Actor
 from redrive.model.destination import Destination
@@ -110,3 +111,32 @@ async def test_what_was_removed_before_it_began_is_not_served() -> None:
     await following.declarant.begin()
 
     assert list(following.declarant.serving) == ["a", "c"]
+
+
+async def test_it_has_places_for_what_an_override_allows_until_that_is_over() -> None:
+    following = Following()
+    following.declared[1] = limited = Destination(
+        name="b", patterns=("b.*",), limits=Limits(concurrency=2)
+    )
+    store, declarant = following.store, following.declarant
+    places: list[int | None] = []
+    async with following.running():
+        await following.change(limited)
+        await eventually(lambda: declarant.serving["b"].terms.concurrency == 2, what="it follows")
+        for concurrency in (7, 1):
+            await store.override(
+                "b",
+                Limits(concurrency=concurrency),
+                lasts=timedelta(hours=1),
+                actor=Actor("ann", "they asked"),
+            )
+            count = len(store.brought)
+            declarant.hear((await store.routes()).version)
+            await eventually(lambda: len(store.brought) > count, what="it has looked")  # noqa: B023
+            places.append(declarant.serving["b"].terms.concurrency)
+        assert await store.end_override("b", actor=Actor("ann"))
+        declarant.hear((await store.routes()).version)
+        await eventually(lambda: len(store.brought) > count + 1, what="it has looked")
+        places.append(declarant.serving["b"].terms.concurrency)
+
+    assert places == [7, 2, 2]

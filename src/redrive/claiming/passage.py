@@ -12,13 +12,13 @@ from datetime import datetime
 import msgspec
 
 from redrive.model.delivery import Kind
-from redrive.model.gate import Bucket, Closed, Gate, Hold, Open
+from redrive.model.gate import Bucket, Closed, Gate, Hold, Open, Override
 from redrive.model.limits import Limits, Rate
 from redrive.policies import breaker as breakers
 from redrive.policies.buckets import awaited, rewound, taken, whole
 from redrive.policies.gate import with_breaker
 
-__all__ = ["SHUT", "Passage", "charged", "is_plain", "passage"]
+__all__ = ["SHUT", "Passage", "charged", "ending", "is_plain", "passage"]
 
 _PLENTY = 1_000_000
 _BUDGET = Rate(per_second=10.0, burst=100.0)
@@ -121,6 +121,14 @@ def _open_passage(
         holds=tuple(holds) if holds else (),
         again_at=min(again) if again else None,
     )
+
+
+def ending(passage: Passage, override: Override | None) -> Passage:
+    """Return what is let through while there is an override: its end may let through more."""
+    if override is None or not passage.holds:
+        return passage
+    again_at = min(override.until, passage.again_at or override.until)
+    return msgspec.structs.replace(passage, again_at=again_at)
 
 
 def is_plain(gate: Gate, allowed: Passage, limits: Limits, *, now: datetime) -> bool:

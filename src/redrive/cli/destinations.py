@@ -1,4 +1,4 @@
-"""The commands about destinations: what holds them, pauses, and breakers."""
+"""The commands about destinations: what holds them, pauses, limits for a while, breakers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ __all__ = [
     "pause",
     "reset_breaker",
     "resume",
+    "set_limits",
     "survey",
+    "unset_limits",
 ]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The destination's name.")]
@@ -51,6 +53,8 @@ def list_destinations(*, store: Store = None, json: Json = False) -> None:
                         "name": one.destination,
                         "patterns": patterns.get(one.destination, ()),
                         "limits": one.limits,
+                        "override": one.override,
+                        "declared": one.declared,
                         "gate": one.gate,
                         "hold": one.hold,
                         "until": one.until,
@@ -94,6 +98,68 @@ def resume(
         f"Resumed {name}; what has waited goes out at the pace of retries."
         if is_new
         else f"{name} was not paused.",
+        is_new=is_new,
+        json=json,
+    )
+
+
+def set_limits(
+    name: Name,
+    *,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="First attempts, such as 10/s or 30/m.")
+    ] = None,
+    retry_rate: Annotated[
+        str | None, typer.Option("--retry-rate", metavar="RATE", help="Retries.")
+    ] = None,
+    replay_rate: Annotated[
+        str | None, typer.Option("--replay-rate", metavar="RATE", help="Replays.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Attempts at once, over all workers.")
+    ] = None,
+    span: Annotated[str, typer.Option("--for", metavar="TIME", help="For how long, such as 2h.")],
+    why: Reason,
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Set limits for a while, above whatever the code declares."""
+    override = in_session(
+        lambda app: app.operations.override(
+            name,
+            rate=rate,
+            retry_rate=retry_rate,
+            replay_rate=replay_rate,
+            concurrency=concurrency,
+            lasts=span,
+            by=by or current_user(),
+            why=why,
+        ),
+        store=store,
+    )
+    if json:
+        print_json({"destination": name, "override": override})
+    else:
+        from redrive.cli.show.words import instant
+
+        end = f"until {instant(override.until, override.at)}, then as declared"
+        print_result(f"{name} keeps to {override.said} {end}.")
+
+
+def unset_limits(
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Go back to the limits that the code declares."""
+    is_new = in_session(
+        lambda app: app.operations.end_override(name, by=by or current_user(), why=why),
+        store=store,
+    )
+    _tell(
+        name,
+        f"{name} keeps to its declared limits again."
+        if is_new
+        else f"No limits were set for {name}.",
         is_new=is_new,
         json=json,
     )

@@ -54,7 +54,7 @@ replay = typer.Typer(help="Replay many dead letters, one first; follow and steer
 event = typer.Typer(help="Look at events, and at what became of them.", **_PLAIN)
 delivery = typer.Typer(help="Look at deliveries; change those that wait.", **_PLAIN)
 destination = typer.Typer(
-    help="Look at destinations; pause, remove, restore or backfill them.", **_PLAIN
+    help="Look at destinations; pause, limit, remove, restore or backfill them.", **_PLAIN
 )
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
@@ -221,6 +221,8 @@ destination.command("list")(destinations.list_destinations)
 destination.command("lanes")(destinations.list_lanes)
 destination.command("pause")(destinations.pause)
 destination.command("resume")(destinations.resume)
+destination.command("set")(destinations.set_limits)
+destination.command("unset")(destinations.unset_limits)
 destination.command("remove")(rerouting.remove)
 destination.command("restore")(rerouting.restore)
 destination.command("move")(rerouting.move)

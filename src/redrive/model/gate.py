@@ -7,9 +7,11 @@ from enum import StrEnum
 
 import msgspec
 
-from redrive.model.limits import Limits
+from redrive.model.duration import spell_duration
+from redrive.model.limits import Limits, spell_rate
 
 __all__ = [
+    "OVERRIDABLE",
     "BreakerChange",
     "BreakerState",
     "Bucket",
@@ -20,9 +22,13 @@ __all__ = [
     "HalfOpen",
     "Hold",
     "Open",
+    "Override",
     "Pause",
     "Rotation",
 ]
+
+OVERRIDABLE = ("rate", "retry_rate", "replay_rate", "concurrency")
+"""The limits that a person can set for a while."""
 
 
 class Hold(StrEnum):
@@ -110,6 +116,40 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class Override(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits that a person has set for a while, above those that are declared.
+
+    Of `limits` only what is said counts: rates and concurrency. It ends by itself at `until`.
+    """
+
+    limits: Limits
+    until: datetime
+    by: str
+    why: str
+    at: datetime
+
+    @property
+    def said(self) -> str:
+        """What it sets, in words."""
+        one = self.limits
+        rates = (("rate", one.rate), ("retries", one.retry_rate), ("replays", one.replay_rate))
+        words = [f"{name} {spell_rate(rate)}" for name, rate in rates if rate is not None]
+        if one.concurrency is not None:
+            words.append(f"{one.concurrency} at once")
+        return ", ".join(words)
+
+    def told_of(self, destination: str) -> str:
+        """Say what it sets and for how long, for the audit log."""
+        return f"{destination}: {self.said} for {spell_duration(self.until - self.at)}"
+
+    def over(self, declared: Limits) -> Limits:
+        """Return what is kept to while it lasts."""
+        said = {name: getattr(self.limits, name) for name in OVERRIDABLE}
+        return msgspec.structs.replace(
+            declared, **{name: value for name, value in said.items() if value is not None}
+        )
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """The last failure that counted against a destination."""
 
@@ -169,13 +209,16 @@ class GateFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A destination's gate as people see it: what holds it now, and until when if that is known.
 
     `at` is that instant, by the store's clock. `hold` is the first of `holds`, which are all there
-    are.
+    are. `limits` are those that are kept to now; while there is an `override`, those that it is
+    above are `declared`.
     """
 
     destination: str
     at: datetime
     gate: Gate
     limits: Limits
+    override: Override | None = None
+    declared: Limits | None = None
     hold: Hold | None = None
     holds: tuple[Hold, ...] = ()
     until: datetime | None = None

@@ -10,7 +10,7 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration, spell_duration
 
-__all__ = ["Breaker", "Limits", "OnOpen", "OverRetryRate", "Rate", "read_rate"]
+__all__ = ["Breaker", "Limits", "OnOpen", "OverRetryRate", "Rate", "read_rate", "spell_rate"]
 
 OnOpen = Literal["hold", "dead_letter"]
 """What becomes of deliveries that come due while a breaker is open."""
@@ -188,3 +188,17 @@ def read_rate(value: object, *, name: str) -> Rate | None:
             "a Rate, or None for no limit."
         )
     return Rate(per_second=per_second, burst=max(1.0, per_second / _BURST_SHARE))
+
+
+def spell_rate(rate: Rate) -> str:
+    """Write a rate the way it is read.
+
+    >>> spell_rate(Rate(per_second=100.0)), spell_rate(Rate(per_second=0.5))
+    ('100/s', '30/m')
+    """
+    per, unit = next(
+        (per, unit)
+        for unit, seconds in _SECONDS.items()
+        if (per := rate.per_second * seconds) >= 1 or unit == "d"
+    )
+    return f"{per:.12g}/{unit}"

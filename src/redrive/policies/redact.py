@@ -21,7 +21,7 @@ from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Attempt, Cycle, Delivery, Resolution
 from redrive.model.edit import Change, Edit
 from redrive.model.event import Event
-from redrive.model.gate import Failure, GateFigures, Pause
+from redrive.model.gate import Failure, GateFigures, Override, Pause
 from redrive.model.letter import Letter
 from redrive.model.outcome import Exchange, Fault
 from redrive.policies.written import BLANK, without_written
@@ -279,11 +279,15 @@ class Redaction(msgspec.Struct, frozen=True):
             pause=_maybe(figures.gate.pause, self._pause),
             last_failure=_maybe(figures.gate.last_failure, failure),
         )
-        return msgspec.structs.replace(figures, gate=gate)
+        override = _maybe(figures.override, self._override)
+        return msgspec.structs.replace(figures, gate=gate, override=override)
 
     def tenant(self, figures: TenantFigures) -> TenantFigures:
         """Return a tenant as it may be shown."""
         return msgspec.structs.replace(figures, pause=_maybe(figures.pause, self._pause))
+
+    def _override(self, override: Override) -> Override:
+        return msgspec.structs.replace(override, why=self.text(override.why))
 
     def _pause(self, pause: Pause) -> Pause:
         return msgspec.structs.replace(pause, why=self.text(pause.why))

@@ -10,7 +10,8 @@ from typing import Protocol
 import msgspec
 
 from redrive.model.audit import Actor
-from redrive.model.gate import BreakerChange, BreakerState, GateFigures
+from redrive.model.gate import BreakerChange, BreakerState, GateFigures, Override
+from redrive.model.limits import Limits
 
 __all__ = ["Gates", "Report", "Reported"]
 
@@ -78,6 +79,18 @@ class Gates(Protocol):
 
     async def resume(self, destination: str, *, actor: Actor) -> bool:
         """End a pause; tells whether there was one. What waited goes on at the pace of retries."""
+
+    async def override(
+        self, destination: str, limits: Limits, *, lasts: timedelta, actor: Actor
+    ) -> Override:
+        """Keep to other limits than the declared ones for a while, instead of any before them.
+
+        Only what they say of `OVERRIDABLE` counts. It ends by the store's clock, whoever runs, and
+        the next claim of everybody keeps to it. The version of the routes grows.
+        """
+
+    async def end_override(self, destination: str, *, actor: Actor) -> bool:
+        """Go back to the declared limits; tells whether others were kept to."""
 
     async def open_breaker(
         self, destination: str, *, until: datetime | None, actor: Actor

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
 from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
+from redrive.model.gate import Override
 from redrive.model.position import LOG_START, LogPosition
 
 __all__ = [
@@ -216,12 +218,13 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     """What came of declarations: the routes from now on, and what has changed of those there were.
 
     `others` are the destinations of which another declaration than the one brought is in force,
-    or that were removed.
+    or that were removed. A worker is told the `overrides` there are, by their destinations.
     """
 
     routes: Routes
     changes: tuple[Redeclared, ...] = ()
     others: tuple[str, ...] = ()
+    overrides: Mapping[str, Override] = MappingProxyType({})
 
     @property
     def version(self) -> int:

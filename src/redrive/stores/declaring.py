@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from redrive.model.destination import Destination, Order, Routes
+from redrive.model.gate import Override
 from redrive.model.standing import Standing
 from redrive.policies import declaring as policy
 from redrive.store import Declarer, Redeclared, Registered
@@ -152,9 +153,12 @@ def audited(rulings: Sequence[Ruling], *, is_first: bool) -> list[tuple[int, str
     return entries
 
 
-def registered(routes: Routes, rulings: Sequence[Ruling]) -> Registered:
+def registered(
+    routes: Routes, rulings: Sequence[Ruling], overrides: Mapping[str, Override]
+) -> Registered:
     """Return what came of all of them."""
     return Registered(
+        overrides=overrides,
         routes=routes,
         changes=tuple(
             Redeclared(destination=one.name, difference=one.difference)

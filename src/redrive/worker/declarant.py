@@ -47,6 +47,7 @@ class Declarant:
         self._news = asyncio.Event()
         self._version: int | None = None
         self._in_force: Mapping[str, Destination] = {}
+        self._allowed: Mapping[str, int] = {}
         self._others: tuple[str, ...] = ()
         self._removed: tuple[str, ...] = ()
         self.serving: Mapping[str, Endpoint] = {}
@@ -106,13 +107,25 @@ class Declarant:
             if in_force.get(name) is not before.get(name)  # the quick look, of thousands
             and in_force.get(name) != before.get(name)
         ]
-        self._in_force = in_force
+        allowed = {
+            name: one.limits.concurrency
+            for name, one in registered.overrides.items()
+            if one.limits.concurrency is not None
+        }
+        overridden = [
+            name
+            for name in self._own.keys() & (allowed.keys() | self._allowed.keys())
+            if allowed.get(name) != self._allowed.get(name)
+        ]
+        self._in_force, self._allowed = in_force, allowed
         self._version = registered.version
-        if changed:
+        if changed or overridden:
             serving = dict(self.serving)
-            for name in changed:
+            for name in [*changed, *overridden]:
                 if name in in_force:
-                    serving[name] = _following(self._own[name], in_force[name])
+                    serving[name] = _following(
+                        self._own[name], in_force[name], allowed=allowed.get(name)
+                    )
                 else:
                     serving.pop(name, None)
             self.serving = serving
@@ -140,9 +153,18 @@ class Declarant:
         self._others, self._removed = others, removed
 
 
-def _following(own: Endpoint, in_force: Destination) -> Endpoint:
-    """Return the endpoint with what is shared as it is in force."""
+def _following(own: Endpoint, in_force: Destination, *, allowed: int | None) -> Endpoint:
+    """Return the endpoint with what is shared as it is in force.
+
+    While an override allows more at once, the worker has places for that; that it is no more, and
+    that it ends, is seen to at the gate.
+    """
+    declared = in_force.limits.concurrency
     if own.destination.limits == in_force.limits:
+        declared = own.terms.concurrency
+    if allowed is not None and declared is not None:
+        declared = max(allowed, declared)
+    if declared == own.terms.concurrency:
         return msgspec.structs.replace(own, destination=in_force)
-    terms = msgspec.structs.replace(own.terms, concurrency=in_force.limits.concurrency)
+    terms = msgspec.structs.replace(own.terms, concurrency=declared)
     return msgspec.structs.replace(own, destination=in_force, terms=terms)

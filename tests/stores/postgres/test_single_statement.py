@@ -400,3 +400,21 @@ async def test_a_turn_is_given_up_when_its_leases_would_have_ended(
         await person.execute("SELECT FROM gates FOR UPDATE")
         with pytest.raises(StoreUnavailableError, match="did not answer in time"):
             await world.claim("billing", lease="100ms")
+
+
+async def test_a_claim_goes_by_one_statement_again_when_an_override_has_ended(
+    world: World, trips: list[str]
+) -> None:
+    await at_work(world)
+    await publish(world, 20)
+    slow = Limits(rate=Rate(per_second=1.0, burst=2.0))
+    await world.store.override("billing", slow, lasts=timedelta(seconds=5), actor=OPERATOR)
+
+    assert len(await claim(world)) == 2
+    world.clock.advance("5s")
+    for _ in range(2):
+        assert len(await claim(world)) == 5
+    trips.clear()
+    assert len(await claim(world)) == 5
+
+    assert len(trips) == 1

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from redrive.cli.show.listing import Listing
-from redrive.cli.show.words import ago, counted, pace, safe
+from redrive.cli.show.words import ago, counted, safe
 from redrive.model.duration import rough_duration, spell_duration
 from redrive.model.gate import (
     BreakerChange,
@@ -20,12 +20,13 @@ from redrive.model.gate import (
     HalfOpen,
     Hold,
     Open,
+    Override,
 )
-from redrive.model.limits import Breaker, Limits
+from redrive.model.limits import Breaker, Limits, spell_rate
 from redrive.policies.attention import orphans, stranded
 from redrive.store import DestinationFigures, Figures, LaneFigures
 
-__all__ = ["breakers", "changed", "destinations", "held", "lanes", "neglect"]
+__all__ = ["breakers", "changed", "destinations", "held", "lanes", "neglect", "overridden"]
 
 _LONGEST_ERROR = 120
 
@@ -157,11 +158,29 @@ def _hold(gate: GateFigures, destination: DestinationFigures | None, *, now: dat
 
 def _limits(gate: GateFigures, *, now: datetime) -> Text:
     text = Text(" · ".join(_spelled(gate.limits)) or "none")
+    if (override := gate.override) is not None:
+        text.append(f"\n{_set(override, now=now)}", style="yellow")
+        declared = " · ".join(_spelled(gate.declared or Limits())) or "none"
+        text.append(f"\ndeclared: {declared}", style="dim")
     pause = gate.gate.pause
     if pause is not None:
         why = f": {safe(pause.why)}" if pause.why else ""
         text.append(f"\npaused by {safe(pause.by)}, {ago(pause.at, now)}{why}", style="yellow")
     return text
+
+
+def overridden(gate: GateFigures | None, *, now: datetime) -> str:
+    """Say which limits a person has set for a while, and for how long yet; nothing if none."""
+    if gate is None or gate.override is None:
+        return ""
+    left = rough_duration(gate.override.until - now)
+    return f"set: {gate.override.said} for {left} yet"
+
+
+def _set(override: Override, *, now: datetime) -> str:
+    why = f": {safe(override.why)}" if override.why else ""
+    left = rough_duration(override.until - now)
+    return f"{override.said} set by {safe(override.by)}, for {left} yet{why}"
 
 
 def _spelled(limits: Limits) -> Iterator[str]:
@@ -171,7 +190,7 @@ def _spelled(limits: Limits) -> Iterator[str]:
         ("replays", limits.replay_rate),
     ):
         if rate is not None:
-            yield f"{name} {pace(rate)}"
+            yield f"{name} {spell_rate(rate)}"
     if limits.over_retry_rate == "dead_letter":
         yield "retries above it fail"
     if limits.breaker is not None and limits.breaker.on_open == "dead_letter":

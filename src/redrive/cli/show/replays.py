@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.cli.show.listing import Listing
-from redrive.cli.show.words import ago, brief, counted, instant, pace, safe, short
+from redrive.cli.show.words import ago, brief, counted, instant, safe, short
 from redrive.model.duration import rough_duration, spell_duration
 from redrive.model.edit import Change, ChangeKind
+from redrive.model.limits import spell_rate
 from redrive.model.replay import ReplayState
 from redrive.operations import AutomaticReplay, ReplayPlan
 from redrive.store import Query, Replay
@@ -97,7 +98,7 @@ def replay(one: Replay, *, now: datetime) -> Iterator[RenderableType]:
     if one.wave.number:
         table.add_row("Wave", f"{one.wave.number}, of {counted(one.wave.size, 'letter')}")
     if one.pace.rate is not None:
-        table.add_row("Rate", pace(one.pace.rate))
+        table.add_row("Rate", spell_rate(one.pace.rate))
     table.add_row("Of", safe(_described(one)))
     table.add_row("To", safe(", ".join(one.destinations)))
     if one.generation is not None:
@@ -206,7 +207,9 @@ def _duration(planned: ReplayPlan) -> str:
         return "No rate holds it back."
     if span >= _NOTABLE:
         return f"At the rates that hold it takes {rough_duration(span)} or more."
-    named = ", ".join(f"{safe(name)} {pace(rate)}" for name, rate in planned.rates[:_MOST_RATES])
+    named = ", ".join(
+        f"{safe(name)} {spell_rate(rate)}" for name, rate in planned.rates[:_MOST_RATES]
+    )
     if len(planned.rates) > _MOST_RATES:
         named += f" and {len(planned.rates) - _MOST_RATES:,} more"
     return f"At the rates that hold{f' ({named})' if named else ''} it takes less than a second."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from redrive.cli.show.destinations import held, neglect
+from redrive.cli.show.destinations import held, neglect, overridden
 from redrive.cli.show.findings import attention
 from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, counted, safe, short
@@ -80,19 +81,21 @@ def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Listing
         counts = [(column.count(one), column.style) for column in columns]
         late = None if one.oldest_due is None else rough_duration(figures.now - one.oldest_due)
         table.add_row(
-            _name(one, gates.get(one.name), neglected.get(one.name, "")),
+            _name(one, gates.get(one.name), neglected.get(one.name, ""), now=figures.now),
             *(Text(short(count), style=style if count else "dim") for count, style in counts),
             Text("-", style="dim") if late is None else late,
         )
     return table
 
 
-def _name(destination: DestinationFigures, gate: GateFigures | None, neglected: str) -> Text:
+def _name(
+    destination: DestinationFigures, gate: GateFigures | None, neglected: str, *, now: datetime
+) -> Text:
     text = Text(safe(destination.name))
     hold = held(gate, destination)
     if hold and destination.due:
         hold += f", {short(destination.due)} held"
-    for word in (hold, neglected):
+    for word in (hold, overridden(gate, now=now), neglected):
         if word:
             text.append(f"\n  {word}", style="yellow")
     return text

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from redrive.model.delivery import Delivery
 from redrive.model.duration import rough_duration
-from redrive.model.limits import Rate
 from redrive.model.outcome import Fault
 from redrive.policies.display import safe, safe_lines
 
@@ -16,7 +15,6 @@ __all__ = [
     "counted",
     "first_line",
     "instant",
-    "pace",
     "safe",
     "safe_lines",
     "short",
@@ -66,20 +64,6 @@ def counted(count: int, one: str, many: str = "") -> str:
     ('1 try', '2,000 events')
     """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
-
-
-def pace(rate: Rate) -> str:
-    """Write a rate the way it is read.
-
-    >>> pace(Rate(per_second=100.0)), pace(Rate(per_second=0.5))
-    ('100/s', '30/m')
-    """
-    per, unit = next(
-        (per, unit)
-        for unit, seconds in (("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400))
-        if (per := rate.per_second * seconds) >= 1 or unit == "d"
-    )
-    return f"{per:.12g}/{unit}"
 
 
 def first_line(text: str) -> str:

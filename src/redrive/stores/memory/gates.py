@@ -13,7 +13,16 @@ from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.delivery import Status
 from redrive.model.destination import Order
-from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, Pause, Rotation
+from redrive.model.gate import (
+    BreakerChange,
+    BreakerState,
+    Gate,
+    GateFigures,
+    Override,
+    Pause,
+    Rotation,
+)
+from redrive.model.limits import Limits
 from redrive.policies import gate as policy
 from redrive.policies import outage
 from redrive.policies.breaker import forced_open, reset
@@ -33,7 +42,7 @@ class MemoryGates(Tables):
             paused: list[str] = []
             for one in batch:
                 before = self._gate(one.destination)
-                limits = self._destinations[one.destination].limits
+                limits = self._limits(one.destination, now)
                 after = outage.after_report(before, limits, one, now=now, chance=chance)
                 self._gates[one.destination] = after
                 changes += _changes(one.destination, before, after)
@@ -63,12 +72,15 @@ class MemoryGates(Tables):
             figures = []
             for name in self._listed(only_unsettled=True):
                 gate, passage = self._passage(name, now)
+                override = self._overridden(now).get(name)
                 figures.append(
                     GateFigures(
                         destination=name,
                         at=now,
                         gate=gate,
-                        limits=self._destinations[name].limits,
+                        limits=self._limits(name, now),
+                        override=override,
+                        declared=self._destinations[name].limits if override else None,
                         hold=passage.holds[0] if passage.holds else None,
                         holds=passage.holds,
                         until=passage.again_at,
@@ -95,6 +107,33 @@ class MemoryGates(Tables):
                 return False
             self._gates[destination] = policy.resumed(gate, now=now)
             self._note("resume", actor, now=now, count=1, detail=destination)
+            return True
+
+    async def override(
+        self, destination: str, limits: Limits, *, lasts: timedelta, actor: Actor
+    ) -> Override:
+        with self._lock:
+            now = self._clock.now()
+            self._gate(destination)
+            override = Override(
+                limits=limits, until=now + lasts, by=actor.by, why=actor.why, at=now
+            )
+            self._overrides[destination] = override
+            self._note("override", actor, now=now, count=1, detail=override.told_of(destination))
+            self._routes_version += 1
+            self._tell()
+            return override
+
+    async def end_override(self, destination: str, *, actor: Actor) -> bool:
+        with self._lock:
+            now = self._clock.now()
+            self._gate(destination)
+            if destination not in self._overridden(now):
+                return False
+            del self._overrides[destination]
+            self._note("end_override", actor, now=now, count=1, detail=destination)
+            self._routes_version += 1
+            self._tell()
             return True
 
     async def open_breaker(
@@ -135,19 +174,26 @@ class MemoryGates(Tables):
             and row.status is Status.IN_FLIGHT
             and row.is_leased(now)
         ]
-        return passages.passage(
+        gate, passage = passages.passage(
             gate,
-            self._destinations[destination].limits,
+            self._limits(destination, now),
             in_flight=len(leased),
             probing=sum(row.breaker_generation == gate.breaker.generation for row in leased),
             now=now,
             is_blocked=self._is_blocked(destination),
         )
+        return gate, passages.ending(passage, self._overridden(now).get(destination))
+
+    def _limits(self, destination: str, now: datetime) -> Limits:
+        """Return what is kept to at a gate now."""
+        override = self._overridden(now).get(destination)
+        declared = self._destinations[destination].limits
+        return declared if override is None else override.over(declared)
 
     def _shedding(self, destination: str, now: datetime) -> outage.Shedding | None:
         return outage.what_to_drop(
             self._gate(destination),
-            self._destinations[destination].limits,
+            self._limits(destination, now),
             now=now,
             is_blocked=self._is_blocked(destination),
         )
@@ -169,7 +215,7 @@ class MemoryGates(Tables):
         return Turnstile(gate, passage, total=allowance.total)
 
     def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
-        limits = self._destinations[destination].limits
+        limits = self._limits(destination, now)
         self._gates[destination] = turnstile.charged(limits, now=now)
 
     def _turn_on(self, destination: str, rotation: Rotation) -> None:

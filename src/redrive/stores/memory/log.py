@@ -295,7 +295,7 @@ class MemoryRegistry(Tables):
                 self._workers[by.worker] = now
                 if not again:
                     self._releases[by.worker] = release_from(release_of(destinations)[1])
-            return registered(self._routes(), rulings)
+            return registered(self._routes(), rulings, self._overridden(now))
 
     def _declared_by_others(self, by: Declarer, *, now: datetime) -> list[Release]:
         """Return what live workers declare, but for the one that asks."""

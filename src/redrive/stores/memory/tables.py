@@ -17,7 +17,7 @@ from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.event import EventId
-from redrive.model.gate import BreakerChange, Bucket, Gate, Pause
+from redrive.model.gate import BreakerChange, Bucket, Gate, Override, Pause
 from redrive.model.schedule import ScheduleStanding
 from redrive.model.standing import Standing
 from redrive.store import Serving
@@ -96,6 +96,7 @@ class Tables:
         self._has_news = False
         self._told = 0
         self._gates: dict[str, Gate] = {}
+        self._overrides: dict[str, Override] = {}
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
         self._shut: dict[str, datetime | None] = {}
@@ -109,6 +110,10 @@ class Tables:
     def _routes(self) -> Routes:
         routed = [one for one in self._destinations.values() if one.name not in self._removed]
         return Routes(self._routes_version, routed)
+
+    def _overridden(self, now: datetime) -> dict[str, Override]:
+        """Return the overrides that have not ended."""
+        return {name: one for name, one in self._overrides.items() if now < one.until}
 
     def _standing(self, name: str) -> Standing:
         kept, is_removed = self._standings.get(name), name in self._removed

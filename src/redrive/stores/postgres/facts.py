@@ -22,8 +22,8 @@ _LONGEST_TURN_SECONDS = 60.0
 class KnownGate(msgspec.Struct, frozen=True, kw_only=True):
     """A gate and its destination as the last claim in steps has left them.
 
-    A plain one lets a first attempt pass and stays as it is: no limit, no outage, no pause, no
-    order, no tenants who take turns.
+    A plain one lets a first attempt pass and stays as it is: no limit, no override, no outage, no
+    pause, no order, no tenants who take turns.
     """
 
     number: int

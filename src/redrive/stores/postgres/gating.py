@@ -29,7 +29,7 @@ def known_gate(
     gate, documents = gates.gate(destination), gates.documents(destination)
     keeps_order, counts_leases = gates.keeps_order(destination), gates.counts_leases(destination)
     need_not_be_asked = (
-        not (keeps_order or counts_leases or has_tenants)
+        not (keeps_order or counts_leases or has_tenants or gates.override(destination))
         and not gate.rotation.tenant
         and gates.fairness(destination).rate_of("") is None
         and is_plain(gate, passage, gates.limits(destination), now=gates.session.now)

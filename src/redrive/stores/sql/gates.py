@@ -13,7 +13,16 @@ from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.destination import Destination, Order
 from redrive.model.fairness import Fairness
-from redrive.model.gate import BreakerChange, BreakerState, Gate, GateFigures, HalfOpen, Open, Pause
+from redrive.model.gate import (
+    BreakerChange,
+    BreakerState,
+    Gate,
+    GateFigures,
+    HalfOpen,
+    Open,
+    Override,
+    Pause,
+)
 from redrive.model.limits import Limits
 from redrive.policies import gate as policy
 from redrive.policies import outage
@@ -24,12 +33,12 @@ from redrive.stores.sql.audit import record
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
-__all__ = ["GateRepository", "GatesRole", "add_gates"]
+__all__ = ["GateRepository", "GatesRole", "add_gates", "read_overrides"]
 
 # In SQLite, a gate of an older release that never changed has no row.
 _JOIN = Either(sqlite="LEFT JOIN", postgres="JOIN")
 _ALL = _JOIN.within("""
-SELECT t.name, t.id, t.document, g.document, clock_timestamp()
+SELECT t.name, t.id, t.document, g.document, clock_timestamp(), g.override
 FROM redrive.destinations t {} redrive.gates g ON g.destination = t.id
 """)
 _SOME = Either(*(f"{one}WHERE t.name = ANY ($1::text[]) ORDER BY t.id" for one in _ALL))
@@ -52,6 +61,10 @@ INSERT INTO redrive.gates (destination, document)
 SELECT destination, document
 FROM json_to_recordset($1::json) AS given (destination integer, document text) WHERE true
 ON CONFLICT (destination) DO UPDATE SET document = excluded.document
+"""
+_OVERRIDES = """
+SELECT t.name, g.override FROM redrive.gates g JOIN redrive.destinations t ON t.id = g.destination
+WHERE g.override_until > $1
 """
 
 # One part per partial index, which SQLite is told and PostgreSQL finds by its order: nobody reads
@@ -94,6 +107,7 @@ ORDER BY name COLLATE "C"
 """)
 
 _gates = msgspec.json.Decoder(Gate)
+_overrides = msgspec.json.Decoder(Override)
 _NEW = Gate()
 
 
@@ -184,11 +198,14 @@ class GateRepository:
         self._documents: dict[str, tuple[str, str]] = {}
         self._before: dict[str, Gate] = {}
         self._after: dict[str, Gate] = {}
-        for name, number, destination, gate, _ in rows:
+        self._overrides: dict[str, Override] = {}
+        for name, number, destination, gate, _, override in rows:
             self.numbers[name] = number
             self._documents[name] = (destination, gate)
             self._destinations[name] = destination_from(destination)
             self._before[name] = self._after[name] = _NEW if gate is None else _gates.decode(gate)
+            if override is not None:
+                self._overrides[name] = _overrides.decode(override)
 
     @classmethod
     async def read(cls, session: Session, names: Collection[str] | None = None) -> Self:
@@ -226,8 +243,15 @@ class GateRepository:
         return self._documents[destination] if is_same else None
 
     def limits(self, destination: str) -> Limits:
-        """Return what is kept to at the gate."""
-        return self._destinations[destination].limits
+        """Return what is kept to at the gate now."""
+        override = self.override(destination)
+        declared = self._destinations[destination].limits
+        return declared if override is None else override.over(declared)
+
+    def override(self, destination: str) -> Override | None:
+        """Return what a person has set above the declared limits, if that has not ended."""
+        override = self._overrides.get(destination)
+        return override if override and self.session.now < override.until else None
 
     def fairness(self, destination: str) -> Fairness:
         """Return how its tenants share a destination."""
@@ -263,7 +287,7 @@ class GateRepository:
             is_blocked=await self._is_blocked(destination),
         )
         self.put(destination, gate)
-        return passage
+        return passages.ending(passage, self.override(destination))
 
     async def shedding(self, destination: str) -> outage.Shedding | None:
         """Return what is not to wait at a gate now, if anything."""
@@ -293,12 +317,14 @@ class GateRepository:
 
     async def figures(self, destination: str) -> GateFigures:
         """Return a gate as people see it."""
-        passage = await self.passage(destination)
+        passage, override = await self.passage(destination), self.override(destination)
         return GateFigures(
             destination=destination,
             at=self.session.now,
             gate=self.gate(destination),
             limits=self.limits(destination),
+            override=override,
+            declared=self._destinations[destination].limits if override else None,
             hold=passage.holds[0] if passage.holds else None,
             holds=passage.holds,
             until=passage.again_at,
@@ -330,6 +356,12 @@ class GateRepository:
 
     def _changed(self) -> list[str]:
         return [name for name, gate in self._after.items() if gate != self._before[name]]
+
+
+async def read_overrides(session: Session) -> dict[str, Override]:
+    """Return what people have set above declared limits, by the destinations."""
+    rows = await session.fetch(_OVERRIDES, session.now)
+    return {name: _overrides.decode(document) for name, document in rows}
 
 
 async def add_gates(session: Session, destinations: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from redrive.stores.declaring import (
     standing_from,
 )
 from redrive.stores.sql.audit import record
-from redrive.stores.sql.gates import add_gates
+from redrive.stores.sql.gates import add_gates, read_overrides
 from redrive.stores.sql.lanes import relane
 from redrive.stores.sql.leases import see_worker
 from redrive.stores.sql.log import read_routes
@@ -78,7 +78,7 @@ class RegistryRole(SqlStore):
         again: bool = False,
     ) -> Registered:
         if not destinations:  # whoever only looks must not wait for a lock
-            return Registered(routes=await self._read(lambda session, _: read_routes(session)))
+            return await self._read(lambda session, _: look(session, by=by))
         done = await self._write(
             lambda session, _: register(
                 session, destinations, by=by, again=again, history=self._history
@@ -121,7 +121,14 @@ async def register(
         await see_worker(session, by.worker)
         if not again:
             await _tell(session, by.worker, destinations)
-    return registered(await read_routes(session), rulings)
+    overrides = await read_overrides(session) if by.worker else {}
+    return registered(await read_routes(session), rulings, overrides)
+
+
+async def look(session: Session, *, by: Declarer) -> Registered:
+    """Return what is in force, to who brings nothing."""
+    overrides = await read_overrides(session) if by.worker else {}
+    return Registered(routes=await read_routes(session), overrides=overrides)
 
 
 async def hold_routes(session: Session) -> int:

@@ -12,6 +12,7 @@ from redrive.stores.sql.intervention import InterventionRole
 from redrive.stores.sql.lanes import LanesRole
 from redrive.stores.sql.letters import LettersRole
 from redrive.stores.sql.log import LogRole
+from redrive.stores.sql.overriding import OverridingRole
 from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
@@ -28,6 +29,7 @@ class SharedRoles(
     RegistryRole,
     FindingRole,
     GatesRole,
+    OverridingRole,
     TenantsRole,
     FiguresRole,
     InspectionRole,

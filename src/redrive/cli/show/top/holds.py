@@ -9,10 +9,10 @@ from typing import assert_never
 from rich.text import Text
 
 from redrive.cli.show.destinations import held
-from redrive.cli.show.words import ago, counted, pace, safe
+from redrive.cli.show.words import ago, counted, safe
 from redrive.model.duration import rough_duration
 from redrive.model.gate import Closed, GateFigures, HalfOpen, Hold, Open
-from redrive.model.limits import Rate
+from redrive.model.limits import Rate, spell_rate
 from redrive.store import DestinationFigures
 
 __all__ = ["light", "reasons"]
@@ -100,7 +100,7 @@ def _size(gate: GateFigures) -> str:
         case None:
             return ""
         case Rate():
-            return f" of {pace(size)}"
+            return f" of {spell_rate(size)}"
         case int():
             return f" of {size}"
         case float():

@@ -80,6 +80,7 @@ WITH present AS MATERIALIZED (
     ) AS q (destination, description, gate, bound, most, breaker_generation, reopened_at)
     JOIN redrive.destinations t ON t.id = q.destination AND t.document = q.description
     JOIN redrive.gates g ON g.destination = q.destination AND g.document = q.gate
+        AND (g.override_until IS NULL OR g.override_until <= (SELECT now FROM present))
     WHERE t.removed_at IS NULL
     ORDER BY t.id FOR SHARE OF g  -- in the order in which everybody locks them
 ), outlook AS MATERIALIZED (
