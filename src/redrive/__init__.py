@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redrive.model.event import Event, NewEvent, Receipt, Severity
     from redrive.model.fairness import Fairness
     from redrive.model.health import HealthCheck
-    from redrive.model.limits import Breaker, Rate
+    from redrive.model.limits import Breaker, Rate, SharedRate
     from redrive.model.outcome import Cancel, Snooze
     from redrive.model.position import LogPosition
     from redrive.model.replay import AutoReplay
@@ -78,6 +78,7 @@ __all__ = [
     "Retry",
     "SchemaError",
     "Severity",
+    "SharedRate",
     "Snooze",
     "StoreCorruptError",
     "StoreError",

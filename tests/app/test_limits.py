@@ -22,6 +22,7 @@ from redrive import (
     Rate,
     Redrive,
     Retry,
+    SharedRate,
     UsageError,
     http,
 )
@@ -784,3 +785,50 @@ async def test_an_override_that_says_nothing_is_refused(
     async with gateway.kit:
         with pytest.raises((ConfigurationError, UsageError), match=said):
             await gateway.operations.override("gateway", **limits, lasts=lasts, by="ann", why=why)
+
+
+async def test_destinations_that_share_a_rate_keep_to_it_together(store: str) -> None:
+    gateway = Gateway(store, shared_rate=SharedRate("acme", "2/s"))
+    other = SharedRate("acme", Rate(per_second=2.0))
+    gateway.app.destination("mail", "order.*", transport=gateway, shared_rate=other)
+    async with gateway.kit:
+        await gateway.publish(20)
+        await gateway.kit.run_for("8s")
+
+        claimed = Counter(
+            one.destination for fact in gateway.recorder.of(Claimed) for one in fact.deliveries
+        )
+        assert keeps_to(2, 1, gateway.calls)
+        assert len(gateway.calls) >= 15
+        assert abs(claimed["gateway"] - claimed["mail"]) <= 1
+        [first, *_] = await gateway.pending()
+        story = await gateway.operations.show(first.id)
+        assert "shared_rate" in [one.reason for one in story.waiting]
+
+
+def test_two_rates_under_one_name_are_refused() -> None:
+    gateway = Gateway(shared_rate=SharedRate("acme", "2/s"))
+
+    with pytest.raises(ConfigurationError, match="'gateway' and 'mail' share the rate 'acme'"):
+        gateway.app.destination(
+            "mail", "order.*", transport=gateway, shared_rate=SharedRate("acme", "3/s")
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "said"),
+    [
+        ("", "1/s", "shares nothing"),
+        ("acme", None, "shares nothing"),
+        ("acme", "fast", "rate is 'fast'"),
+        (7, "1/s", "name of a shared rate"),
+    ],
+)
+def test_a_shared_rate_that_is_none_is_refused(name: Any, rate: Any, said: str) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigurationError, match=said):
+        SharedRate(name, rate)
+
+
+def test_a_shared_rate_has_a_name() -> None:
+    with pytest.raises(ConfigurationError, match="shared_rate is '2/s'"):
+        Gateway(shared_rate="2/s")  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive import Breaker, HealthCheck, Redrive, Transient
+from redrive import Breaker, HealthCheck, Redrive, SharedRate, Transient
 from redrive.cli.session import current_user
 from tests.cli.shell import Shell, Shop
 
@@ -394,3 +394,16 @@ def test_limits_that_cannot_be_set_are_refused(shell: Shell, shop: Shop) -> None
     assert (nothing.code, unknown.code) == (2, 2)
     assert "Nothing was set; give a rate or a concurrency." in nothing.err
     assert "billing" in unknown.err
+
+
+def test_a_shared_rate_is_listed(shell: Shell, shop: Shop) -> None:
+    async def work(app: Redrive) -> None:
+        @app.handler("parcel.*", name="gateway", shared_rate=SharedRate("acme", "100/s"))
+        async def send(event: object) -> None: ...
+
+        await app.close()
+        await app.publish("parcel.sent", 1)
+
+    shop.do(work)
+
+    assert "shares 100/s of acme" in " ".join(lines(shell("destination", "list").out))

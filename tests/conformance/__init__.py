@@ -67,6 +67,7 @@ from tests.conformance.rescuing import (
 from tests.conformance.retention import RetentionConformance
 from tests.conformance.sending import SendingConformance
 from tests.conformance.settling import LeaseConformance, SettlingConformance
+from tests.conformance.shared_rates import SharedRateConformance
 from tests.conformance.sharing import FairnessConformance
 from tests.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from tests.conformance.ticking import TickConformance
@@ -110,6 +111,7 @@ class StoreConformance(
     RateConformance,
     PauseConformance,
     OverrideConformance,
+    SharedRateConformance,
     AutoPauseConformance,
     HealthCheckConformance,
     RampConformance,

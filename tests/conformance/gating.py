@@ -34,10 +34,18 @@ from tests.conformance.world import (
     ids_of,
 )
 
-__all__ = ["DOWN", "UP", "BreakerConformance", "Gated", "PauseConformance", "RateConformance"]
+__all__ = [
+    "DOWN",
+    "LEASE",
+    "UP",
+    "BreakerConformance",
+    "Gated",
+    "PauseConformance",
+    "RateConformance",
+]
 
 _BREAKER = Breaker(failures=3, open_for="60s", successes=2, probes=1)
-_LEASE = timedelta(seconds=15)
+LEASE = timedelta(seconds=15)
 UP, DOWN = True, False
 
 
@@ -106,7 +114,7 @@ class BreakerConformance:
         await gated.claim()
         assert ids_of(await gated.claim()) == []
 
-        world.clock.advance(_LEASE)
+        world.clock.advance(LEASE)
 
         assert len((await gated.claim()).deliveries) == 1
 
@@ -186,7 +194,7 @@ class BreakerConformance:
         [snoozed] = (await gated.claim()).deliveries
         await gated.settle(snoozed, Snoozed(until=world.now))
         [lost] = (await gated.claim()).deliveries
-        world.clock.advance(_LEASE)
+        world.clock.advance(LEASE)
         requeued = Requeued(when=world.now, crashes=1, last_crash_at=world.now)
         await world.store.rescue([Rescue(lost.lease, requeued)])
 
@@ -267,7 +275,7 @@ class BreakerConformance:
         await gated.publish(1)
         for crashes in (1, 2):
             [leased] = (await gated.claim()).deliveries
-            world.clock.advance(_LEASE)
+            world.clock.advance(LEASE)
             requeued = Requeued(when=world.now, crashes=crashes, last_crash_at=world.now)
             assert list(await world.store.rescue([Rescue(leased.lease, requeued)])) == []
         assert (await gated.claim()).suspects == 1
@@ -482,7 +490,7 @@ class Gated:
                 allowances=(Allowance(destination=self._name, total=total),),
                 generations=("default",),
                 limit=1_000,
-                lease=_LEASE,
+                lease=LEASE,
                 alone=alone,
             )
         )

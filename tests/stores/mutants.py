@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from redrive.claiming.passage import Passage, passage
 from redrive.claiming.round_robin import Line, Share
+from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.claiming.turnstile import Turnstile
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
@@ -2094,6 +2095,47 @@ class LetsADeclarationEndAnOverride(Mutant):
         for one in rulings:
             if one.is_change:
                 self._overrides.pop(one.name, None)
+
+
+class SharesNoRate(Mutant):
+    def _begin_sharing(self, destinations: Sequence[str], now: datetime) -> Sharing:
+        return Sharing({}, {}, now=now)
+
+
+class SharesARateWithItself(Mutant):
+    def _begin_sharing(self, destinations: Sequence[str], now: datetime) -> Sharing:
+        rates = {
+            name: msgspec.structs.replace(rate, name=name)
+            for name in destinations
+            if (rate := self._destinations[name].limits.shared_rate) is not None
+        }
+        buckets = {name: self._shared.get(name, SharedBucket()) for name in rates}
+        return Sharing(rates, buckets, now=now)
+
+
+class ServesWhoAsksFirstOfTheSharedRate(Mutant):
+    def _end_sharing(self, unserved: Collection[str]) -> list[datetime]:
+        opens = super()._end_sharing(unserved)
+        self._shared = {
+            name: msgspec.structs.replace(one, waiting=()) for name, one in self._shared.items()
+        }
+        return opens
+
+
+class WaitsForWhoSharesForGood(Mutant):
+    def _begin_sharing(self, destinations: Sequence[str], now: datetime) -> Sharing:
+        for name, one in self._shared.items():
+            waiting = tuple(msgspec.structs.replace(who, seen_at=now) for who in one.waiting)
+            self._shared[name] = msgspec.structs.replace(one, waiting=waiting)
+        return super()._begin_sharing(destinations, now)
+
+
+class ChargesSharedRatesOnlyForFirstAttempts(Mutant):
+    def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
+        chosen = super()._take(allowance, rows)
+        others = sum(row.kind is not Kind.FIRST for row in chosen)
+        self._sharing.charge(allowance.destination, -others)
+        return chosen
 
 
 MUTANTS = Mutant.__subclasses__()

@@ -16,6 +16,7 @@ from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame, ids_of
 
 BACK_TO_VERSION_14 = """
+DROP TABLE redrive_shared_rates;
 ALTER TABLE redrive_gates DROP COLUMN override;
 ALTER TABLE redrive_gates DROP COLUMN override_until;
 DROP VIEW redrive_kept_counts;

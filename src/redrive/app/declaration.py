@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from socket import gethostname
 from typing import Any, Literal, TypedDict
@@ -16,7 +16,15 @@ from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration, spell_duration
 from redrive.model.fairness import Fairness
 from redrive.model.health import HealthCheck
-from redrive.model.limits import Breaker, Limits, OverRetryRate, Rate, read_rate
+from redrive.model.limits import (
+    Breaker,
+    Limits,
+    OverRetryRate,
+    Rate,
+    SharedRate,
+    read_rate,
+    spell_rate,
+)
 from redrive.model.pattern import check_pattern
 from redrive.model.replay import AutoReplay
 from redrive.model.retention import Keep
@@ -61,6 +69,7 @@ class LimitOptions(TypedDict, total=False):
     over_retry_rate: OverRetryRate
     replay_rate: Rate | str | None
     retry_budget: float | None
+    shared_rate: SharedRate | None
 
 
 class DestinationOptions(TypedDict, total=False):
@@ -105,6 +114,8 @@ class DestinationOptions(TypedDict, total=False):
     """How many replays in which time."""
     retry_budget: float | None
     """Which share of the first attempts retries may add."""
+    shared_rate: SharedRate | None
+    """How many attempts in which time, together with other destinations that name it."""
     auto_replay: AutoReplay | None
     """When its dead letters are replayed by themselves."""
     dead_letters: Keep | None
@@ -193,6 +204,19 @@ class Declaration(msgspec.Struct, frozen=True):
                 "over the limit are exported to a file before they go; say where with the setting "
                 'export_folder, such as Redrive(export_folder="exports").'
             )
+
+    def check_shared_rate(self, others: Iterable[Declaration]) -> None:
+        """Refuse two rates under one name."""
+        own = self.destination.limits.shared_rate
+        for other in others if own is not None else ():
+            rate = other.destination.limits.shared_rate
+            if own and rate and rate.name == own.name and rate != own:
+                raise ConfigurationError(
+                    f"The destinations {other.destination.name!r} and {self.destination.name!r} "
+                    f"share the rate {own.name!r}, and say different things of it: "
+                    f"{spell_rate(rate.rate)} and {spell_rate(own.rate)}; declare it once, and "
+                    "pass the same SharedRate to both."
+                )
 
     def endpoint(self, ports: Ports, store: Store, *, lease: timedelta) -> Endpoint:
         """Return the destination as a worker has it."""
@@ -427,6 +451,7 @@ def _read_limits(options: dict[str, Any]) -> Limits:
         over_retry_rate=options.pop("over_retry_rate", "delay"),
         replay_rate=read_rate(options.pop("replay_rate", _REPLAY_RATE), name="replay_rate"),
         retry_budget=options.pop("retry_budget", None),
+        shared_rate=options.pop("shared_rate", None),
         concurrency=options.get("concurrency"),
     )
 

@@ -495,6 +495,7 @@ class Redrive:
                 "give one of them another name with name=."
             )
         declaration.check_export(self.settings.export_folder)
+        declaration.check_shared_rate(self._declared.values())
         self._declared[name] = declaration
 
     def _stand_in(self, name: str, handler: Handler) -> None:

@@ -7,6 +7,7 @@ Each claim passes five bounds, from the worker to the single delivery:
 2. `passage`: the destination's gate, shared by all workers, says how much it lets through now:
    nothing while it is paused, blocked or its breaker is open; a few probes while the breaker is
    half open; otherwise as many as there are tokens for first attempts, retries and replays.
+   A rate that it shares with other destinations (`sharing`) may leave it less than that.
 3. `turnstile`: counts within one claim what has passed, so that neither allowance nor passage is
    exceeded whatever kinds of work are mixed. At the end it says what the gate has been charged.
 4. `fair_selection`: asks the store (`ready`) for as many tenants, and as much of their work, as can

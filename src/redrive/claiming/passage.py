@@ -138,6 +138,7 @@ def is_plain(gate: Gate, allowed: Passage, limits: Limits, *, now: datetime) -> 
     """
     return (
         not allowed.holds
+        and limits.shared_rate is None
         and allowed.again_at is None
         and min(allowed.total, allowed.first) >= _PLENTY
         and charged(gate, limits, {Kind.FIRST: 1}, held_first=0, paced=0, now=now) == gate

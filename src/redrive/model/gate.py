@@ -44,6 +44,7 @@ class Hold(StrEnum):
     RETRY_RATE = "retry_rate"
     REPLAY_RATE = "replay_rate"
     RETRY_BUDGET = "retry_budget"
+    SHARED_RATE = "shared_rate"
     CONCURRENCY = "concurrency"
 
     @property

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from redrive.errors import ConfigurationError
+from redrive.model.checks import check_text
 from redrive.model.duration import Duration, duration, spell_duration
 
-__all__ = ["Breaker", "Limits", "OnOpen", "OverRetryRate", "Rate", "read_rate", "spell_rate"]
+__all__ = [
+    "Breaker",
+    "Limits",
+    "OnOpen",
+    "OverRetryRate",
+    "Rate",
+    "SharedRate",
+    "read_rate",
+    "spell_rate",
+]
 
 OnOpen = Literal["hold", "dead_letter"]
 """What becomes of deliveries that come due while a breaker is open."""
@@ -46,6 +56,30 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
                 f"A rate of {self.per_second!r} a second is less than one in a year; write a "
                 "higher one, or pause the destination."
             )
+
+
+class SharedRate(msgspec.Struct, frozen=True):
+    """A rate that several destinations share, by its name: such as that of one account.
+
+    It counts all attempts of all of them: first ones, retries and replays.
+    """
+
+    name: str
+    rate: Rate
+
+    if TYPE_CHECKING:
+        # A rate may be given as text; once here it is a Rate.
+        def __init__(self, name: str, rate: Rate | str) -> None: ...
+
+    def __post_init__(self) -> None:
+        check_text("The name of a shared rate", self.name)
+        rate = read_rate(self.rate, name="rate")
+        if not self.name.strip() or rate is None:
+            raise ConfigurationError(
+                f"SharedRate({self.name!r}, {self.rate!r}) shares nothing; write a name and how "
+                'many in how long, such as SharedRate("acme", "100/s").'
+            )
+        msgspec.structs.force_setattr(self, "rate", rate)
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +161,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     First attempts, retries and replays are counted apart. `retry_budget` is the share of recent
     first attempts that retries may add, beyond a few each second. `over_retry_rate` says whether
-    retries wait for their rate, or become dead letters.
+    retries wait for their rate, or become dead letters. `shared_rate` bounds all attempts, together
+    with those of other destinations.
     """
 
     breaker: Breaker | None = None
@@ -137,6 +172,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replay_rate: Rate | None = None
     retry_budget: float | None = None
     concurrency: int | None = None
+    shared_rate: SharedRate | None = None
 
     def __post_init__(self) -> None:
         if self.over_retry_rate == _DROP:
@@ -146,6 +182,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 "person sees them."
             )
         _check_word("over_retry_rate", self.over_retry_rate, get_args(OverRetryRate))
+        if self.shared_rate is not None and not isinstance(self.shared_rate, SharedRate):
+            raise ConfigurationError(
+                f"shared_rate is {self.shared_rate!r}; write its name and how many in how long, "
+                'such as SharedRate("acme", "100/s").'
+            )
         if self.retry_budget is not None and not 0 <= self.retry_budget <= 1:
             raise ConfigurationError(
                 f"retry_budget is {self.retry_budget!r}; it is a share of the first attempts, "

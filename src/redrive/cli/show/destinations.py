@@ -191,6 +191,9 @@ def _spelled(limits: Limits) -> Iterator[str]:
     ):
         if rate is not None:
             yield f"{name} {spell_rate(rate)}"
+    if limits.shared_rate is not None:
+        shared = limits.shared_rate
+        yield f"shares {spell_rate(shared.rate)} of {safe(shared.name)}"
     if limits.over_retry_rate == "dead_letter":
         yield "retries above it fail"
     if limits.breaker is not None and limits.breaker.on_open == "dead_letter":

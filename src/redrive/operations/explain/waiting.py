@@ -35,6 +35,7 @@ class WaitReason(StrEnum):
     RETRY_RATE = "retry_rate"
     RETRY_BUDGET = "retry_budget"
     REPLAY_RATE = "replay_rate"
+    SHARED_RATE = "shared_rate"
     TENANT_PAUSE = "tenant_pause"
     TENANT_RATE = "tenant_rate"
     CONCURRENCY = "concurrency"
@@ -67,6 +68,7 @@ _LIMITS = {
     Hold.RETRY_RATE: (WaitReason.RETRY_RATE, "The rate of retries is used up."),
     Hold.RETRY_BUDGET: (WaitReason.RETRY_BUDGET, "The budget of retries is used up."),
     Hold.REPLAY_RATE: (WaitReason.REPLAY_RATE, "The rate of replays is used up."),
+    Hold.SHARED_RATE: (WaitReason.SHARED_RATE, "The rate it shares with others is used up."),
 }
 
 

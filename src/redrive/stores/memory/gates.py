@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from redrive.claiming import passage as passages
+from redrive.claiming.sharing import SharedBucket, Sharing, held
 from redrive.claiming.turnstile import Turnstile
 from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
@@ -72,6 +73,9 @@ class MemoryGates(Tables):
             figures = []
             for name in self._listed(only_unsettled=True):
                 gate, passage = self._passage(name, now)
+                if (rate := self._limits(name, now).shared_rate) is not None:
+                    bucket = self._shared.get(rate.name, SharedBucket())
+                    passage = held(passage, bucket, rate.rate, now=now)
                 override = self._overridden(now).get(name)
                 figures.append(
                     GateFigures(
@@ -212,7 +216,25 @@ class MemoryGates(Tables):
         self._breaker_changes += _changes(allowance.destination, before, gate)
         if passage.holds and passage.holds[0] in passages.SHUT:
             self._shut[allowance.destination] = passage.again_at
-        return Turnstile(gate, passage, total=allowance.total)
+        room = self._sharing.bound(allowance.destination, min(allowance.total, passage.total))
+        return Turnstile(gate, passage, total=room)
+
+    def _begin_sharing(self, destinations: Sequence[str], now: datetime) -> Sharing:
+        """Return what a claim of these destinations may draw from the rates they share."""
+        rates = {
+            name: rate
+            for name in destinations
+            if name in self._destinations
+            and (rate := self._limits(name, now).shared_rate) is not None
+        }
+        buckets = {one.name: self._shared.get(one.name, SharedBucket()) for one in rates.values()}
+        return Sharing(rates, buckets, now=now)
+
+    def _end_sharing(self, unserved: Collection[str]) -> list[datetime]:
+        """Keep what is left of shared rates; returns when those with more work may go on."""
+        held = {name: when for name, when in self._sharing.held().items() if name in unserved}
+        self._shared |= self._sharing.changed(held)
+        return list(held.values())
 
     def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
         limits = self._limits(destination, now)

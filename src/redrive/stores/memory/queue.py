@@ -62,6 +62,8 @@ class MemoryQueue(MemoryTenants):
             self._pass_by()
             reachable = self._reachable(request)
             ready = [row for row in reachable if self._may_start(row, now)]
+            asked = [one.destination for one in request.allowances]
+            self._sharing = self._begin_sharing(asked, now)
             suspects = self._suspects(request, ready)
             chosen = (
                 self._choose_suspect(request, suspects)
@@ -70,6 +72,11 @@ class MemoryQueue(MemoryTenants):
             )
             if chosen:
                 self._workers[request.worker] = now
+            taken = {row.id for row in chosen}
+            unserved = {
+                row.destination for row in ready if row.id not in taken and not row.is_suspect
+            }
+            self._gates_open_at += self._end_sharing(unserved)
             changes, self._breaker_changes = tuple(self._breaker_changes), []
             gates_open_at, self._gates_open_at = self._gates_open_at, []
             shut, self._shut = tuple(self._shut.items()), {}
@@ -335,7 +342,8 @@ class MemoryQueue(MemoryTenants):
         gate, passage = self._passage(row.destination, now)
         if not self._tokens(row.destination, _tenant(row), now):
             return False
-        turnstile = Turnstile(gate, passage, total=1)
+        room = self._sharing.bound(row.destination, min(1, passage.total))
+        turnstile = Turnstile(gate, passage, total=room)
         return turnstile.admit(row.kind, was_held=_was_held(row, gate))
 
     def _take(self, allowance: Allowance, rows: Iterable[Row]) -> list[Row]:
@@ -347,6 +355,7 @@ class MemoryQueue(MemoryTenants):
         serving = self._serve(own, turnstile, now)
         if turnstile.again_at is not None and len(serving.chosen) < len(own):
             self._gates_open_at.append(turnstile.again_at)
+        self._sharing.charge(allowance.destination, len(serving.chosen))
         self._leave(allowance.destination, turnstile, now)
         self._keep_account(allowance.destination, serving, now)
         return list(serving.chosen)

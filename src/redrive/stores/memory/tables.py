@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.clock import Clock
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Status
@@ -97,6 +98,8 @@ class Tables:
         self._told = 0
         self._gates: dict[str, Gate] = {}
         self._overrides: dict[str, Override] = {}
+        self._shared: dict[str, SharedBucket] = {}
+        self._sharing = Sharing({}, {}, now=clock.now())
         self._breaker_changes: list[BreakerChange] = []
         self._gates_open_at: list[datetime] = []
         self._shut: dict[str, datetime | None] = {}

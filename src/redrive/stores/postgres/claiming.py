@@ -180,6 +180,7 @@ class ClaimsRole(Core):
             now = session.now
             limited = msgspec.structs.replace(request, limit=limit)
             choice = _PostgresChoice(session, gates, limited, facts=self.facts)
+            await choice.hold_shared()
             ahead = await choice.query()
             suspects = await choice.suspects() if ahead.is_suspected else []
             if request.alone:

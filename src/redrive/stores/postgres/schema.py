@@ -26,8 +26,8 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0007_uniques.sql", 1),
     ("0008_schedules.sql", 1),
     ("0009_counts.sql", 1),
-    # Code that does not know of overrides keeps to what is declared.
-    ("0010_overrides.sql", 1),
+    # Code that does not know of overrides and shared rates keeps to what else is declared.
+    ("0010_limits.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -23,6 +23,7 @@ from redrive.claiming.ready import (
     fitting,
 )
 from redrive.claiming.round_robin import Line, Share, serve
+from redrive.claiming.sharing import Sharing
 from redrive.claiming.turnstile import Turnstile
 from redrive.model.delivery import SUSPECT_AFTER, DeliveryId, Lease, Leased
 from redrive.model.gate import Gate
@@ -32,6 +33,7 @@ from redrive.store import ClaimRequest
 from redrive.stores.codec import carrying, event_from, micros
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.session import instant
+from redrive.stores.sql.sharing import lock_shared, write_shared
 
 __all__ = ["Choice"]
 
@@ -66,6 +68,7 @@ class Choice(ABC):
         self._openings: list[datetime] = []
         self._shut: dict[int, datetime] = {}
         self._before: dict[str, Gate] = {}
+        self._sharing = Sharing({}, {}, now=self._now)
 
     @abstractmethod
     def _ready(self, name: str) -> Ready:
@@ -88,6 +91,18 @@ class Choice(ABC):
     @abstractmethod
     async def _filled(self, destinations: Sequence[int]) -> Sequence[int]:
         """Return those of the destinations that have something ready, now that this is leased."""
+
+    async def hold_shared(self) -> None:
+        """Hold the rates that destinations share with others, if there are any."""
+        rates = {
+            name: rate
+            for name in self._allowances
+            if (rate := self._gates.limits(name).shared_rate) is not None
+        }
+        if rates:
+            names = {one.name for one in rates.values()}
+            buckets = await lock_shared(self._gates.session, names)
+            self._sharing = Sharing(rates, buckets, now=self._now)
 
     async def suspects(self) -> list[Candidate]:
         """Return the deliveries that may only run alone, if their gate lets them through now."""
@@ -158,11 +173,19 @@ class Choice(ABC):
     async def next_due(self, due: datetime | None) -> datetime | None:
         """Return when something more may be claimed, after what was chosen is leased.
 
+        Shared rates are charged by now, and whoever has more work waits for its share of them.
         `due` is when the first of what is not ready will be.
         """
+        held = self._sharing.held()
+        for name, when in held.items():
+            number = self._numbers[name]
+            self._shut[number] = min(when, self._shut.get(number, when))
+        filled: Sequence[int] = ()
         if self._shut:
             filled = await self._filled(list(self._shut))
             self._openings += [self._shut[number] for number in filled]
+        waiting = [name for name in held if self._numbers[name] in filled]
+        await write_shared(self._gates.session, self._sharing.changed(waiting))
         if due is not None:
             self._openings.append(due)
         return min(self._openings, default=None)
@@ -170,7 +193,9 @@ class Choice(ABC):
     async def _turnstile(self, name: str, *, total: int) -> Turnstile:
         if name not in self._passages:
             self._passages[name] = await self._gates.passage(name)
-        return Turnstile(self._gates.gate(name), self._passages[name], total=total)
+        passage = self._passages[name]
+        room = self._sharing.bound(name, min(total, passage.total))
+        return Turnstile(self._gates.gate(name), passage, total=room)
 
     def _charge(
         self,
@@ -187,6 +212,7 @@ class Choice(ABC):
         if serving.rotation != gate.rotation:
             gate = msgspec.structs.replace(gate, rotation=serving.rotation)
         self._before[name] = gate
+        self._sharing.charge(name, len(serving.chosen))
         self._gates.put(name, passed(gate, [one.id for one in serving.chosen], now=self._now))
         self._chosen += [(one.id, gate.breaker.generation) for one in serving.chosen]
         self._accounts += [

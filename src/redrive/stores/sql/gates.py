@@ -9,6 +9,7 @@ from typing import Any, Self
 import msgspec
 
 from redrive.claiming import passage as passages
+from redrive.claiming.sharing import SharedBucket, held
 from redrive.errors import not_found
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.destination import Destination, Order
@@ -31,6 +32,7 @@ from redrive.store import Report, Reported
 from redrive.stores.codec import destination_from, json_text
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.session import Either, Session
+from redrive.stores.sql.sharing import read_shared
 from redrive.stores.sql.store import SqlStore, reading, writing
 
 __all__ = ["GateRepository", "GatesRole", "add_gates", "read_overrides"]
@@ -139,6 +141,7 @@ class GatesRole(SqlStore):
     @reading
     async def gates(self, session: Session) -> Sequence[GateFigures]:
         gates = await GateRepository.read(session)
+        await gates.look_at_shared()
         return [await gates.figures(name) for (name,) in await session.fetch(_LISTED)]
 
     @writing()
@@ -199,6 +202,7 @@ class GateRepository:
         self._before: dict[str, Gate] = {}
         self._after: dict[str, Gate] = {}
         self._overrides: dict[str, Override] = {}
+        self._shared: dict[str, SharedBucket] = {}
         for name, number, destination, gate, _, override in rows:
             self.numbers[name] = number
             self._documents[name] = (destination, gate)
@@ -315,9 +319,18 @@ class GateRepository:
         breakers = {one.destination: self.gate(one.destination).breaker for one in batch}
         return Reported(changes=await self.write(), paused=tuple(paused), breakers=breakers)
 
+    async def look_at_shared(self) -> None:
+        """Read the rates that destinations share, for the figures."""
+        shared = [one.limits.shared_rate for one in self._destinations.values()]
+        if names := {one.name for one in shared if one is not None}:
+            self._shared = await read_shared(self.session, names)
+
     async def figures(self, destination: str) -> GateFigures:
         """Return a gate as people see it."""
         passage, override = await self.passage(destination), self.override(destination)
+        if (shared := self.limits(destination).shared_rate) is not None:
+            bucket = self._shared[shared.name]
+            passage = held(passage, bucket, shared.rate, now=self.session.now)
         return GateFigures(
             destination=destination,
             at=self.session.now,

@@ -108,6 +108,7 @@ async def claim(session: SqliteSession, request: ClaimRequest) -> Claim:
         gates = await GateRepository.lock(session, asked)
         limited = msgspec.structs.replace(request, limit=limit)
         choice = _SqliteChoice(session, gates, limited, is_flooded=is_flooded)
+        await choice.hold_shared()
         suspects = await choice.suspects()
         if request.alone:
             await choice.choose_suspect(suspects)

@@ -33,8 +33,8 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0013_uniques.sql", 7),
     ("0014_schedules.sql", 7),
     ("0015_counts.sql", 7),
-    # Code that does not know of overrides keeps to what is declared.
-    ("0016_overrides.sql", 7),
+    # Code that does not know of overrides and shared rates keeps to what else is declared.
+    ("0016_limits.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -89,10 +89,12 @@ _LIMITS = {
 
 
 def _size(gate: GateFigures) -> str:
+    shared = gate.limits.shared_rate
     size: Rate | int | float | None = {
         Hold.RATE: gate.limits.rate,
         Hold.RETRY_RATE: gate.limits.retry_rate,
         Hold.REPLAY_RATE: gate.limits.replay_rate,
+        Hold.SHARED_RATE: None if shared is None else shared.rate,
         Hold.CONCURRENCY: gate.limits.concurrency,
         Hold.RETRY_BUDGET: gate.limits.retry_budget,
     }.get(gate.hold or Hold.PAUSED)
