@@ -195,6 +195,7 @@ def options_of(plan: DestinationPlan) -> dict[str, Any]:
         "retry_rate": plan.retry_rate,
         "replay_rate": plan.replay_rate,
         "retry_budget": plan.retry_budget,
+        "shared_rate": plan.shared_rate,
         "fairness": plan.fairness,
         "snooze_limit": plan.snooze_limit,
         "auto_replay": plan.auto_replay,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from redrive.model.fairness import Fairness
-from redrive.model.limits import Breaker, Rate
+from redrive.model.limits import Breaker, Rate, SharedRate
 from redrive.model.replay import AutoReplay
 
 __all__ = ["DestinationPlan", "Fault", "Plan", "StoreKind", "draw"]
@@ -25,6 +25,9 @@ _WORKERS_ON_A_SERVER, _MOST_ON_A_SERVER, _LONGEST_ON_A_SERVER = 2, 20, 6.0
 """Workers, events and seconds of trouble, where every statement is carried out for real."""
 _CROWDED = 0.15
 """The share of calm worlds that have dozens of destinations, many of them held back."""
+_WITH_ACCOUNTS = 0.12
+_SHARING = 0.8
+"""The share of worlds with an account, and of the destinations that belong to it."""
 _PLAIN = 0.6
 """The share of worlds on PostgreSQL in which single statements do most of the work."""
 
@@ -47,6 +50,7 @@ class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     retry_rate: Rate | None = None
     replay_rate: Rate | None = None
     retry_budget: float | None = None
+    shared_rate: SharedRate | None = None
     fairness: Fairness = Fairness()
     snooze_limit: int = 5
     is_checked: bool = False
@@ -147,6 +151,7 @@ class _Draw:
         self._late = Random(f"late commits of {seed}")  # noqa: S311 - as above
         self._rings = Random(f"rings of {seed}")  # noqa: S311 - as above
         self._crowds = Random(f"crowds of {seed}")  # noqa: S311 - as above
+        self._accounts = Random(f"accounts of {seed}")  # noqa: S311 - as above
         self._store: StoreKind = store or ("sqlite" if seed % _SQLITE_EVERY == 0 else "memory")
 
     def plan(self) -> Plan:
@@ -181,7 +186,29 @@ class _Draw:
         plan = msgspec.structs.replace(plan, few=few, page=page)
         if is_calm and not plan.next_release and self._crowds.random() < _CROWDED:
             plan = self._crowded(plan)
+        if self._accounts.random() < _WITH_ACCOUNTS:
+            plan = self._with_account(plan)
         return self._on_a_server(plan) if plan.store == "postgres" else plan
+
+    def _with_account(self, plan: Plan) -> Plan:
+        """Let most destinations share one rate."""
+        accounts = self._accounts
+        rate = Rate(per_second=accounts.choice([2.0, 8.0, 30.0]), burst=accounts.choice([1.0, 4.0]))
+        names = [one.name for one in plan.destinations if accounts.random() < _SHARING]
+
+        def sharing(destinations: tuple[DestinationPlan, ...]) -> tuple[DestinationPlan, ...]:
+            return tuple(
+                msgspec.structs.replace(one, shared_rate=SharedRate("account", rate))
+                if one.name in names
+                else one
+                for one in destinations
+            )
+
+        return msgspec.structs.replace(
+            plan,
+            destinations=sharing(plan.destinations),
+            next_release=sharing(plan.next_release),
+        )
 
     def _on_a_server(self, plan: Plan) -> Plan:
         """Draw what only a real server has; its transactions overlap by themselves."""

@@ -287,7 +287,13 @@ class World:
         rates = [
             rate.per_second
             for one in (*plan.destinations, *plan.next_release)
-            for rate in (one.rate, one.retry_rate, one.replay_rate, one.fairness.rate)
+            for rate in (
+                one.rate,
+                one.retry_rate,
+                one.replay_rate,
+                one.fairness.rate,
+                None if one.shared_rate is None else one.shared_rate.rate,
+            )
             if rate is not None
         ]
         breakers = [

@@ -23,6 +23,7 @@ __all__ = ["SharedBucket", "Sharing", "held", "share"]
 
 _FORGOTTEN_AFTER = timedelta(seconds=2)
 """Nobody waits for a destination that was not asked for as long: each worker asks every second."""
+_NOTED_AFTER = timedelta(milliseconds=500)
 
 
 class InLine(msgspec.Struct, frozen=True, array_like=True):
@@ -47,8 +48,8 @@ def share(shared: SharedBucket, rate: Rate, destination: str, *, now: datetime) 
     others = [one for one in _waiting(shared, now) if one.destination != destination]
     if tokens > len(others):
         return tokens // (len(others) + 1)
-    own = [one.place for one in shared.waiting if one.destination == destination]
-    first = own[0] if own else shared.last_place + 1
+    places = [one.place for one in _waiting(shared, now) if one.destination == destination]
+    first = places[0] if places else shared.last_place + 1
     return int(sum(one.place < first for one in others) < tokens)
 
 
@@ -126,15 +127,13 @@ class Sharing:
     def changed(self, waiting: Collection[str]) -> dict[str, SharedBucket]:
         """Return what is different afterwards, where these destinations still have work."""
         for destination, one in self._rates.items():
-            is_waiting = destination in waiting
-            shared = _lined_up(
+            self._after[one.name] = _lined_up(
                 self._after[one.name],
                 destination,
-                is_waiting=is_waiting,
+                is_waiting=destination in waiting,
                 is_served=self._taken[destination] > 0,
                 now=self._now,
             )
-            self._after[one.name] = shared
         return {name: one for name, one in self._after.items() if one != self._before[name]}
 
 
@@ -142,17 +141,19 @@ def _lined_up(
     shared: SharedBucket, destination: str, *, is_waiting: bool, is_served: bool, now: datetime
 ) -> SharedBucket:
     """Return the line after a destination was asked: who was served goes to its end."""
-    others = [one for one in _waiting(shared, now) if one.destination != destination]
-    if not is_waiting:
-        return msgspec.structs.replace(shared, waiting=tuple(others))
-    own = [one.place for one in shared.waiting if one.destination == destination]
-    is_new = is_served or not own
-    place = shared.last_place + 1 if is_new else own[0]
-    return msgspec.structs.replace(
-        shared,
-        waiting=(*others, InLine(destination, place, now)),
-        last_place=max(place, shared.last_place),
-    )
+    line = _waiting(shared, now)
+    others = [one for one in line if one.destination != destination]
+    own = [one for one in line if one.destination == destination]
+    last = shared.last_place
+    if is_waiting and (is_served or not own):
+        last += 1
+        others.append(InLine(destination, last, now))
+    elif is_waiting:
+        # Who asks often is not written down each time.
+        is_fresh = abs(now - own[0].seen_at) < _NOTED_AFTER
+        others.append(own[0] if is_fresh else InLine(destination, own[0].place, now))
+    others.sort(key=lambda one: one.place)
+    return msgspec.structs.replace(shared, waiting=tuple(others), last_place=last)
 
 
 def _waiting(shared: SharedBucket, now: datetime) -> list[InLine]:

@@ -37,7 +37,9 @@ class Fair(Check):
             self._probed.add(entry.id)
         destination = ledger.promises[name].destination
         fairness = destination.fairness
-        if destination.limits.rate is not None or fairness.rate is not None or fairness.rates:
+        limits = destination.limits
+        has_rates = limits.rate is not None or limits.shared_rate is not None
+        if has_rates or fairness.rate is not None or fairness.rates:
             return
         self._overtaken.pop((name, tenant), None)
         if name in ledger.reopened:

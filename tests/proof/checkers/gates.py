@@ -66,7 +66,7 @@ class LimitsKept(Check):
 
     A bucket that holds what is over the rate is level by level the same as looking at every
     stretch of time. First attempts that waited at a closed gate pay as retries do. A tenant's own
-    rate counts all of its attempts.
+    rate counts all of its attempts, and a rate that is shared those of all who share it.
     """
 
     name = "I8 limits"
@@ -99,6 +99,9 @@ class LimitsKept(Check):
             now=now,
             grants=1.0,
         )
+        if limits.shared_rate is not None:
+            account, shared = limits.shared_rate.name, limits.shared_rate.rate
+            yield from self._pour(f"all of {account}", "attempts", shared, now=now, grants=1.0)
         match step.detail.kind:
             case Kind.FIRST:
                 rate = ledger.rate(name)

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import msgspec
 
 from redrive.claiming.passage import Passage
+from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.model.destination import Destination
 from redrive.model.gate import Bucket, Gate
 from redrive.model.limits import Rate
@@ -73,6 +74,18 @@ class PauseIgnored(MemoryStore):
             self._gates[destination] = gate
 
 
+class SharedRateNotShared(MemoryStore):
+    def _begin_sharing(self, destinations: Sequence[str], now: datetime) -> Sharing:
+        rates = {
+            name: msgspec.structs.replace(rate, name=name)
+            for name in destinations
+            if name in self._destinations
+            and (rate := self._destinations[name].limits.shared_rate) is not None
+        }
+        buckets = {name: self._shared.get(name, SharedBucket()) for name in rates}
+        return Sharing(rates, buckets, now=now)
+
+
 BUGS: tuple[Bug, ...] = (
     Bug("half-open without the shared count", HalfOpenNotShared),
     Bug("breaker ignores the generation", BreakerIgnoresGeneration),
@@ -80,4 +93,5 @@ BUGS: tuple[Bug, ...] = (
     Bug("rate of a tenant ignored", TenantRateIgnored),
     Bug("concurrency not shared", ConcurrencyNotShared),
     Bug("pause ignored", PauseIgnored),
+    Bug("shared rate not shared", SharedRateNotShared),
 )
