@@ -70,6 +70,23 @@ SABOTAGES = (
         "pause or paused or breaker or rate or open",
     ),
     Sabotage(
+        "one statement claims past an override",
+        "postgres",
+        "single_statement/claim.py",
+        "AND (g.override_until IS NULL OR g.override_until <= (SELECT now FROM present))",
+        "",
+        "no_limit_can_be_given",
+    ),
+    Sabotage(
+        "a shared rate is not charged",
+        "sql",
+        "claiming.py",
+        "self._sharing.charge(name, len(serving.chosen))",
+        "self._sharing.charge(name, 0)",
+        "share_the_tokens or no_stretch",
+        tests="tests/stores/sqlite/test_store.py",
+    ),
+    Sabotage(
         "settles after the lease has run out",
         "sqlite",
         "session.py",
