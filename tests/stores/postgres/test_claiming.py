@@ -13,7 +13,7 @@ import pytest
 from redrive.clock import SystemClock
 from redrive.model.destination import Destination
 from redrive.model.gate import Closed, Open
-from redrive.model.limits import Breaker, Limits
+from redrive.model.limits import Breaker, Limits, Rate, SharedRate
 from redrive.model.settlement import Delivered
 from redrive.stores.postgres import PostgresStore, connection
 from redrive.stores.postgres.connection import named, read_address
@@ -25,6 +25,7 @@ from redrive.stores.postgres.single_statement.duties import LOOK_AGAIN
 from redrive.stores.sql import gates
 from tests.conformance import World, an_event, entries
 from tests.conformance.gating import DOWN, Gated
+from tests.conformance.shared_rates import Account
 from tests.conformance.world import OPERATOR
 from tests.servers.waiting import until_somebody_waits
 from tests.waiting import PATIENCE_SECONDS
@@ -130,6 +131,25 @@ async def test_a_report_counts_on_top_of_whoever_changes_the_gate_meanwhile(
         await until_somebody_waits(person)
 
     assert reporting.result() == [(Closed, Open)]
+
+
+async def test_a_claim_takes_what_others_left_of_a_shared_rate(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    account = Account(world, SharedRate("acme", Rate(per_second=1.0, burst=2.0)))
+    await account.publish(2)
+    await account.claim("a", total=1)
+    one_left = await person.fetchval("SELECT document FROM shared_rates")
+    await account.claim("a", total=1)
+    none_left = await person.fetchval("SELECT document FROM shared_rates")
+    await person.execute("UPDATE shared_rates SET document = $1", one_left)
+
+    async with asyncio.TaskGroup() as group, person.transaction():
+        await person.execute("UPDATE shared_rates SET document = $1", none_left)
+        claiming = group.create_task(account.claim("b"))
+        await until_somebody_waits(person)
+
+    assert claiming.result().deliveries == ()
 
 
 async def test_a_turn_locks_all_its_gates_at_once(
