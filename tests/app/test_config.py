@@ -24,6 +24,7 @@ from redrive import (
     Rate,
     Redrive,
     Retry,
+    SharedRate,
     Transient,
 )
 from redrive.app.config import AppOptions, Settings
@@ -284,6 +285,7 @@ async def test_a_transport_of_ones_own_is_served_on_the_same_terms() -> None:
         over_retry_rate="delay",
         replay_rate="10/s",
         retry_budget=0.5,
+        shared_rate=SharedRate("acme", "50/s"),
         auto_replay=AutoReplay(cron="0 3 * * *"),
         fairness=Fairness(turn=1),
     )
@@ -339,6 +341,7 @@ LIMITS: Mapping[str, Callable[..., object]] = {
     "over_retry_rate": test_outages.test_over_retry_rate_gives_up_the_retries_above_it,
     "replay_rate": test_limits.test_replay_rate_bounds_replays_and_nothing_else,
     "retry_budget": test_limits.test_retry_budget_bounds_retries_by_the_first_attempts_there_were,
+    "shared_rate": test_limits.test_destinations_that_share_a_rate_keep_to_it_together,
     "concurrency": test_limits.test_concurrency_of_a_destination_is_shared_by_all_workers,
 }
 BREAKER: Mapping[str, Callable[..., object]] = {
