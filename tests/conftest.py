@@ -7,6 +7,7 @@ first transaction that is still open: tests beside each other on one server woul
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,12 @@ _TOGETHER = {
 # How long an example takes says more about who else uses the machine than about the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+
+def pytest_configure() -> None:
+    """Hear a Ctrl-C: what a shell runs in the background, and what that starts, would not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

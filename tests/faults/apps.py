@@ -44,8 +44,9 @@ def store_url(folder: Path) -> str:
 
 
 def make_app(
-    folder: Path, *, concurrency: int = 50, grace: str = "500ms", lease: str = "1s"
+    folder: Path, *, concurrency: int = 50, grace: str = "500ms", lease: str = "6s"
 ) -> Redrive:
+    """The lease is long enough for a heartbeat to come in time on a busy machine."""
     return Redrive(
         store_url(folder),
         lease=lease,
@@ -55,9 +56,9 @@ def make_app(
     )
 
 
-def steady(folder: Path, *, lease: str = "1s") -> Redrive:
+def steady(folder: Path) -> Redrive:
     """Takes 5 ms for each event."""
-    app = make_app(folder, lease=lease)
+    app = make_app(folder)
 
     @app.handler("thing.*", name="steady")
     async def handle(event: Payload) -> None:
@@ -68,19 +69,14 @@ def steady(folder: Path, *, lease: str = "1s") -> Redrive:
 
 
 def ticking(folder: Path) -> Redrive:
-    """Publishes an event each second."""
-    app = make_app(folder)
+    """Publishes an event each second, whatever becomes of leases."""
+    app = make_app(folder, lease="1s")
     app.schedule(every="1s", type="tick.due", name="secondly", missed="all")
 
     @app.handler("tick.*", name="ticks")
     async def handle(event: Payload) -> None: ...
 
     return app
-
-
-def unhurried(folder: Path) -> Redrive:
-    """Takes 5 ms for each event, and leaves all workers time to be heard of after an outage."""
-    return steady(folder, lease="3s")
 
 
 def slow(folder: Path, *, grace: str = "500ms") -> Redrive:
@@ -250,13 +246,18 @@ def sluggish(folder: Path) -> Redrive:
     """Blocks the event loop for as long as the event says, and then goes on."""
     app = make_app(folder)
 
-    @app.handler("thing.*", name="sluggish", timeout="30s")
+    @app.handler("thing.*", name="sluggish", timeout="5m")
     async def handle(event: Payload) -> None:
         record(folder, event, "begun")
         spend_at_once(event.payload["seconds"])
         record(folder, event, "done")
 
     return app
+
+
+def watched(folder: Path) -> Redrive:
+    """One event blocks the event loop for ever, and is told on within less than a lease."""
+    return blocked(folder, timeout="4s")
 
 
 def obstinate(folder: Path) -> Redrive:
@@ -344,7 +345,7 @@ def skipping(folder: Path) -> Redrive:
 
 def mending(folder: Path) -> Redrive:
     """Refuses everything until there is a file named `fixed`, and then takes 2 ms for each."""
-    app = make_app(folder, lease="3s")
+    app = make_app(folder, lease="8s")
 
     @app.handler("thing.*", name="mending", retry=never_again, replay_rate=None)
     async def handle(event: Payload) -> None:
@@ -357,8 +358,11 @@ def mending(folder: Path) -> Redrive:
 
 
 def bookkeeping(folder: Path) -> Redrive:
-    """Writes each number into a ledger in the store's database; the marked ones kill it once."""
-    app = make_app(folder)
+    """Writes each number into a ledger in the store's database; the marked ones kill it once.
+
+    Leases may be lost: that changes nothing of what is written.
+    """
+    app = make_app(folder, lease="1s")
     ledger = Ledger(app.settings.store)
     patient = Retry(max_attempts=100, base="50ms", cap="1s")
 
@@ -374,7 +378,7 @@ def bookkeeping(folder: Path) -> Redrive:
 
 def soaked(folder: Path) -> Redrive:
     """One destination that fails one try in twenty, and one that keeps the order of keys."""
-    app = make_app(folder, lease="3s")
+    app = make_app(folder, lease="8s")
     often = Retry(max_attempts=20, base="100ms", cap="1s")
     flaky = random.Random(os.getpid())  # noqa: S311 - which ones fail does not matter
 
@@ -398,7 +402,7 @@ def released(folder: Path, *, release: str = "") -> Redrive:
     What its workers claim, begin and end is written down with the time.
     """
     release = release or os.environ.get("REDRIVE_TEST_RELEASE", "2")
-    app = make_app(folder, concurrency=20, lease="2s")
+    app = make_app(folder, concurrency=20)
     declared: dict[str, tuple[tuple[str, ...], Order, str]] = {
         "1": (("thing.*",), Order.NONE, "150/s"),
         "2": (("thing.*", "extra.*"), Order.PARK, "100/s"),

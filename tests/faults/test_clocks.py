@@ -41,7 +41,7 @@ class Machine:
         self.clock = WrongClock(ahead)
         self.recorder = Recorder()
         self.tries: list[tuple[int, float]] = []
-        self.app = Redrive(url, lease="5s", poll="100ms", concurrency=5)
+        self.app = Redrive(url, lease="8s", poll="100ms", concurrency=5)
         self.app.observe(self.recorder)
 
         @self.app.handler(

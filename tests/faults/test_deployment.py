@@ -25,7 +25,7 @@ MachineOf = Callable[[str], Machine]
 WORKERS, ROUNDS = (4, 5) if IS_LONG else (1, 1)
 """A process takes a second to start, so the short form has no more of them than it must."""
 KEYS = 5
-SECONDS = 900 if IS_LONG else 150
+SECONDS = 900 if IS_LONG else 240
 MOST_IN_A_SECOND = 150 + 15 + 100 + 10
 """The looser of the rates with its burst, and retries of what was killed, which have their own."""
 

@@ -96,7 +96,7 @@ def test_workers_outlive_a_disk_that_takes_nothing_and_blame_no_delivery(
     machine = machine_of("slow")
     workers = [machine.start_worker(REDRIVE_TEST_DISK="on demand") for _ in range(2)]
     machine.until_workers(2)
-    machine.publish([{"number": number, "seconds": 2.0} for number in range(10)])
+    machine.publish([{"number": number, "seconds": 6.0} for number in range(10)])
     machine.until_written("begun", 10)
 
     trouble(disk)

@@ -17,11 +17,13 @@ from tests.faults.service import serving
 MachineOf = Callable[[str], Machine]
 EVENTS = 200
 PROBES = 2
+REQUEST_SECONDS = 25
+"""Less than a request may take: until then only the kill can have freed a place."""
 SUCCESSES_COUNTED = 15
 """Fewer than close the breaker, so that it is half-open while probes are counted."""
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @on_each_store
 def test_probes_keep_to_their_number_and_a_killed_one_frees_its_place(
     machine_of: MachineOf, tmp_path: Path
@@ -47,7 +49,7 @@ def test_probes_keep_to_their_number_and_a_killed_one_frees_its_place(
 
         assert victim in [one.process.pid for one in workers]
         assert victim not in service.hanging[PROBES:]
-        assert freed < 6
+        assert freed < REQUEST_SECONDS
         assert 0 < service.most_at_once <= PROBES
         assert isinstance(_breaker(machine), Closed)
         assert machine.of("service").delivered == EVENTS

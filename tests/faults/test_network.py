@@ -150,7 +150,7 @@ async def test_nothing_is_lost_or_stored_twice_over_a_bad_network(
 async def test_a_line_that_goes_silent_while_a_store_is_opened_ends_that(
     postgres_url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(core, "_ANSWER_SECONDS", 5.0)
     schema = read_address(postgres_url).schema
     async with Redrive(postgres_url):
         pass
@@ -176,7 +176,7 @@ async def test_a_worker_is_not_hung_by_a_line_that_has_gone_silent(
 ) -> None:
     """Whoever it carried is given to another worker, and its late settlement is refused."""
     shop = Shop(postgres_url, proxy)
-    rival = Redrive(postgres_url, lease="2s", poll="100ms")
+    rival = Redrive(postgres_url, lease="8s", poll="100ms")
     begun, finish = asyncio.Event(), asyncio.Event()
 
     @shop.app.handler("slow.*")

@@ -38,7 +38,7 @@ def test_a_pause_of_all_workers_is_no_crash(machine_of: MachineOf, count: int) -
     machine = machine_of("slow")
     workers = [machine.start_worker() for _ in range(count)]
     machine.until_workers(count)
-    machine.publish([{"number": number, "seconds": 0.5} for number in range(10)])
+    machine.publish([{"number": number, "seconds": 6.0} for number in range(10)])
     machine.until_written("begun", 10)
 
     for worker in workers:
@@ -54,7 +54,7 @@ def test_a_pause_of_all_workers_is_no_crash(machine_of: MachineOf, count: int) -
 
 def test_a_worker_that_was_only_frozen_accuses_no_handler(machine_of: MachineOf) -> None:
     """Nor does it end itself: its event loop stood still because everything did."""
-    machine = machine_of("blocked")
+    machine = machine_of("watched")
     machine.publish([{"number": 1, "is_waiting": True}])
     worker = machine.start_worker()
     machine.until_written("begun", 1)

@@ -11,7 +11,7 @@ from tests.faults.machine import Machine, on_each_store, until
 from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-LETTERS, SECONDS = (10_000, 180) if IS_LONG else (1_000, 60)
+LETTERS, SECONDS = (10_000, 180) if IS_LONG else (1_000, 120)
 CARRIED = 10
 """How many deliveries a victim has under way at most: what it may have sent without a trace."""
 

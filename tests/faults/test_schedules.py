@@ -28,7 +28,7 @@ def until_more_ticks(machine: Machine) -> None:
     until(lambda: len(ticks_of(machine)) >= seen + BETWEEN, what="more ticks")
 
 
-@pytest.mark.timeout(60 + 10 * KILLS)
+@pytest.mark.timeout(240 + 10 * KILLS)
 @on_each_store
 def test_each_tick_is_published_once_while_workers_are_killed(machine_of: MachineOf) -> None:
     machine = machine_of("ticking")

@@ -22,12 +22,12 @@ CRASHES, EVENTS = (5, 1_000) if os.environ.get("REDRIVE_TEST_LONG") else (1, 200
 @pytest.fixture
 def machine(tmp_path: Path, postgres_cluster: Cluster) -> Iterator[Machine]:
     with postgres_cluster.database.schema() as url:
-        machine = Machine(tmp_path, "unhurried", url)
+        machine = Machine(tmp_path, "steady", url)
         yield machine
         machine.close()
 
 
-@pytest.mark.timeout(120 * CRASHES)
+@pytest.mark.timeout(300 * CRASHES)
 def test_no_acknowledged_event_is_lost_when_the_server_crashes_under_load(
     machine: Machine, postgres_cluster: Cluster
 ) -> None:
@@ -44,7 +44,7 @@ def test_no_acknowledged_event_is_lost_when_the_server_crashes_under_load(
         _until_lines(_lines(acknowledged) + EVENTS, acknowledged)
         _until_said("store back", workers, times=crash)
     publisher.kill()
-    machine.until_settled(within=60 * CRASHES)
+    machine.until_settled(within=120 * CRASHES)
 
     ids = {EventId(line) for line in acknowledged.read_text("utf-8").splitlines()}
     stored = machine.app.sync.operate(Operations.events, limit=1_000_000)

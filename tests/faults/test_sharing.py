@@ -15,7 +15,7 @@ MachineOf = Callable[[str], Machine]
 SECONDS = 60 if IS_LONG else 5
 
 
-@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.timeout(SECONDS + 240)
 @on_each_store
 def test_two_workers_a_publisher_and_the_command_line_never_find_the_store_locked(
     machine_of: MachineOf,

@@ -21,7 +21,7 @@ one_and_two = pytest.mark.parametrize("options", [(), ("--processes", "1")], ids
 def test_a_stop_finishes_what_runs_and_loses_nothing(
     machine_of: MachineOf, options: tuple[str, ...]
 ) -> None:
-    machine = machine_of("slow")
+    machine = machine_of("patient")
     machine.publish([{"number": number, "seconds": 0.2} for number in range(60)])
     worker = machine.start_worker(*options, "--concurrency", "20")
     machine.until_written("begun", 20)

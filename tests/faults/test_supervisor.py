@@ -17,15 +17,24 @@ def test_every_process_that_dies_is_started_again(machine_of: MachineOf) -> None
     machine = machine_of("slow")
     supervisor = machine.start_worker("--processes", "2", "--concurrency", "2")
     machine.until_workers(2)
-    machine.publish([{"number": number, "seconds": 0.3} for number in range(8)])
-    until(lambda: len(machine.pids()) == 2, what="two processes at work")
-    first = machine.pids()
+    published = 0
 
-    for pid in first:
+    def publish() -> None:
+        nonlocal published
+        published += len(machine.publish([{"number": published, "seconds": 0.3}]))
+
+    def are_both_at_work() -> bool:
+        publish()
+        return len(machine.pids()) == 2
+
+    until(are_both_at_work, what="two processes at work")
+
+    for pid in machine.pids():
         os.kill(pid, signal.SIGKILL)
+    publish()
     machine.until_settled()
 
-    assert machine.of("slow").delivered == 8
+    assert machine.of("slow").delivered == published
     assert len(machine.pids()) > 2
     supervisor.send(signal.SIGTERM)
     assert supervisor.wait() == 0
@@ -37,10 +46,10 @@ def test_every_process_that_dies_is_started_again(machine_of: MachineOf) -> None
 def test_processes_end_by_themselves_when_their_supervisor_is_killed(
     machine_of: MachineOf,
 ) -> None:
-    machine = machine_of("slow")
+    machine = machine_of("patient")
     supervisor = machine.start_worker("--processes", "2", "--concurrency", "2")
     machine.until_workers(2)
-    machine.publish([{"number": number, "seconds": 0.3} for number in range(4)])
+    machine.publish([{"number": number, "seconds": 5} for number in range(4)])
     machine.until_written("begun", 4)
 
     supervisor.kill()
