@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     __version__: str
 
+    from redrive.app.projecting import Projection, on
     from redrive.app.redrive import Redrive
     from redrive.context import Current, current, log_fields
     from redrive.errors import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from redrive.policies.retry import Proportional, Retry
     from redrive.store import LoggedEvent, Query, Replay
     from redrive.transports.http import http
+    from redrive.transports.projection import ReadModel
 
 __all__ = [
     "AutoReplay",
@@ -66,9 +68,11 @@ __all__ = [
     "NotFoundError",
     "Operations",
     "PayloadError",
+    "Projection",
     "Proportional",
     "Query",
     "Rate",
+    "ReadModel",
     "Receipt",
     "Redrive",
     "RedriveError",
@@ -94,6 +98,7 @@ __all__ = [
     "current",
     "http",
     "log_fields",
+    "on",
 ]
 
 # A name is imported when it is first asked for, so that `redrive --help` answers at once.
@@ -113,7 +118,9 @@ _HOMES = (
     "redrive.observer",
     "redrive.operations",
     "redrive.app.redrive",
+    "redrive.app.projecting",
     "redrive.transports.http",
+    "redrive.transports.projection",
 )
 
 if not TYPE_CHECKING:

@@ -41,6 +41,7 @@ __all__ = [
     "Observer",
     "Observers",
     "Operated",
+    "ProjectionFailed",
     "Published",
     "ReplayEnded",
     "ReplayStarted",
@@ -240,6 +241,14 @@ class ScheduleFailed(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
+class ProjectionFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A projection cannot go on, and not because of one event; it tries again."""
+
+    worker: str
+    projection: str
+    error: str
+
+
 class HandlerStuck(msgspec.Struct, frozen=True, kw_only=True):
     """A handler neither ended at its time-out nor within the grace after it."""
 
@@ -429,6 +438,7 @@ Fact = (
     | TicksPublished
     | TicksLeftOut
     | ScheduleFailed
+    | ProjectionFailed
     | HandlerStuck
     | WorkerWedged
     | WorkerStarted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -12,6 +12,7 @@ from redrive.model.delivery import Leased
 from redrive.model.destination import Destination
 from redrive.model.health import HealthCheck
 from redrive.model.outcome import Faulted, Interrupted, Outcome, Succeeded
+from redrive.model.position import LogPosition
 from redrive.policies.terms import Terms
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Checkable",
     "Closing",
     "Endpoint",
+    "Projects",
     "Transport",
     "Way",
     "checked_outcomes",
@@ -46,6 +48,24 @@ class Closing(Protocol):
 
     async def close(self) -> None:
         """Let go of connections; called when a worker ends. A later `send` opens new ones."""
+
+
+@runtime_checkable
+class Projects(Protocol):
+    """A transport to a projection, which also gets events straight from the log."""
+
+    types: tuple[str, ...]
+    """Patterns of the events that it gets; none for all of them."""
+    begin: LogPosition | None
+    """Where in the log it begins when it is new; `None` is at the end."""
+    truncate: Callable[[object], Awaitable[None]] | None
+    """Empties the read model, on a connection in an open transaction."""
+
+    async def apply(self, leased: Leased, connection: object) -> Outcome:
+        """Apply one event on a connection in an open transaction."""
+
+    def fault(self, error: BaseException) -> Faulted:
+        """Return what it means that the database has refused what was written for an event."""
 
 
 @runtime_checkable

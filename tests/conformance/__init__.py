@@ -49,6 +49,7 @@ from tests.conformance.outages import (
     ShedConformance,
 )
 from tests.conformance.overriding import OverrideConformance
+from tests.conformance.projecting import ProjectionConformance, ProjectionEffectConformance
 from tests.conformance.publishing import PublishingConformance, RegistryConformance
 from tests.conformance.quotas import (
     LimitConformance,
@@ -101,6 +102,7 @@ class StoreConformance(
     LeaseConformance,
     EffectConformance,
     InboxConformance,
+    ProjectionConformance,
     RescueConformance,
     SuspectConformance,
     DeadlineConformance,
@@ -190,5 +192,5 @@ class StoreConformance(
         assert isinstance(self, DurabilityConformance) is is_durable
 
 
-class DurableStoreConformance(StoreConformance, DurabilityConformance):
+class DurableStoreConformance(StoreConformance, DurabilityConformance, ProjectionEffectConformance):
     """The whole suite, for a store that outlives its process."""

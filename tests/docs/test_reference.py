@@ -20,6 +20,7 @@ from redrive.app.declaration import (
     Ports,
     declare_handler,
 )
+from redrive.app.projecting import ProjectionOptions
 from redrive.app.scheduling import ScheduleOptions
 from redrive.cli import main as cli
 from redrive.model.event import EventAttributes, NewEvent
@@ -248,6 +249,12 @@ def test_every_option_of_a_schedule_is_listed_with_its_default() -> None:
     assert sorted(listed) == sorted([*times, *ScheduleOptions.__annotations__])
     for name in ("timezone", "priority", "missed", "overlap"):
         assert listed[name][0] == f"`{getattr(usual, name)}`", name
+
+
+def test_every_option_of_a_projection_is_listed() -> None:
+    listed = table_of(GUIDES / "projections.md", "Declare one")
+
+    assert sorted(listed) == sorted(ProjectionOptions.__annotations__)
 
 
 def test_every_option_of_a_replay_is_told() -> None:

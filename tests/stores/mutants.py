@@ -37,6 +37,7 @@ from redrive.store import (
     Append,
     Appended,
     AppendResult,
+    Applying,
     Blame,
     CaughtUp,
     Claim,
@@ -61,8 +62,10 @@ from redrive.store import (
     NewReplay,
     Overdue,
     Page,
+    Projected,
     Pruned,
     Query,
+    ReaderTurn,
     Registered,
     Replay,
     Report,
@@ -76,6 +79,7 @@ from redrive.store import (
     ShedBlame,
     TenantFigures,
     Ticked,
+    Truncating,
     Work,
 )
 from redrive.stores.declaring import Release, Ruling
@@ -2136,6 +2140,170 @@ class ChargesSharedRatesOnlyForFirstAttempts(Mutant):
         others = sum(row.kind is not Kind.FIRST for row in chosen)
         self._sharing.charge(allowance.destination, -others)
         return chosen
+
+
+class LetsTwoRead(Mutant):
+    async def take_turn(
+        self,
+        projection: str,
+        *,
+        worker: str,
+        lease: timedelta,
+        begin: LogPosition,
+        types: Sequence[str] = (),
+    ) -> ReaderTurn | None:
+        return await super().take_turn(
+            projection, worker=worker, lease=-lease, begin=begin, types=types
+        )
+
+
+class NeverLetsGoOfATurn(Mutant):
+    async def take_turn(
+        self,
+        projection: str,
+        *,
+        worker: str,
+        lease: timedelta,
+        begin: LogPosition,
+        types: Sequence[str] = (),
+    ) -> ReaderTurn | None:
+        return await super().take_turn(
+            projection, worker=worker, lease=1000 * lease, begin=begin, types=types
+        )
+
+
+class BeginsProjectionsAtTheStart(Mutant):
+    async def take_turn(
+        self,
+        projection: str,
+        *,
+        worker: str,
+        lease: timedelta,
+        begin: LogPosition,
+        types: Sequence[str] = (),
+    ) -> ReaderTurn | None:
+        return await super().take_turn(
+            projection, worker=worker, lease=lease, begin=LOG_START, types=types
+        )
+
+
+class ForgetsWhoseTurnItIs(Mutant):
+    def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
+        token, _ = self._checkpoints[turn.checkpoint.projection]
+        return super()._has_turn(msgspec.structs.replace(turn, token=token), after)
+
+
+class AppliesAPageAgain(Mutant):
+    def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
+        _, checkpoint = self._checkpoints[turn.checkpoint.projection]
+        return super()._has_turn(turn, checkpoint.position)
+
+
+class MovesTheCheckpointFirst(Mutant):
+    async def project(
+        self,
+        turn: ReaderTurn,
+        page: LogPage,
+        apply: Applying,
+        *,
+        after: LogPosition,
+        generation: str,
+        at_most: timedelta,
+        truncate: Truncating | None = None,
+    ) -> Projected:
+        kept: list[Applying] = []
+
+        async def nothing(
+            _: object, events: Sequence[LoggedEvent], __: datetime
+        ) -> Sequence[Settled | None]:
+            kept.append(apply)
+            return [None] * len(events)
+
+        projected = await super().project(
+            turn,
+            page,
+            nothing,
+            after=after,
+            generation=generation,
+            at_most=at_most,
+            truncate=truncate,
+        )
+        if kept:
+            await apply(None, page.events, self._clock.now())
+        return projected
+
+
+class ParksWithoutFollowers(Mutant):
+    def _hand_over(
+        self,
+        turn: ReaderTurn,
+        logged: LoggedEvent,
+        settled: Settled | None,
+        generation: str,
+        *,
+        now: datetime,
+    ) -> Settled | None:
+        if settled is None:
+            return None
+        return super()._hand_over(turn, logged, settled, generation, now=now)
+
+
+class OvertakesAParkedKey(Mutant):
+    def _waits(self, name: str, key: str | None) -> bool:
+        return False
+
+
+class ParksAKeyForGood(Mutant):
+    def _waits(self, name: str, key: str | None) -> bool:
+        return any(row.destination == name and row.event.key == key for row in self._rows.values())
+
+
+class ProjectsWhilePaused(Mutant):
+    def _is_stopped(self, name: str) -> bool:
+        return False
+
+
+class ForgetsThatAModelIsToBeEmptied(Mutant):
+    async def reset_projection(self, projection: str, *, to: LogPosition, actor: Actor) -> int:
+        removed = await super().reset_projection(projection, to=to, actor=actor)
+        token, new = self._checkpoints[projection]
+        self._checkpoints[projection] = (token, msgspec.structs.replace(new, is_reset=False))
+        return removed
+
+
+class LetsAReaderGoOnAfterAReset(Mutant):
+    async def reset_projection(self, projection: str, *, to: LogPosition, actor: Actor) -> int:
+        removed = await super().reset_projection(projection, to=to, actor=actor)
+        token, new = self._checkpoints[projection]
+        self._checkpoints[projection] = (token - 1, new)
+        return removed
+
+
+class TakesAParkedEventForApplied(Mutant):
+    async def has_applied(self, projection: str, event_id: EventId) -> bool:
+        position = self._positions[event_id]
+        return self._checkpoints[projection][1].position.number >= position
+
+
+class CountsWhatWasHandedOver(Mutant):
+    def _keep_checkpoint(
+        self, name: str, reached: LogPosition, applied: Sequence[LoggedEvent], *, now: datetime
+    ) -> None:
+        handed_over = [row for row in self._rows.values() if row.destination == name]
+        super()._keep_checkpoint(name, reached, applied, now=now)
+        token, after = self._checkpoints[name]
+        counted = msgspec.structs.replace(after, count=after.count + len(handed_over))
+        self._checkpoints[name] = (token, counted)
+
+
+class PrunesWhatIsStillToBeRead(Mutant):
+    def _is_read(self, position: int) -> bool:
+        return True
+
+
+class KeepsWhatWasRead(Mutant):
+    def _is_read(self, position: int) -> bool:
+        return not self._checkpoints
 
 
 MUTANTS = Mutant.__subclasses__()

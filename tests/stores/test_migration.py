@@ -59,6 +59,7 @@ DROP INDEX redrive_grouped;
 DROP TABLE redrive_publishing_schedules;
 DROP TABLE redrive_standings;
 DROP TABLE redrive_uniques;
+DROP TABLE redrive_checkpoints;
 DROP TABLE redrive_releases;
 ALTER TABLE redrive_workers DROP COLUMN release;
 CREATE INDEX redrive_ready ON redrive_deliveries (destination, generation, kind, priority DESC, id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from socket import gethostname
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
@@ -44,10 +44,12 @@ __all__ = [
     "HandlerOptions",
     "NamedOptions",
     "Ports",
+    "blocking_terms",
     "check_handler_options",
     "declare_destination",
     "declare_handler",
     "in_environment",
+    "read_options",
 ]
 
 
@@ -164,29 +166,68 @@ class EffectHandler(msgspec.Struct, frozen=True):
     has_own_timeout: bool
     upcasts: Upcasts
 
-    def check(
-        self, declared: Declaration, capabilities: Capabilities, *, lease: timedelta
-    ) -> Terms:
-        """Return its terms with a store that has these capabilities, or say why it has none."""
-        name, terms = declared.destination.name, declared.terms
-        if not capabilities.effects_at_once:
+    def endpoint(
+        self, declared: Declaration, ports: Ports, store: Store, *, lease: timedelta
+    ) -> Endpoint:
+        """Return the destination as a worker has it, or say why it can have none."""
+        name = declared.destination.name
+        if not store.capabilities.effects_at_once:
             raise ConfigurationError(
                 f"The handler {name!r} is transactional, and this store has no database in which "
                 "its effect could be committed with the delivery; use sqlite:/// or "
                 "postgresql://. In a test, give the kit a file with store=, or script it."
             )
-        longest = min(lease / _BLOCKING_SHARE, _LONGEST_BLOCKING)
-        if not capabilities.effects_block_writers or terms.timeout <= longest:
-            return terms
-        if self.has_own_timeout:
-            raise ConfigurationError(
-                f"The transactional handler {name!r} has a time-out of "
-                f"{spell_duration(terms.timeout)}, and on SQLite it keeps everybody else from "
-                f"writing, heartbeats too, so it must end within {spell_duration(longest)}, which "
-                "is a third of the lease and never more than 20s; shorten timeout, or lengthen "
-                "the setting lease."
-            )
-        return msgspec.structs.replace(terms, timeout=longest)
+        terms = blocking_terms(
+            f"The transactional handler {name!r}",
+            declared.terms,
+            store.capabilities,
+            lease=lease,
+            has_own_timeout=self.has_own_timeout,
+        )
+        return Endpoint(
+            destination=declared.destination,
+            terms=terms,
+            transport=TransactionalTransport(
+                self.function,
+                terms=terms,
+                executor=ports.executor,
+                effects=store,
+                upcasts=self.upcasts,
+            ),
+            is_transactional=True,
+        )
+
+
+def blocking_terms(
+    who: str,
+    terms: Terms,
+    capabilities: Capabilities,
+    *,
+    lease: timedelta,
+    has_own_timeout: bool,
+) -> Terms:
+    """Return terms whose time-out is short enough for a store in which an effect blocks others."""
+    longest = min(lease / _BLOCKING_SHARE, _LONGEST_BLOCKING)
+    if not capabilities.effects_block_writers or terms.timeout <= longest:
+        return terms
+    if has_own_timeout:
+        raise ConfigurationError(
+            f"{who} has a time-out of {spell_duration(terms.timeout)}, and on SQLite it keeps "
+            "everybody else from writing, heartbeats too, so it must end within "
+            f"{spell_duration(longest)}, which is a third of the lease and never more than 20s; "
+            "shorten timeout, or lengthen the setting lease."
+        )
+    return msgspec.structs.replace(terms, timeout=longest)
+
+
+@runtime_checkable
+class BoundToStore(Protocol):
+    """A way to a destination that can only be made for an open store."""
+
+    def endpoint(
+        self, declared: Declaration, ports: Ports, store: Store, *, lease: timedelta
+    ) -> Endpoint:
+        """Return the destination as a worker has it, or say why it can have none."""
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -194,7 +235,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     destination: Destination
     terms: Terms
-    make_transport: Callable[[Ports], Transport] | EffectHandler
+    make_transport: Callable[[Ports], Transport] | BoundToStore
 
     def check_export(self, folder: str) -> None:
         """Refuse a limit of dead letters without a folder for what is over it."""
@@ -220,20 +261,8 @@ class Declaration(msgspec.Struct, frozen=True):
 
     def endpoint(self, ports: Ports, store: Store, *, lease: timedelta) -> Endpoint:
         """Return the destination as a worker has it."""
-        if isinstance(self.make_transport, EffectHandler):
-            terms = self.make_transport.check(self, store.capabilities, lease=lease)
-            return Endpoint(
-                destination=self.destination,
-                terms=terms,
-                transport=TransactionalTransport(
-                    self.make_transport.function,
-                    terms=terms,
-                    executor=ports.executor,
-                    effects=store,
-                    upcasts=self.make_transport.upcasts,
-                ),
-                is_transactional=True,
-            )
+        if isinstance(self.make_transport, BoundToStore):
+            return self.make_transport.endpoint(self, ports, store, lease=lease)
         transport = self.make_transport(ports)
         return Endpoint(
             destination=self.destination,
@@ -327,7 +356,7 @@ def declare_handler(
     if not callable(function):
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
-    known, terms = _read_options(given)
+    known, terms = read_options(given)
     _check_health(terms.health, known["limits"], function)
     destination = Destination(name=title, patterns=patterns, **known)
 
@@ -359,7 +388,7 @@ def declare_destination(
     given = dict(options)
     if isinstance(transport, Blueprint) and "profile" not in given:
         given.setdefault("breaker", Breaker())
-    known, terms = _read_options(given)
+    known, terms = read_options(given)
     _check_health(terms.health, known["limits"], transport)
 
     def make_transport(ports: Ports) -> Transport:
@@ -414,7 +443,7 @@ class _Known(TypedDict):
     expire_after: timedelta | None
 
 
-def _read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
+def read_options(options: dict[str, Any]) -> tuple[_Known, Terms]:
     """Split the options of a destination into what the store knows and what the worker does."""
     if "profile" in options:
         options = {**read_profile(options.pop("profile")), **options}

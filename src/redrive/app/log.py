@@ -17,7 +17,7 @@ from redrive.model.position import LOG_START, LogPosition
 from redrive.policies.payload import payload_decoder
 from redrive.policies.upcasting import Upcasts
 from redrive.store import LoggedEvent, Store
-from redrive.worker.polling import Polling
+from redrive.worker.polling import Lookout
 
 __all__ = ["Log", "Types"]
 
@@ -26,8 +26,6 @@ Types = str | Sequence[str] | Mapping[str, Any]
 
 _PAGE = 500
 """How many events are looked at at once."""
-_CALM_SECONDS = 0.02
-"""For how long not to look again, when there were news and none of them was in the log."""
 
 
 class Log:
@@ -114,23 +112,15 @@ class Log:
 
     async def _follow(self, place: LogPosition, typing: _Typing) -> AsyncIterator[LoggedEvent]:
         store = await self._store()
-        polling = Polling(self._poll)
-        was_told = False
+        lookout = Lookout(store, self._clock, self._poll)
         while True:
-            mark = store.mark()
+            lookout.look()
             page = await store.read_events(after=place, types=typing.patterns, limit=_PAGE)
             is_vain, place = page.reached == place, page.reached
             for one in page.events:
                 yield typing.read(one)
-            if not page.is_end:
-                continue
-            # An event that was told of is readable only when those before it have been committed.
-            polling.heed(found=was_told or not is_vain)
-            if was_told and is_vain:
-                await self._clock.sleep(_CALM_SECONDS)
-            begun = self._clock.monotonic()
-            await store.wait(at_most=polling.interval, since=mark)
-            was_told = self._clock.monotonic() - begun < polling.interval.total_seconds()
+            if page.is_end:
+                await lookout.rest(is_vain=is_vain)
 
     def _typing(self, types: Types) -> _Typing:
         given = (types,) if isinstance(types, str) else types

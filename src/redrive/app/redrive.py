@@ -30,6 +30,12 @@ from redrive.app.declaration import (
     in_environment,
 )
 from redrive.app.log import Log
+from redrive.app.projecting import (
+    ProjectionOptions,
+    Projections,
+    check_projection,
+    declare_projection,
+)
 from redrive.app.scheduling import Compute, ScheduleOptions, computed_by, declare_schedule
 from redrive.app.session import Session, Sessions, SessionWorker
 from redrive.app.store_factory import StoreFactory, forget_parent
@@ -66,6 +72,7 @@ B = TypeVar("B", bound=BreakerHook)
 P = TypeVar("P", bound=PauseHook)
 R = TypeVar("R", bound=ReplayHook)
 U = TypeVar("U", bound=Upcast)
+J = TypeVar("J", bound=Callable[..., Any])
 
 
 class Redrive:
@@ -174,6 +181,23 @@ class Redrive:
         def declare(function: Compute) -> Compute:
             self._schedules[name] = computed_by(planned, function)
             return function
+
+        return declare
+
+    def projection(self, *patterns: str, **options: Unpack[ProjectionOptions]) -> Callable[[J], J]:
+        """Declare a function, or a class of `Projection`, that makes a read model of the log.
+
+        It is async, takes an event and a `ReadModel`, and is given every event whose type fits, in
+        the order of each key. What it writes with the connection is committed together with how
+        far it has come, so that each event counts once. An event that fails is tried again as the
+        `retry` says, while later ones of its key wait and all others go on; then `on_failure`
+        says whether its key is parked, the projection halts, or the event is skipped.
+        """
+        check_projection(patterns, options)
+
+        def declare(target: J) -> J:
+            self._declare(declare_projection(target, patterns, options, self._ports, self._upcasts))
+            return target
 
         return declare
 
@@ -308,6 +332,11 @@ class Redrive:
             redaction=self.settings.redaction,
             clock=self._ports.clock,
         )
+
+    @property
+    def projections(self) -> Projections:
+        """The projections of the store: how far they are, waiting for one, beginning anew."""
+        return Projections(self.operations)
 
     @property
     def log(self) -> Log:

@@ -44,7 +44,9 @@ def list_destinations(*, store: Store = None, json: Json = False) -> None:
     if json:
         from redrive.policies.attention import orphans
 
-        patterns = {one.name: one.patterns for one in figures.destinations}
+        known = {one.name: one for one in figures.destinations}
+        projections = [name for name, one in known.items() if one.is_projection]
+        patterns = {name: one.patterns for name, one in known.items() if not one.is_projection}
         orphaned = [one.name for one in orphans(figures)]
         print_json(
             {
@@ -52,6 +54,7 @@ def list_destinations(*, store: Store = None, json: Json = False) -> None:
                     {
                         "name": one.destination,
                         "patterns": patterns.get(one.destination, ()),
+                        "is_projection": one.destination in projections,
                         "limits": one.limits,
                         "override": one.override,
                         "declared": one.declared,

@@ -16,6 +16,7 @@ from redrive.cli import (
     editing,
     events,
     inspect,
+    projections,
     replays,
     rerouting,
     schedules,
@@ -58,6 +59,7 @@ destination = typer.Typer(
 )
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
+projection = typer.Typer(help="Look at projections; pause, resume, reset or drop them.", **_PLAIN)
 schedule = typer.Typer(help="Look at schedules; pause, resume or run them.", **_PLAIN)
 tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
@@ -92,6 +94,7 @@ def _options(
 @destination.callback(invoke_without_command=True)
 @breaker.callback(invoke_without_command=True)
 @schedule.callback(invoke_without_command=True)
+@projection.callback(invoke_without_command=True)
 @tenant.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
@@ -185,6 +188,7 @@ app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.add_typer(tenant, name="tenant")
 app.add_typer(schedule, name="schedule")
+app.add_typer(projection, name="projection")
 app.command()(inspect.audit)
 app.command()(archiving.prune)
 app.command()(inspect.doctor)
@@ -234,6 +238,12 @@ breaker.command("list")(destinations.list_breakers)
 breaker.command("open")(destinations.open_breaker)
 breaker.command("reset")(destinations.reset_breaker)
 
+projection.command("list")(projections.list_projections)
+projection.command("show")(projections.show)
+projection.command("pause")(projections.pause)
+projection.command("resume")(projections.resume)
+projection.command("reset")(projections.reset)
+projection.command("drop")(projections.drop)
 schedule.command("list")(schedules.list_schedules)
 schedule.command("show")(schedules.show)
 schedule.command("pause")(schedules.pause)

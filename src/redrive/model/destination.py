@@ -19,7 +19,10 @@ from redrive.model.pattern import PatternIndex, check_pattern, matches
 from redrive.model.replay import AutoReplay
 from redrive.model.retention import Keep
 
-__all__ = ["Destination", "Order", "Routes", "check_destination_name"]
+__all__ = ["NOTHING", "Destination", "Order", "Routes", "check_destination_name"]
+
+NOTHING = (".",)
+"""The patterns of a projection: no type of events fits, so that nothing is ever routed to it."""
 
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 100
@@ -85,6 +88,11 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
                     'long one may take, such as "24h", or leave it out.'
                 )
 
+    @property
+    def is_projection(self) -> bool:
+        """Whether it reads the log by itself, and gets only what has failed there."""
+        return self.patterns == NOTHING
+
     def deadline_of(self, event: Event[msgspec.Raw], *, now: datetime) -> datetime | None:
         """Return when a delivery made `now` expires: its event's deadline, or here if earlier."""
         if self.expire_after is None:
@@ -133,6 +141,11 @@ class Routes:
             destination = self._by_name.get(name)
             if destination is None:
                 return not_found(name, self._by_name, what="destination")
+            if destination.is_projection:
+                return UsageError(
+                    f"The destination {name!r} is a projection, which reads the log by itself; "
+                    "nothing was stored. Publish it without to=."
+                )
             if not destination.serves(event.tenant):
                 whose = "nobody's" if event.tenant is None else f"one of {event.tenant!r}"
                 return UsageError(

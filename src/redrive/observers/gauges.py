@@ -8,9 +8,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from redrive.model.gate import BreakerState, Closed, GateFigures, HalfOpen, Open
 from redrive.policies.attention import orphans, stranded
-from redrive.store import DestinationFigures, Figures
+from redrive.store import DestinationFigures, Figures, ProjectionFigures
 
-__all__ = ["OTHER", "breaker_gauges", "gauges"]
+__all__ = ["OTHER", "breaker_gauges", "gauges", "projection_gauges"]
 
 OTHER = "(other)"
 """The label of all destinations, and of all tenants, beyond the limit."""
@@ -115,6 +115,31 @@ def breaker_gauges(gates: Iterable[tuple[str, GateFigures]]) -> Iterator[Metric]
             "0 while a breaker is closed, 1 half-open, 2 open.",
             ("destination",),
             values,
+        )
+
+
+def projection_gauges(
+    projections: Iterable[tuple[str, ProjectionFigures]],
+) -> Iterator[Metric]:
+    """Show how far each projection is behind the log, and what is parked of it."""
+    events: dict[tuple[str, ...], float] = {}
+    seconds: dict[tuple[str, ...], float] = {}
+    parked: dict[tuple[str, ...], float] = {}
+    for name, one in projections:
+        events[name,] = events.get((name,), 0) + one.events_behind
+        seconds[name,] = max(seconds.get((name,), 0.0), one.behind_for.total_seconds())
+        parked[name,] = parked.get((name,), 0) + one.parked_keys
+    if events:
+        label = ("destination",)
+        yield _gauge("redrive_projection_lag", "Events still to be read.", label, events)
+        yield _gauge(
+            "redrive_projection_lag_seconds",
+            "For how long the first event still to be read has waited.",
+            label,
+            seconds,
+        )
+        yield _gauge(
+            "redrive_projection_parked_keys", "Keys that wait behind a failure.", label, parked
         )
 
 

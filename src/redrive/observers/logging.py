@@ -44,6 +44,7 @@ from redrive.observer import (
     ListeningBack,
     ListeningLost,
     Operated,
+    ProjectionFailed,
     Published,
     ReplayEnded,
     ReplayStarted,
@@ -147,6 +148,9 @@ class LoggingObserver:
                 log.warning("ticks left out", schedule=schedule, count=number, why=why)
             case ScheduleFailed(schedule=schedule, error=error):
                 log.error("schedule failed", schedule=schedule, error=error[:_LONGEST_ERROR])
+            case ProjectionFailed(worker=worker, projection=name, error=error):
+                said = error[:_LONGEST_ERROR]
+                log.error("projection failed", worker=worker, projection=name, error=said)
             case HandlerStuck(worker=worker, destination=destination, deliveries=ids):
                 log.error("handler stuck", worker=worker, destination=destination, **_ids(ids))
             case WorkerWedged(worker=worker, destination=destination, deliveries=ids):

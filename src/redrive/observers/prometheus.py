@@ -62,6 +62,7 @@ from redrive.observer import (
     ListeningBack,
     ListeningLost,
     Operated,
+    ProjectionFailed,
     Published,
     ReplayEnded,
     ReplayStarted,
@@ -82,8 +83,8 @@ from redrive.observer import (
     WorkStranded,
     Written,
 )
-from redrive.observers.gauges import OTHER, breaker_gauges, gauges
-from redrive.store import DestinationFigures, Figures
+from redrive.observers.gauges import OTHER, breaker_gauges, gauges, projection_gauges
+from redrive.store import DestinationFigures, Figures, ProjectionFigures
 
 __all__ = ["OTHER", "PrometheusObserver"]
 
@@ -210,6 +211,11 @@ class PrometheusObserver:
         self._schedules_failed = _Counter(
             "redrive_schedule_failures_total", "Times the event of a tick could not be made."
         )
+        self._projections_failed = _Counter(
+            "redrive_projection_failures_total",
+            "Times a projection could not go on, and not because of one event.",
+            "destination",
+        )
         self._operations = _Counter("redrive_operations_total", "Acts of people.", "action")
         self._pruned = _Counter(
             "redrive_pruned_total", "What was kept long enough and removed.", "what"
@@ -239,7 +245,12 @@ class PrometheusObserver:
             ]
         return [*counted, _build_info()]
 
-    def render(self, figures: Figures | None = None, gates: Sequence[GateFigures] = ()) -> bytes:
+    def render(
+        self,
+        figures: Figures | None = None,
+        gates: Sequence[GateFigures] = (),
+        projections: Sequence[ProjectionFigures] = (),
+    ) -> bytes:
         """Return the series in Prometheus' text format, those of the store's figures included.
 
         Without figures, `redrive_store_up` says that the store gave none.
@@ -248,7 +259,15 @@ class PrometheusObserver:
             folded = () if figures is None else self._fold(figures)
             tenants = self._fold_tenants(figures)
             states = [(self._destinations.name(one.destination), one) for one in gates]
-        series = [*self.collect(), *gauges(figures, folded, tenants), *breaker_gauges(states)]
+            read = [
+                (self._destinations.name(one.checkpoint.projection), one) for one in projections
+            ]
+        series = [
+            *self.collect(),
+            *gauges(figures, folded, tenants),
+            *breaker_gauges(states),
+            *projection_gauges(read),
+        ]
         return generate_latest(_Scrape(series))
 
     def _count(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
@@ -291,6 +310,8 @@ class PrometheusObserver:
                 self._ticks_left_out.add(by=count)
             case ScheduleFailed():
                 self._schedules_failed.add()
+            case ProjectionFailed(projection=name):
+                self._projections_failed.add(self._destinations.name(name))
             case HandlerStuck(destination=destination):
                 self._stuck.add(self._destinations.name(destination))
             case SettlementsRefused(leases=leases):

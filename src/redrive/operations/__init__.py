@@ -8,6 +8,7 @@ from redrive.operations.editing import Editing
 from redrive.operations.explain.schedules import ScheduleFigures
 from redrive.operations.gatekeeping import Gatekeeping
 from redrive.operations.looking import Story
+from redrive.operations.projecting import Projecting
 from redrive.operations.replaying import AutomaticReplay, Replaying, ReplayPlan
 from redrive.operations.rerouting import BackfillPlan, Rerouting
 from redrive.operations.results import Results
@@ -30,6 +31,7 @@ __all__ = [
 
 class Operations(
     Results,
+    Projecting,
     Editing,
     Tracing,
     Acting,

@@ -91,6 +91,7 @@ class Looking(OperationContext):
                 miscounts=await store.miscounts(),
                 is_neglected=bool((await store.find(old, limit=1)).deliveries),
                 schedules=await self.schedules(),
+                projections=await store.projections(),
             ),
         )
 

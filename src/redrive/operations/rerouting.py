@@ -79,6 +79,7 @@ class Rerouting(OperationContext):
         if source == target:
             raise UsageError(f"{source} cannot be moved to itself; name another destination.")
         store = await self._to_change()
+        await _refuse_projections(store, source, target)
         moved: list[DeliveryId] = []
         skipped = busy = 0
         async for ids in _waiting(store, source, with_dead_letters=True):
@@ -209,6 +210,15 @@ class Rerouting(OperationContext):
                 Operated(action="backfill", by=by, why=why, destination=plan.destination)
             )
         return Backfilled(added=added, overtaken=overtaken)
+
+
+async def _refuse_projections(store: Store, *names: str) -> None:
+    for one in (await store.routes()).destinations:
+        if one.name in names and one.is_projection:
+            raise UsageError(
+                f"{one.name} is a projection, which reads the log by itself, in order; nothing can "
+                "be moved to it or from it."
+            )
 
 
 async def _waiting(

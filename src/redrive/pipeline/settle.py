@@ -105,6 +105,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         is_last = isinstance(one, Failed) and one.reason is FailureReason.EXHAUSTED
         return self.leased.attempt if is_last else 0
 
+    def about(self, settled: Settled) -> Decision:
+        """Return the decision about a delivery that was made only when it was carried out."""
+        leased = msgspec.structs.replace(self.leased, lease=settled.lease)
+        return msgspec.structs.replace(self, leased=leased, settled=settled)
+
     def after(self, state: BreakerState | None) -> Decision:
         """Return the decision, by how the breaker is after it was told of the failure.
 
@@ -257,6 +262,11 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             late = tuple(one.settled.lease for one in decisions if one.settled.lease in refused)
             self.observer.notice(SettlementsRefused(worker=self.worker, leases=late))
             decisions = [one for one in decisions if one.settled.lease not in refused]
+        self.tell(decisions)
+        return decisions
+
+    def tell(self, decisions: Sequence[Decision]) -> None:
+        """Tell what was carried out."""
         self.observer.notice(
             Settlements(
                 worker=self.worker,
@@ -269,7 +279,6 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
                 self.observer.notice(_dead_letter(one.leased, one.settled.settlement))
             elif one.is_repeat:
                 self.observer.notice(AlreadyApplied(worker=self.worker, leased=one.leased))
-        return decisions
 
     async def _was_carried_out(self, decision: Decision) -> bool:
         delivery = await self.store.find_delivery(decision.settled.lease.delivery_id)

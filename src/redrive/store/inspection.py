@@ -10,6 +10,7 @@ import msgspec
 
 from redrive.model.checks import check_text
 from redrive.model.delivery import Delivery, DeliveryId, Status
+from redrive.model.destination import NOTHING
 from redrive.model.retention import Keep
 from redrive.model.settlement import FailureReason
 from redrive.store.queue import Serving
@@ -117,6 +118,11 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
     oldest_failed: datetime | None = None
     keep: Keep | None = None
     is_removed: bool = False
+
+    @property
+    def is_projection(self) -> bool:
+        """Whether it reads the log by itself, and gets only what has failed there."""
+        return self.patterns == NOTHING
 
 
 class WorkerFigures(msgspec.Struct, frozen=True, kw_only=True):

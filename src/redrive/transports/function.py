@@ -71,9 +71,9 @@ class FunctionTransport:
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         if self._takes_batch:
             return await self._send_batch(deliveries)
-        return (await self._try(deliveries[0]),)
+        return (await self.attempt(deliveries[0]),)
 
-    async def _try(self, leased: Leased, *more: object) -> Outcome:
+    async def attempt(self, leased: Leased, *more: object) -> Outcome:
         """Call the handler once, with the event and what else it takes."""
         answer: object
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import assert_never
 
 from redrive.errors import ConfigurationError, StoreError
@@ -15,7 +16,7 @@ from redrive.policies.upcasting import NO_UPCASTS, Upcasts
 from redrive.store import Effects, Ending
 from redrive.transports.function import FunctionTransport, Handler, is_async, name_of
 
-__all__ = ["TransactionalTransport", "check_transactional"]
+__all__ = ["TransactionalTransport", "carry_effect", "check_transactional"]
 
 _LEASE_LOST = Fault(
     error_class="LeaseLost",
@@ -57,28 +58,50 @@ class TransactionalTransport(FunctionTransport):
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         (leased,) = deliveries
-        outcome: Outcome = Succeeded()
-
-        async def effect(connection: object) -> bool:
-            nonlocal outcome
-            outcome = await self._try(leased, connection)
-            return isinstance(outcome, Succeeded)
-
         try:
-            ending = await self._effects.apply(leased, effect, at_most=self._terms.timeout)
-        except StoreError as error:
-            return (Interrupted(fault=capture(error, rule="store")),)
+            return (
+                await carry_effect(
+                    leased,
+                    lambda connection: self.attempt(leased, connection),
+                    effects=self._effects,
+                    at_most=self._terms.timeout,
+                ),
+            )
         except Exception as error:  # noqa: BLE001 - what the database says against the effect
             return (self._fault(error),)
-        match ending:
-            case Ending.APPLIED:
-                return (Applied(),)
-            case Ending.REPEATED:
-                return (Applied(is_repeat=True),)
-            case Ending.UNDONE:
-                return (outcome,)
-            case Ending.REFUSED:
-                # Settling it as this is refused in turn, and counted.
-                return (Interrupted(fault=_LEASE_LOST),)
-            case never:
-                assert_never(never)
+
+
+async def carry_effect(
+    leased: Leased,
+    attempt: Callable[[object], Awaitable[Outcome]],
+    *,
+    effects: Effects,
+    at_most: timedelta,
+) -> Outcome:
+    """Have the store commit what a try does with its connection, together with the delivery.
+
+    What the database says against it at its commit is raised.
+    """
+    outcome: Outcome = Succeeded()
+
+    async def effect(connection: object) -> bool:
+        nonlocal outcome
+        outcome = await attempt(connection)
+        return isinstance(outcome, Succeeded)
+
+    try:
+        ending = await effects.apply(leased, effect, at_most=at_most)
+    except StoreError as error:
+        return Interrupted(fault=capture(error, rule="store"))
+    match ending:
+        case Ending.APPLIED:
+            return Applied()
+        case Ending.REPEATED:
+            return Applied(is_repeat=True)
+        case Ending.UNDONE:
+            return outcome
+        case Ending.REFUSED:
+            # Settling it as this is refused in turn, and counted.
+            return Interrupted(fault=_LEASE_LOST)
+        case never:
+            assert_never(never)

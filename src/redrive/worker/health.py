@@ -35,7 +35,7 @@ from redrive.observer import (
     WorkerStopped,
     WorkerStopping,
 )
-from redrive.store import Figures, Store
+from redrive.store import Figures, ProjectionFigures, Store
 
 __all__ = ["HealthEndpoint", "Metrics", "Vitals"]
 
@@ -50,12 +50,21 @@ _JSON = "application/json"
 _log = logging.getLogger("redrive")
 
 
+_Read = tuple[Figures, Sequence[GateFigures], Sequence[ProjectionFigures]]
+_Asked = tuple[Figures | None, Sequence[GateFigures], Sequence[ProjectionFigures]]
+
+
 class Metrics(Protocol):
     """Who can tell a worker's metrics, such as a `PrometheusObserver`."""
 
     content_type: str
 
-    def render(self, figures: Figures | None = None, gates: Sequence[GateFigures] = ()) -> bytes:
+    def render(
+        self,
+        figures: Figures | None = None,
+        gates: Sequence[GateFigures] = (),
+        projections: Sequence[ProjectionFigures] = (),
+    ) -> bytes:
         """Return all series as text. May be called from any thread."""
 
 
@@ -238,27 +247,31 @@ class HealthEndpoint:
         text = self._metrics.render(*self._ask_figures())
         return Answer(HTTPStatus.OK, self._metrics.content_type, text)
 
-    def _ask_figures(self) -> tuple[Figures | None, Sequence[GateFigures]]:
-        """Return the store's figures and gates, or none if it does not give them in time."""
+    def _ask_figures(self) -> _Asked:
+        """Return what the store tells, or nothing if it does not tell it in time."""
         if self._loop is None:
-            return None, ()
+            return None, (), ()
         reading = self._read_figures()
         try:
             asked = asyncio.run_coroutine_threadsafe(reading, self._loop)
         except RuntimeError:  # the loop is closed: the worker has ended meanwhile
             reading.close()
-            return None, ()
+            return None, (), ()
         try:
             return asked.result(_SCRAPE_SECONDS)
         except (StoreError, TimeoutError, concurrent.futures.CancelledError):
             asked.cancel()
-            return None, ()
+            return None, (), ()
 
-    async def _read_figures(self) -> tuple[Figures, Sequence[GateFigures]]:
+    async def _read_figures(self) -> _Read:
         async with self._reading:
             if self._store is None:
                 self._store = await self._open_store()
-            return await self._store.figures(), await self._store.gates()
+            return (
+                await self._store.figures(),
+                await self._store.gates(),
+                await self._store.projections(),
+            )
 
     async def _tick(self) -> None:
         while True:

@@ -32,6 +32,7 @@ from redrive.worker.declarant import Declarant
 from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.maintenance import Caretaker, Housekeeper
 from redrive.worker.polling import Polling
+from redrive.worker.projector import Projector
 from redrive.worker.ring import Ring
 from redrive.worker.scheduler import PlannedSchedule, Scheduler
 from redrive.worker.settings import WorkerSettings
@@ -102,6 +103,7 @@ class Worker:
         self._link = StoreLink(self.id, observer, lease=settings.lease)
         self._is_wedged = self._leaves_handlers = False
         self._lingering: RunningDuty | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._carrier = Carrier(
             worker=self.id,
             clock=clock,
@@ -163,6 +165,17 @@ class Worker:
             ),
             publish_due=None if self._scheduler is None else self._scheduler.publish_due,
         )
+        self._projector = Projector(
+            store=store,
+            worker=self.id,
+            endpoints=endpoints,
+            settler=self._settler,
+            lease=settings.lease,
+            poll=settings.poll,
+            generation=settings.generations[0],
+            clock=clock,
+            on_store_lost=self._lose_store,
+        )
         self._heartbeat = Heartbeat(
             worker=self.id,
             open_store=open_store,
@@ -223,6 +236,8 @@ class Worker:
             self._caretaker.trust_the_clock()
         else:
             chores.append(asyncio.create_task(self._caretaker.examiner.run()))
+            self._reading = asyncio.create_task(self._projector.run())
+            chores.append(self._reading)
             if self._scheduler is not None:
                 chores.append(asyncio.create_task(self._scheduler.run()))
         for chore in chores:
@@ -269,7 +284,16 @@ class Worker:
             elif was_quiet and self._caretaker.sent == sent:
                 return
             else:  # another worker may change what this one is about to find unchanged
-                is_quiet = not await self._caretaker.attend()
+                has_read = await self._catch_up()
+                is_quiet = not await self._caretaker.attend() and not has_read
+
+    async def _catch_up(self) -> bool:
+        """Read the log for projections up to its end; tell whether there may be more to do."""
+        try:
+            return await self._projector.catch_up()
+        except StoreError as error:
+            self._lose_store(error)
+            return True
 
     async def _step(self, *, claims: bool) -> bool:
         """Settle what has finished and claim what may start, in one round trip.
@@ -444,6 +468,8 @@ class Worker:
 
     async def _wind_down(self) -> None:
         """Finish and settle what runs, within the grace time."""
+        if self._reading is not None:
+            self._reading.cancel()
         carrying = sum(self._carrier.running().values())
         self._observer.notice(WorkerStopping(worker=self.id, carrying=carrying))
         grace = asyncio.ensure_future(self._clock.sleep(self._settings.grace.total_seconds()))

@@ -27,6 +27,7 @@ DROP INDEX redrive_next_due;
 DROP TABLE redrive_publishing_schedules;
 DROP TABLE redrive_standings;
 DROP TABLE redrive_uniques;
+DROP TABLE redrive_checkpoints;
 DROP TABLE redrive_releases;
 ALTER TABLE redrive_workers DROP COLUMN release;
 UPDATE redrive_schema SET version = 8;

@@ -8,8 +8,17 @@ import pytest
 
 from redrive.model.gate import Gate, GateFigures, Hold, Open, Pause
 from redrive.model.limits import Limits
+from redrive.model.position import LOG_START
 from redrive.operations.explain.diagnosis import diagnose
-from redrive.store import DestinationFigures, Figures, Finding, Level, WorkerFigures
+from redrive.store import (
+    Checkpoint,
+    DestinationFigures,
+    Figures,
+    Finding,
+    Level,
+    ProjectionFigures,
+    WorkerFigures,
+)
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -173,3 +182,39 @@ def test_a_clock_that_was_set_back_is_an_error() -> None:
 
     assert finding.level is Level.ERROR
     assert "clock" in finding.what
+
+
+def orders(*, behind: int, waited: timedelta, silent_for: timedelta) -> ProjectionFigures:
+    return ProjectionFigures(
+        checkpoint=Checkpoint(projection="orders", began=LOG_START, position=LOG_START),
+        now=NOW,
+        lag={"order.paid": behind} if behind else {},
+        is_at_least=False,
+        oldest_at=NOW - waited if behind else None,
+        handed_over=0,
+        parked_keys=0,
+        seen_at=NOW - silent_for,
+    )
+
+
+@pytest.mark.parametrize(
+    ("behind", "waited", "silent_for", "says"),
+    [
+        (0, 0, 86_400, ""),
+        (3, 5, 1, ""),
+        (3, 5, 120, "3 events behind, and no live worker reads for it"),
+        (3, 300, 1, "has been behind for"),
+    ],
+)
+def test_a_projection_that_falls_behind_is_told_of(
+    behind: int, waited: int, silent_for: int, says: str
+) -> None:
+    projection = orders(
+        behind=behind,
+        waited=timedelta(seconds=waited),
+        silent_for=timedelta(seconds=silent_for),
+    )
+
+    found = serious(diagnose(figures(), projections=[projection]))
+
+    assert [says in one.what for one in found] == [True] * bool(says)

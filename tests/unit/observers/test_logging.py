@@ -51,6 +51,7 @@ from redrive.observer import (
     ListeningBack,
     ListeningLost,
     Operated,
+    ProjectionFailed,
     Published,
     ReplayEnded,
     ReplayStarted,
@@ -183,6 +184,11 @@ FACTS: list[tuple[Fact, str, str]] = [
     (TicksPublished(schedule="nightly", ticks=(NOW,)), "info", "ticked"),
     (TicksLeftOut(schedule="nightly", count=3, why="missed"), "warning", "ticks left out"),
     (ScheduleFailed(schedule="nightly", error="KeyError: 7"), "error", "schedule failed"),
+    (
+        ProjectionFailed(worker="w", projection="orders", error="KeyError: 7"),
+        "error",
+        "projection failed",
+    ),
     (Operated(action="pause_replay", by="ann", why="", replay=3), "info", "operated"),
     (BreakerChanged(change=CHANGE), "warning", "breaker open"),
     (

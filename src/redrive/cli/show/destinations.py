@@ -132,11 +132,18 @@ def neglect(figures: Figures) -> Mapping[str, str]:
 def _name(gate: GateFigures, destination: DestinationFigures | None, neglected: str) -> Text:
     text = Text(safe(gate.destination))
     if destination is not None:
-        wanted = "removed" if destination.is_removed else safe(", ".join(destination.patterns))
-        text.append(f"\n{wanted}", style="dim")
+        text.append(f"\n{_wanted(destination)}", style="dim")
     if neglected:
         text.append(f"\n{neglected}", style="yellow")
     return text
+
+
+def _wanted(destination: DestinationFigures) -> str:
+    if destination.is_removed:
+        return "removed"
+    if destination.is_projection:
+        return "projection of the log"
+    return safe(", ".join(destination.patterns))
 
 
 def _state(gate: GateFigures) -> Text:

@@ -20,6 +20,7 @@ from redrive.store import (
     Finding,
     Level,
     Miscount,
+    ProjectionFigures,
     TenantFigures,
     WorkerFigures,
 )
@@ -46,13 +47,14 @@ def diagnose(
     miscounts: Sequence[Miscount] = (),
     is_neglected: bool = False,
     schedules: Sequence[ScheduleFigures] = (),
+    projections: Sequence[ProjectionFigures] = (),
 ) -> Sequence[Finding]:
     """Say how the system is.
 
     `paused` are the tenants that somebody has stopped; `overdue` is how many leases have run out
     without a rescue; `stuck` are deliveries that wait behind nobody; `miscounts` are counts that a
     recount does not confirm; `is_neglected` says that a dead letter is older than
-    `NEGLECTED_AFTER`; `schedules` are all there are.
+    `NEGLECTED_AFTER`; `schedules` and `projections` are all there are.
     """
     return (
         *_workers(figures, overdue),
@@ -67,6 +69,7 @@ def diagnose(
         *_stuck(stuck),
         *_miscounted(miscounts),
         *_orphans(figures),
+        *_projections(projections),
         *_stranded(figures),
         *_unrouted(figures),
         *_clocks(figures),
@@ -316,6 +319,27 @@ def _orphans(figures: Figures) -> Iterator[Finding]:
             advice="Start a worker that declares it, or hand them on with: "
             f"redrive destination move {one.name} …",
         )
+
+
+def _projections(projections: Sequence[ProjectionFigures]) -> Iterator[Finding]:
+    for one in projections:
+        name = one.checkpoint.projection
+        is_read = one.seen_at is not None and one.now - one.seen_at < SILENT_AFTER
+        if one.events_behind and not is_read:
+            behind = _counted(one.events_behind, "event", "events")
+            yield Finding(
+                level=Level.WARNING,
+                what=f"The projection {name} is {behind} behind, and no live worker reads for it; "
+                "what it has not read is kept, however old it is.",
+                advice="Start a worker that has it, or forget it with: redrive projection drop "
+                f"{quote(name)}",
+            )
+        elif one.behind_for > _LATE_AFTER:
+            yield Finding(
+                level=Level.WARNING,
+                what=f"The projection {name} has been behind for {rough_duration(one.behind_for)}.",
+                advice=f"See what keeps it with: redrive projection show {quote(name)}",
+            )
 
 
 def _stranded(figures: Figures) -> Iterator[Finding]:

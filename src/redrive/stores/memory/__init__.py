@@ -11,9 +11,8 @@ from redrive.model.delivery import DeliveryId, Leased
 from redrive.store import Capabilities, Effect, Ending, Finding, Level, Miscount
 from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
-from redrive.stores.memory.queue import MemoryQueue
+from redrive.stores.memory.projections import MemoryProjections
 from redrive.stores.memory.replays import MemoryReplays
-from redrive.stores.memory.rerouting import MemoryRerouting
 from redrive.stores.memory.schedules import MemorySchedules
 
 __all__ = ["MemoryStore"]
@@ -22,9 +21,8 @@ __all__ = ["MemoryStore"]
 class MemoryStore(
     MemoryHousekeeping,
     MemoryLetters,
-    MemoryRerouting,
+    MemoryProjections,
     MemoryRegistry,
-    MemoryQueue,
     MemoryReplays,
     MemorySchedules,
 ):

@@ -119,6 +119,7 @@ class MemoryHousekeeping(MemoryEventLog):
                 for position, since in idle.items()
                 if position in self._log
                 and since <= now - retention.events
+                and self._is_read(position)
                 and self._log[position].event.id not in left
             ]
             expires = now - retention.idempotency
@@ -199,7 +200,7 @@ class MemoryHousekeeping(MemoryEventLog):
         expired = sorted(
             (since, position)
             for position, since in self._idle.items()
-            if since <= now - retention.events
+            if since <= now - retention.events and self._is_read(position)
         )
         left = frozenset(row.event.id for row in self._rows.values())
         events = keys = 0
@@ -214,6 +215,10 @@ class MemoryHousekeeping(MemoryEventLog):
                 keys += self._outlive(identity, since, expires=now - retention.idempotency)
         self._pruned_events += events
         return events, keys
+
+    def _is_read(self, position: int) -> bool:
+        """Tell whether every projection is past an event."""
+        return all(one.position.number >= position for _, one in self._checkpoints.values())
 
     def _outlive(self, identity: Identity, since: datetime, *, expires: datetime) -> bool:
         """Let a key go with its event, or remember what it was used for a while longer."""

@@ -21,7 +21,7 @@ from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Override, Pause
 from redrive.model.schedule import ScheduleStanding
 from redrive.model.standing import Standing
-from redrive.store import Serving
+from redrive.store import Checkpoint, Serving
 from redrive.stores.declaring import Release, standing_from
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.row import Record, Row
@@ -83,6 +83,7 @@ class Tables:
         self._last_delivery_id = 0
         self._workers: dict[str, datetime] = {}
         self._serving: dict[str, Serving] = {}
+        self._checkpoints: dict[str, tuple[int, Checkpoint]] = {}
         self._watches: dict[str, tuple[str, datetime]] = {}
         self._audit: list[AuditEntry] = []
         self._last_audit_id = 0

@@ -21,7 +21,7 @@ from redrive.stores.postgres.pool import CONNECT_SECONDS, drop, stand_in
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.effects import settle_effect, take_effect
 
-__all__ = ["EffectsRole"]
+__all__ = ["EffectsRole", "begin_effect", "still_open"]
 
 _SILENCE = timedelta(seconds=5)
 _CLEANING_SECONDS = 2.0
@@ -102,7 +102,7 @@ class EffectsRole(Core):
         """Settle and commit, or find that the lease is no longer current."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await _still_open(session, entered)
+                await still_open(session, entered.number)
                 session.now = session.present = await self._now(session)
                 refused, frees = await settle_effect(
                     session, leased, is_new=entered.is_new, history=self._history
@@ -163,15 +163,20 @@ async def _enter(
     session: PostgresSession, leased: Leased, *, at_most: timedelta
 ) -> _Entered | None:
     """Take the inbox record of a delivery whose lease is current; `None` if it is not."""
-    number = (await session.fetch(_ENTER, _milliseconds(at_most + _SILENCE)))[0][0]
+    number = await begin_effect(session, at_most=at_most)
     is_new = await take_effect(session, leased)
     return None if is_new is None else _Entered(number=number, is_new=is_new)
 
 
-async def _still_open(session: PostgresSession, entered: _Entered) -> None:
+async def begin_effect(session: PostgresSession, *, at_most: timedelta) -> str:
+    """Have the server end the transaction should it fall silent; returns its number."""
+    number: str = (await session.fetch(_ENTER, _milliseconds(at_most + _SILENCE)))[0][0]
+    return number
+
+
+async def still_open(session: PostgresSession, number: str) -> None:
     """Make sure that the handler has left the transaction open."""
-    number = (await session.fetch(_STILL_OPEN, _milliseconds(_SILENCE)))[0][0]
-    if number != entered.number:
+    if (await session.fetch(_STILL_OPEN, _milliseconds(_SILENCE)))[0][0] != number:
         raise TransactionError(
             "The handler has ended the transaction that it was handed, so its effect could not be "
             "committed together with the delivery; leave commit and rollback to Redrive, and use "

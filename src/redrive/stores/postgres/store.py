@@ -12,8 +12,8 @@ from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
 from redrive.stores.postgres.claiming import ClaimsRole
 from redrive.stores.postgres.connection import read_address, translated
-from redrive.stores.postgres.effects import EffectsRole
 from redrive.stores.postgres.late_events import LateEventsRole
+from redrive.stores.postgres.projections import ProjectingRole
 from redrive.stores.postgres.publishing import PublishingRole
 from redrive.stores.postgres.reporting import ReportsRole
 from redrive.stores.postgres.schema import has_schema
@@ -31,7 +31,7 @@ class PostgresStore(
     ClaimsRole,
     SettlementsRole,
     ReportsRole,
-    EffectsRole,
+    ProjectingRole,
     SharedRoles,
 ):
     """A store in the database at `url`; `history` bounds what is kept of past tries.

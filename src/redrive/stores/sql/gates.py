@@ -299,6 +299,11 @@ class GateRepository:
         why = outage.what_to_drop(gate, limits, now=self.session.now)
         return None if why is None or await self._is_blocked(destination) else why
 
+    async def is_stopped(self, destination: str) -> bool:
+        """Tell whether a person, or a dead letter, stops everything there."""
+        is_paused = self.gate(destination).pause is not None
+        return is_paused or await self._is_blocked(destination)
+
     async def _is_blocked(self, destination: str) -> bool:
         """Tell whether a dead letter of one key holds all others."""
         if self._destinations[destination].order is not Order.BLOCK:

@@ -80,10 +80,15 @@ _IDLE = """
 SELECT position, since FROM redrive.idle WHERE since <= $1
 ORDER BY since, position LIMIT $2 FOR UPDATE SKIP LOCKED
 """
-_LOCK_EVENTS = """
-SELECT position FROM redrive.events WHERE position = ANY ($1::bigint[])
-ORDER BY position FOR UPDATE SKIP LOCKED
-"""
+_IS_READ = Either(
+    sqlite="c.number >= e.position", postgres="(c.time, c.number) >= (e.xid, e.position)"
+).within("NOT EXISTS (SELECT FROM redrive.checkpoints c WHERE NOT {})")
+"""Whether every projection is past the event `e`."""
+
+_LOCK_EVENTS = _IS_READ.within("""
+SELECT e.position FROM redrive.events e WHERE e.position = ANY ($1::bigint[]) AND {}
+ORDER BY e.position FOR UPDATE OF e SKIP LOCKED
+""")
 _OF_EVENT = Either(
     sqlite="""i.position = e.position
     AND i.source = ifnull(iif(json_valid(e.document), e.document ->> 'source', ''), '')
@@ -197,11 +202,11 @@ AND NOT EXISTS (SELECT FROM redrive.late_events)
 _CHANGES_KEPT = 1_000
 """How many changes of routes are kept; a deployment makes a few."""
 
-_PRUNABLE_EVENTS = _OF_EVENT.within("""
+_EVENTS_TO_PRUNE = """
 SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3),
        coalesce(sum(applied) FILTER (WHERE since <= $4), 0)
 FROM (
-    SELECT EXISTS (SELECT FROM redrive.idempotency i WHERE {}) AS has_key,
+    SELECT EXISTS (SELECT FROM redrive.idempotency i WHERE {of_event}) AS has_key,
     (SELECT count(*) FROM redrive.inbox n WHERE n.event = e.id) AS applied, (
         SELECT max(one.since) FROM (
             SELECT i.since FROM redrive.idle i WHERE i.position = e.position
@@ -214,9 +219,15 @@ FROM (
         SELECT FROM redrive.deliveries d WHERE d.position = e.position
           AND (d.status = 2 AND d.settled_at <= $1) IS NOT TRUE
           AND (d.resolved_at <= $2) IS NOT TRUE
-    )
+    ) AND {is_read}
 ) AS finished WHERE since <= $2
-""")
+"""
+_PRUNABLE_EVENTS = Either(
+    *(
+        _EVENTS_TO_PRUNE.replace("{of_event}", of_event).replace("{is_read}", is_read)
+        for of_event, is_read in zip(_OF_EVENT, _IS_READ, strict=True)
+    )
+)
 _PRUNABLE = _CHANGED_AT.within(f"""
 SELECT (SELECT count(*) FROM redrive.deliveries WHERE status = 2 AND settled_at <= $1),
        (SELECT count(*) FROM redrive.deliveries WHERE resolved_at <= $2),

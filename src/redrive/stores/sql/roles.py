@@ -13,6 +13,7 @@ from redrive.stores.sql.lanes import LanesRole
 from redrive.stores.sql.letters import LettersRole
 from redrive.stores.sql.log import LogRole
 from redrive.stores.sql.overriding import OverridingRole
+from redrive.stores.sql.projections import ProjectionsRole
 from redrive.stores.sql.registering import RegistryRole
 from redrive.stores.sql.regrouping import RegroupingRole
 from redrive.stores.sql.replays import ReplaysRole
@@ -41,6 +42,7 @@ class SharedRoles(
     LettersRole,
     ReroutingRole,
     LanesRole,
+    ProjectionsRole,
     RetentionRole,
     RegroupingRole,
 ):

@@ -35,6 +35,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0015_counts.sql", 7),
     # Code that does not know of overrides and shared rates keeps to what else is declared.
     ("0016_limits.sql", 7),
+    ("0017_projections.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -9,8 +9,8 @@ from redrive.clock import Clock
 from redrive.store import Capabilities, Finding
 from redrive.stores.sql.roles import SharedRoles
 from redrive.stores.sqlite.checkup import check_up
-from redrive.stores.sqlite.effects import EffectsRole
 from redrive.stores.sqlite.history import HistoryRole
+from redrive.stores.sqlite.projections import ProjectingRole
 from redrive.stores.sqlite.publishing import PublishingRole
 from redrive.stores.sqlite.queue import QueueRole
 from redrive.stores.sqlite.threads import Threads
@@ -21,7 +21,7 @@ __all__ = ["SqliteStore"]
 class SqliteStore(
     PublishingRole,
     QueueRole,
-    EffectsRole,
+    ProjectingRole,
     HistoryRole,
     SharedRoles,
 ):

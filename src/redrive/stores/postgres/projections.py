@@ -1,0 +1,60 @@
+"""Batches of projections, each on a connection of its own for as long as it runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import asyncpg
+
+from redrive.model.position import LogPosition
+from redrive.store import Applying, LogPage, Projected, Projecting, ReaderTurn, Truncating
+from redrive.stores.finishing import to_the_end
+from redrive.stores.postgres.connection import translated
+from redrive.stores.postgres.effects import EffectsRole, begin_effect, still_open
+from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sql.projections import project
+
+__all__ = ["ProjectingRole"]
+
+
+class ProjectingRole(EffectsRole):
+    """`Projections.project`."""
+
+    async def project(
+        self,
+        turn: ReaderTurn,
+        page: LogPage,
+        apply: Applying,
+        *,
+        after: LogPosition,
+        generation: str,
+        at_most: timedelta,
+        truncate: Truncating | None = None,
+    ) -> Projected:
+        async with self._effects, self._room() as room:
+            session = PostgresSession(room.connection, self.address.schema)
+            with translated(self.address):
+                session.now = session.present = await self._now(session)
+                number = await begin_effect(session, at_most=at_most)
+                projected = await project(
+                    session,
+                    turn,
+                    page,
+                    apply,
+                    after=after,
+                    generation=generation,
+                    history=self._history,
+                    connection=room.connection,
+                    truncate=truncate,
+                )
+                if projected.ending is not Projecting.KEPT:
+                    return projected
+                await still_open(session, number)
+                room.is_open = False
+                try:
+                    await to_the_end(room.transaction.commit())
+                except asyncpg.IntegrityConstraintViolationError as error:
+                    return Projected(ending=Projecting.CONTRADICTED, error=error)
+        if projected.handed_over:
+            self._notifications.notify()
+        return projected

@@ -1,0 +1,304 @@
+"""The projector: reads the log for projections, batch by batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.clock import Clock
+from redrive.errors import StoreError
+from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
+from redrive.model.outcome import Applied, Outcome, Succeeded
+from redrive.model.position import LogPosition
+from redrive.observer import ProjectionFailed
+from redrive.pipeline.settle import Decision, Settler
+from redrive.policies.terms import Terms
+from redrive.store import LoggedEvent, LogPage, Projected, Projecting, ReaderTurn, Settled, Store
+from redrive.transport import Endpoint, Projects
+from redrive.worker.polling import Lookout
+
+__all__ = ["Projector"]
+
+_TURNS_PER_LEASE = 3
+_MOST_LOOKS = 200
+"""How often to look for events that were committed, and must wait for who began before them."""
+_PAUSE_SECONDS = 0.5
+_FIRST_BATCH = 50
+_LARGEST_BATCH = 1_000
+_LONG_SECONDS = 0.25
+_LONG_WITH_LOCK_SECONDS = 0.05
+"""How long a batch is to take where everybody else waits for its lock."""
+
+
+class Projector:
+    """Reads for the projections among a worker's endpoints, where no other worker does."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        worker: str,
+        endpoints: Sequence[Endpoint],
+        settler: Settler,
+        lease: timedelta,
+        poll: timedelta,
+        generation: str,
+        clock: Clock,
+        on_store_lost: Callable[[StoreError], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._poll = poll
+        self._lease = lease
+        self._on_store_lost = on_store_lost
+        self._readers = [
+            _Reader(
+                store=store,
+                worker=worker,
+                endpoint=one,
+                transport=one.transport,
+                settler=settler,
+                lease=lease,
+                generation=generation,
+                clock=clock,
+            )
+            for one in endpoints
+            if one.destination.is_projection and isinstance(one.transport, Projects)
+        ]
+
+    async def run(self) -> None:
+        """Read on and on, for each projection beside the others."""
+        async with asyncio.TaskGroup() as group:
+            for reader in self._readers:
+                group.create_task(self._follow(reader))
+
+    async def catch_up(self) -> bool:
+        """Read to the end of the log for all of them; tell whether anything was there."""
+        return any([await self._catch_up(reader) for reader in self._readers])
+
+    async def _catch_up(self, reader: _Reader) -> bool:
+        if not await reader.take_turn():
+            return False
+        has_moved = False
+        looks = 0
+        while (step := await reader.step()) is not None:
+            has_moved = has_moved or step.has_moved
+            if step.is_held:
+                break
+            if step.is_end:
+                looks += 1
+                if looks > _MOST_LOOKS or not await reader.is_behind():
+                    break
+        return has_moved
+
+    async def _follow(self, reader: _Reader) -> None:
+        while True:
+            try:
+                if await reader.take_turn():
+                    await self._read_on(reader)
+                else:
+                    await self._clock.sleep(self._lease.total_seconds() / _TURNS_PER_LEASE)
+            except StoreError as error:
+                self._on_store_lost(error)
+                await self._clock.sleep(_PAUSE_SECONDS)
+
+    async def _read_on(self, reader: _Reader) -> None:
+        """Read until the turn is somebody else's."""
+        lookout = Lookout(self._store, self._clock, self._poll)
+        while True:
+            lookout.look()
+            step = await reader.step()
+            if step is None:
+                return
+            if step.is_end:
+                await lookout.rest(is_vain=not step.has_moved)
+
+
+class _CannotEmptyError(Exception):
+    """A read model could not be emptied; the cause is what its own function has raised."""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """What a look at the log has brought: whether it is further, and whether that is the end."""
+
+    has_moved: bool
+    is_end: bool
+    is_held: bool = False
+
+
+class _Reader:
+    """One projection, and how far it is."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        worker: str,
+        endpoint: Endpoint,
+        transport: Projects,
+        settler: Settler,
+        lease: timedelta,
+        generation: str,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._name = endpoint.destination.name
+        self._terms: Terms = endpoint.terms
+        self._transport = transport
+        self._settler = settler
+        self._lease = lease
+        self._generation = generation
+        self._clock = clock
+        self._turn: ReaderTurn | None = None
+        self._position = LogPosition()
+        self._is_reset = False
+        self._size = _FIRST_BATCH
+        blocks = store.capabilities.effects_block_writers
+        self._long_seconds = _LONG_WITH_LOCK_SECONDS if blocks else _LONG_SECONDS
+        self._trouble = ""
+        self._refused: dict[LogPosition, Outcome] = {}
+        self._decisions: dict[LogPosition, Decision] = {}
+
+    async def take_turn(self) -> bool:
+        """Take the turn of reading for it, unless another worker has that."""
+        begin = self._transport.begin
+        if begin is None:
+            begin = await self._store.end_of_log()
+        self._turn = await self._store.take_turn(
+            self._name,
+            worker=self._worker,
+            lease=self._lease,
+            begin=begin,
+            types=self._transport.types,
+        )
+        if self._turn is not None:
+            self._position = self._turn.checkpoint.position
+            self._is_reset = self._turn.checkpoint.is_reset
+        return self._turn is not None
+
+    async def is_behind(self) -> bool:
+        """Tell whether there are events that cannot be read yet, because others must commit."""
+        return any(
+            one.checkpoint.projection == self._name and not one.is_caught_up
+            for one in await self._store.projections()
+        )
+
+    async def step(self) -> _Step | None:
+        """Apply the next events of the log; `None` if the turn was lost."""
+        if self._turn is None:
+            return None
+        page = await self._store.read_events(
+            after=self._position, types=self._transport.types, limit=self._size
+        )
+        if page.reached == self._position and not self._is_reset:
+            return _Step(has_moved=False, is_end=True)
+        begun = self._clock.monotonic()
+        try:
+            projected = await self._store.project(
+                self._turn,
+                page,
+                self._apply,
+                after=self._position,
+                generation=self._generation,
+                at_most=self._terms.timeout * 2,
+                truncate=self._truncate if self._transport.truncate else None,
+            )
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a projection does, others go on
+            said = str(error.__cause__ if isinstance(error, _CannotEmptyError) else error)
+            self._tell_trouble(said)
+            return _Step(has_moved=False, is_end=True, is_held=True)
+        self._trouble = ""
+        self._adapt(page, took=self._clock.monotonic() - begun)
+        return self._judge(page, projected)
+
+    def _judge(self, page: LogPage, projected: Projected) -> _Step | None:
+        match projected.ending:
+            case Projecting.REFUSED:
+                self._turn = None
+                return None
+            case Projecting.HELD:
+                return _Step(has_moved=False, is_end=True, is_held=True)
+            case Projecting.CONTRADICTED:
+                self._blame(page, projected.error)
+                return _Step(has_moved=False, is_end=False)
+            case Projecting.KEPT:
+                self._position = page.reached
+                self._refused.clear()
+                self._is_reset = False
+                self._tell(projected.handed_over)
+                return _Step(has_moved=True, is_end=page.is_end)
+
+    def _blame(self, page: LogPage, error: Exception | None) -> None:
+        """Find the event because of which a commit was refused: go on one by one, then it is it."""
+        self._size = 1
+        if len(page.events) == 1 and error is not None:
+            self._refused[page.events[0].position] = self._transport.fault(error)
+
+    async def _truncate(self, connection: object) -> None:
+        if self._transport.truncate is not None:
+            try:
+                await self._transport.truncate(connection)
+            except Exception as error:
+                raise _CannotEmptyError from error
+
+    def _tell_trouble(self, error: str) -> None:
+        """Tell what keeps the projection from going on, once."""
+        if error != self._trouble:
+            fact = ProjectionFailed(worker=self._worker, projection=self._name, error=error)
+            self._settler.observer.notice(fact)
+        self._trouble = error
+
+    def _adapt(self, page: LogPage, *, took: float) -> None:
+        """Choose how many events to take at once, so that nobody waits long for a batch."""
+        if took > self._long_seconds:
+            self._size = max(1, self._size // 2)
+        elif not page.is_end:
+            self._size = min(_LARGEST_BATCH, self._size * 2)
+
+    async def _apply(
+        self, connection: object, events: Sequence[LoggedEvent], now: datetime
+    ) -> Sequence[Settled | None]:
+        answers: list[Settled | None] = []
+        for one in events:
+            leased = self._leased(one, now)
+            begun = self._clock.monotonic()
+            outcome: Outcome | None = self._refused.get(one.position)
+            if outcome is None:
+                outcome = await self._transport.apply(leased, connection)
+            if isinstance(outcome, Succeeded | Applied):
+                answers.append(None)
+                continue
+            took = self._clock.monotonic() - begun
+            decision = self._settler.decide(leased, outcome, self._terms, waited=took, took=took)
+            self._decisions[one.position] = decision
+            return [*answers, decision.settled]
+        return answers
+
+    def _leased(self, logged: LoggedEvent, now: datetime) -> Leased:
+        """Return an event as if it were a delivery that was claimed now."""
+        return Leased(
+            lease=Lease(DeliveryId(0), 0),
+            destination=self._name,
+            event=logged.event,
+            attempt=1,
+            kind=Kind.FIRST,
+            claimed_at=now,
+            enqueued_at=now,
+        )
+
+    def _tell(self, handed_over: Sequence[tuple[LoggedEvent, Settled | None]]) -> None:
+        """Tell what has failed, now that it is a delivery."""
+        decisions, self._decisions = self._decisions, {}
+        self._settler.tell(
+            [
+                decisions[one.position].about(settled)
+                for one, settled in handed_over
+                if settled is not None
+            ]
+        )
