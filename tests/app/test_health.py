@@ -23,7 +23,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock
 from redrive.worker.health import HealthEndpoint
 from tests.app.recorder import Recorder
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 class Answer(NamedTuple):
@@ -67,7 +67,7 @@ class Watched:
 
 
 def get(url: str, path: str) -> Answer:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_SECONDS)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -241,7 +241,7 @@ async def test_a_request_without_end_is_cut_off() -> None:
 
         def pour() -> int:
             address = (str(netloc.hostname), netloc.port or 0)
-            with socket.create_connection(address, timeout=10) as caller:
+            with socket.create_connection(address, timeout=PATIENCE_SECONDS) as caller:
                 caller.sendall(b"GET /healthz HTTP/1.0\r\n")
                 sent = 0
                 try:

@@ -13,6 +13,7 @@ import redrive
 from redrive.cli import inspect
 from redrive.cli.worker import Choice
 from tests.cli.shell import Shell, Shop
+from tests.waiting import PATIENCE_SECONDS
 
 HEAVY = ("apsw", "asyncio", "msgspec", "pydantic", "rich", "starlette", "structlog", "typer")
 
@@ -25,7 +26,11 @@ def store(sqlite: str) -> str:
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -239,7 +244,7 @@ def test_a_reader_that_goes_away_is_no_error(shop: Shop) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=30,
+            timeout=PATIENCE_SECONDS,
         )
 
         assert ran.stderr == ""

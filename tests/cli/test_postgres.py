@@ -14,6 +14,7 @@ import pytest
 from tests.cli.shell import Answer, Shell, Shop, ids
 from tests.servers.daemon import free_port
 from tests.servers.postgres import Cluster, Database
+from tests.waiting import PATIENCE_SECONDS
 
 _FILL_DISK = """
 CREATE FUNCTION {schema}.no_space() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -105,7 +106,7 @@ def test_a_worker_delivers_and_stops(shop: PostgresShop, folder: Path) -> None:
     with worker.stdout:
         line = worker.stdout.readline()
         worker.send_signal(signal.SIGTERM)
-        code = worker.wait(20)
+        code = worker.wait(PATIENCE_SECONDS)
 
     assert (line, code) == (b"billed 42\n", 0)
 

@@ -16,6 +16,7 @@ from redrive.clock import SystemClock
 from redrive.model.replay import ReplayState, Wave
 from redrive.store import Replay
 from tests.cli.shell import Shell, Shop
+from tests.waiting import PATIENCE_SECONDS
 
 NOW = SystemClock().now()
 COUNTS = ("selected", "sent", "delivered", "failed", "skipped")
@@ -51,7 +52,7 @@ def a_worker(shop: Shop) -> Iterator[None]:
 
     thread = threading.Thread(target=lambda: shop.do(work))
     thread.start()
-    started.wait(10)
+    started.wait(PATIENCE_SECONDS)
     try:
         yield
     finally:

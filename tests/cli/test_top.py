@@ -20,10 +20,10 @@ from redrive import Redrive
 from redrive.cli.top.lookout import Lookout
 from redrive.errors import StoreUnavailableError
 from tests.cli.shell import Shell, Shop
+from tests.waiting import PATIENCE_SECONDS
 
 COMMAND = (sys.executable, "-m", "redrive", "top")
 OTHER_SCREEN, OWN_SCREEN, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
-PATIENCE_SECONDS = 30
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from redrive.cli.top.viewer import Viewer
 from redrive.errors import StoreUnavailableError
 from redrive.store import Figures
 from redrive.testing import FakeClock
+from tests.waiting import PATIENCE_SECONDS
 
 
 class Watcher:
@@ -51,7 +52,7 @@ class Watcher:
 
     async def __aexit__(self, *_: object) -> None:
         self.viewer.quit()
-        await asyncio.wait_for(self._running, 5)
+        await asyncio.wait_for(self._running, PATIENCE_SECONDS)
 
     async def pass_time(self, seconds: float) -> None:
         self.clock.advance(timedelta(seconds=seconds))
@@ -153,4 +154,4 @@ async def test_a_mistake_of_ours_is_not_mistaken_for_the_store_s() -> None:
     watcher.clock.advance("1s")
 
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, PATIENCE_SECONDS)

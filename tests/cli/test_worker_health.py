@@ -18,6 +18,8 @@ from typing import IO, Any, NamedTuple
 import pytest
 
 from redrive import Redrive
+from tests.servers.daemon import free_port
+from tests.waiting import PATIENCE_SECONDS
 
 SRC = Path(__file__).parents[2] / "src"
 SHOP = """
@@ -99,7 +101,7 @@ class Process:
 
 
 def get(port: int, path: str) -> Answer:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -133,7 +135,7 @@ def test_a_worker_process_tells_that_it_is_ready_and_what_it_did(worker: Process
     assert b"\nredrive_store_up 1.0\n" in metrics.body
     assert b'redrive_deliveries_claimed_total{destination="patient"} 0.0' in metrics.body
     worker.popen.terminate()
-    assert worker.popen.wait(10) == 0
+    assert worker.popen.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_worker_that_finishes_its_work_is_no_longer_ready(worker: Process) -> None:
@@ -148,7 +150,7 @@ def test_a_worker_that_finishes_its_work_is_no_longer_ready(worker: Process) -> 
         assert after.reasons == ["the worker is stopping"]
         assert get(port, "/healthz").status == 200
         assert b'destination="patient",status="in_flight"} 1.0' in get(port, "/metrics").body
-    assert worker.popen.wait(10) == 0
+    assert worker.popen.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_handler_that_blocks_the_event_loop_keeps_nobody_from_asking(worker: Process) -> None:
@@ -162,7 +164,7 @@ def test_a_handler_that_blocks_the_event_loop_keeps_nobody_from_asking(worker: P
         assert (live.status, metrics.status) == (200, 200)
         assert b'destination="rude",status="in_flight"} 1.0' in metrics.body
         assert ready.reasons == ["the worker is stopping"]
-    assert worker.popen.wait(10) == 0
+    assert worker.popen.wait(PATIENCE_SECONDS) == 0
 
 
 def test_each_process_of_several_has_the_next_port(folder: Path) -> None:
@@ -176,7 +178,7 @@ def test_each_process_of_several_has_the_next_port(folder: Path) -> None:
         assert ports == [first, first + 1]
         assert [get_until(port, "/readyz", 200).status for port in ports] == [200, 200]
         process.popen.terminate()
-        assert process.popen.wait(10) == 0
+        assert process.popen.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_port_that_is_taken_ends_the_worker_with_advice(folder: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_port_that_is_taken_ends_the_worker_with_advice(folder: Path) -> None:
 
         process.read_until("cannot listen at .* Choose another port")
 
-        assert process.popen.wait(10) == 2
+        assert process.popen.wait(PATIENCE_SECONDS) == 2
         process.end()
 
 
@@ -194,14 +196,13 @@ def test_ports_beyond_the_last_are_refused(folder: Path) -> None:
 
     process.read_until("port is 65535, and each of 2 processes takes one more")
 
-    assert process.popen.wait(10) == 2
+    assert process.popen.wait(PATIENCE_SECONDS) == 2
     process.end()
 
 
 def two_free_ports() -> int:
     """Return the first of two ports in a row that nobody uses now."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
-            with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
-                return port
+        port = free_port()
+        with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+            return port

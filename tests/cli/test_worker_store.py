@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import Shop
+from tests.waiting import PATIENCE_SECONDS
 
 
 def test_a_worker_takes_the_store_that_the_command_names(shop: Shop, folder: Path) -> None:
@@ -31,7 +32,7 @@ def test_a_worker_takes_the_store_that_the_command_names(shop: Shop, folder: Pat
     with worker.stdout:
         line = worker.stdout.readline()
         worker.send_signal(signal.SIGTERM)
-        code = worker.wait(20)
+        code = worker.wait(PATIENCE_SECONDS)
 
     assert (line, code) == (b"billed 42\n", 0)
     assert not (folder / "elsewhere.db").exists()
@@ -67,7 +68,7 @@ def test_the_processes_of_a_worker_do_not_show_the_store_on_their_command_line(
     with worker.stdout:
         line = worker.stdout.readline()
         worker.send_signal(signal.SIGTERM)
-        code = worker.wait(20)
+        code = worker.wait(PATIENCE_SECONDS)
 
     assert (line, code) == (f"{worker.pid} 0\n".encode(), 0)
     assert not (folder / "elsewhere.db").exists()
@@ -98,7 +99,7 @@ def test_a_worker_serves_the_destinations_that_the_command_names(
         shop.publish({"order": 1})
         first = worker.stdout.readline()
         worker.send_signal(signal.SIGTERM)
-        rest, _ = worker.communicate(timeout=60)
+        rest, _ = worker.communicate(timeout=PATIENCE_SECONDS)
 
     assert (first, rest, worker.returncode) == (b"mailed\n", b"", 0)
 
@@ -115,7 +116,11 @@ def test_a_worker_for_a_destination_that_is_not_there_does_not_start(
     command = [sys.executable, "-m", "redrive", "worker", "shop_app:app", "--store", shop.url]
 
     ended = subprocess.run(
-        [*command, "--only", "biling"], capture_output=True, text=True, timeout=60, check=False
+        [*command, "--only", "biling"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
 
     assert ended.returncode not in (0, 70)

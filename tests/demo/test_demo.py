@@ -31,7 +31,7 @@ from redrive.demo.narrators.lines import Lines
 from redrive.demo.narrators.picture import Picture
 from redrive.demo.venue import Venue
 from redrive.errors import ConfigurationError
-from tests.waiting import spend_at_once
+from tests.waiting import PATIENCE_SECONDS, spend_at_once
 
 FAST = 10.0
 
@@ -235,7 +235,7 @@ def test_breaking_it_off_leaves_nothing_behind(tmp_path: Path, signal_number: in
             if "delivered:" in line:
                 break
         demo.send_signal(signal_number)
-        said, complaints = demo.communicate(timeout=20)
+        said, complaints = demo.communicate(timeout=PATIENCE_SECONDS)
 
     assert complaints == ""
     assert "Stopped before the end" in said

@@ -22,7 +22,7 @@ from redrive.demo.venues.postgres import Postgres
 from redrive.errors import StoreUnavailableError
 from tests.servers.daemon import free_port
 from tests.servers.postgres import Database
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 FAST = 10.0
 _SCHEMAS = r"SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'redrive\_demo\_%'"
@@ -71,7 +71,7 @@ def test_broken_off_it_drops_its_schema(database: Database, tmp_path: Path) -> N
             if "delivered:" in line:
                 break
         demo.send_signal(signal.SIGTERM)
-        said, complaints = demo.communicate(timeout=40)
+        said, complaints = demo.communicate(timeout=PATIENCE_SECONDS)
 
     assert complaints == ""
     assert "Stopped before the end; the schema redrive_demo_" in said

@@ -17,6 +17,7 @@ from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Status
 from tests.faults.disk import Disk
 from tests.faults.machine import Child, Machine, until
+from tests.waiting import PATIENCE_SECONDS
 
 MachineOf = Callable[[str], Machine]
 
@@ -157,7 +158,7 @@ def _reasons(worker: Child) -> list[str]:
     found = re.search(r"http://127\.0\.0\.1:\d+", worker.output)
     if found is None:
         return ["it has no port yet"]
-    connection = HTTPConnection(urlsplit(found[0]).netloc, timeout=10)
+    connection = HTTPConnection(urlsplit(found[0]).netloc, timeout=PATIENCE_SECONDS)
     try:
         connection.request("GET", "/readyz")
         told: list[str] = json.loads(connection.getresponse().read())["reasons"]

@@ -61,7 +61,7 @@ async def test_a_worker_that_never_looks_by_itself_delivers_at_once(
         if isinstance(shop, SILENT):
             await shop.app.wake()
 
-        await eventually(lambda: billing.received, what="delivered", within=10)
+        await eventually(lambda: billing.received, what="delivered")
 
 
 async def test_a_rollback_wakes_nobody(shop: Shop, postgres_url: str) -> None:
@@ -109,7 +109,7 @@ async def test_the_last_publish_is_heard_of_however_soon_the_store_is_closed(
         async with app:
             await app.publish("order.paid")
 
-        await eventually(lambda: said, what="heard", within=10)
+        await eventually(lambda: said, what="heard")
 
 
 async def test_a_process_that_ends_without_closing_anything_is_heard_of(postgres_url: str) -> None:
@@ -119,7 +119,7 @@ async def test_a_process_that_ends_without_closing_anything_is_heard_of(postgres
             subprocess.run, [sys.executable, "-c", program, postgres_url], check=True
         )
 
-        await eventually(lambda: said, what="heard", within=10)
+        await eventually(lambda: said, what="heard")
 
 
 async def test_many_stores_of_a_process_send_no_more_than_one_may(postgres_url: str) -> None:
@@ -133,6 +133,6 @@ async def test_many_stores_of_a_process_send_no_more_than_one_may(postgres_url: 
                 await app.publish("order.paid")
                 await app.wake()
 
-        await eventually(lambda: said, what="heard", within=10)
+        await eventually(lambda: said, what="heard")
         most = (loop.time() - begun) / 0.02 + 2
         assert len(said) <= most

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from tests.waiting import spend_at_once
+from tests.waiting import PATIENCE_SECONDS, spend_at_once
 
 __all__ = ["Daemon", "a_folder", "free_port", "run", "unprivileged"]
 
@@ -73,7 +75,7 @@ class Daemon:
         """Send it a signal, the one that ends it at once if none is named, and wait for its end."""
         if self._keeper.poll() is None:
             os.kill(self.pid, word or self._end)
-            self._keeper.wait(30)
+            self._keeper.wait(PATIENCE_SECONDS)
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             assert pipe is not None
             pipe.close()
@@ -113,7 +115,12 @@ def a_folder(name: str) -> Path:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
+    """Return a port of loopback that nobody listens at.
+
+    It is below those that the system gives to whoever connects somewhere: one of those may be
+    taken before the server that was to have it has started.
+    """
+    while True:
+        port = random.SystemRandom().randrange(16_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

@@ -46,7 +46,7 @@ def bouncing(url: str, *, size: int = 3) -> Iterator[str]:
     configuration.write_text(_CONFIGURATION.format(server=target, here=here, size=size))
     server = Daemon([str(program), str(configuration)], folder=folder, end=signal.SIGTERM)
     try:
-        server.until(lambda: _answers(here), within=10, what="it takes connections")
+        server.until(lambda: _answers(here), within=60, what="it takes connections")
         yield urlunsplit(parts._replace(netloc=f"anybody@127.0.0.1:{here}"))
     finally:
         server.stop()

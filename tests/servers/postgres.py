@@ -18,6 +18,7 @@ from redrive.clock import SystemClock
 from redrive.stores.postgres import PostgresStore
 from tests.servers.daemon import Daemon, a_folder, free_port, run
 from tests.servers.programs import postgres_programs
+from tests.waiting import PATIENCE_SECONDS
 
 __all__ = ["DURABLE", "QUICK", "Cluster", "Database", "the_database"]
 
@@ -120,7 +121,7 @@ class Database:
         self._run(self._disconnect())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -203,7 +204,7 @@ class Cluster:
             folder=self.folder,
             end=signal.SIGQUIT,
         )
-        self._server.until(self._is_ready, within=60, what="it takes connections")
+        self._server.until(self._is_ready, within=PATIENCE_SECONDS, what="it takes connections")
 
     def program(self, name: str) -> str:
         """Return the path of a program that came with the server, such as `pg_dump`."""

@@ -37,10 +37,10 @@ def test_a_server_ends_with_the_process_that_started_it(word: signal.Signals) ->
         was_running = is_running(server)
 
         starter.send_signal(word)
-        starter.wait(10)
+        starter.wait(60)
 
     assert was_running
-    until(lambda: not is_running(server), within=10, what="the server has ended")
+    until(lambda: not is_running(server), what="the server has ended")
     shutil.rmtree(folder)
 
 

@@ -6,6 +6,7 @@ import subprocess
 
 from redrive import NewEvent, Redrive
 from tests.servers.postgres import Cluster, Database
+from tests.waiting import PATIENCE_SECONDS
 
 _COUNTER = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
@@ -59,12 +60,12 @@ def _restore(database: Database, cluster: Cluster, schema: str) -> None:
         [cluster.program("pg_dump"), "--schema", schema, database.url],
         check=True,
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
     )
     subprocess.run(
         [cluster.program("psql"), "-qX", "-v", "ON_ERROR_STOP=1", cluster.url],
         input=dump.stdout,
         check=True,
         stdout=subprocess.DEVNULL,
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
     )
