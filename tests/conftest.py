@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 from tests.proof.grounds import GROUNDS, Ground
+from tests.scale import IS_LONG
 from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
 pytest.register_assert_rewrite("tests.conformance")
@@ -30,6 +32,13 @@ _TOGETHER = {
 }
 """What shares something that takes long to make, so that one process makes it for all."""
 
+_DATABASES = {"sqlite": "postgres", "postgres": "sqlite"}
+_ABOUT_DATABASES = {
+    *("test_declaring.py", "test_keeping.py", "test_planted_secrets.py", "test_sync_door.py"),
+    *("test_transactions.py", "test_unreadable.py"),
+}
+"""Tests of the app and of its commands in which the one database is not like the other."""
+
 # How long an example takes says more about who else uses the machine than about the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -41,11 +50,40 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a server: the fast tests do without."""
+    if not IS_LONG and "not server" not in config.getoption("markexpr"):
+        items[:] = _on_one_database(items)
     for item in items:
         if isinstance(item, pytest.Function) and _needs_a_server(item):
             item.add_marker(pytest.mark.server)
+
+
+def _on_one_database(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of the app and of its commands on one of both databases each.
+
+    Half of them are on either, by their names; the conformance suite holds both to the same. With
+    `REDRIVE_TEST_LONG=1` each is on both, and whoever asks for one of a test gets it.
+    """
+    asked = {item.nodeid for item in items}
+    kept = []
+    for item in items:
+        store = _database_of(item)
+        other = _DATABASES.get(store, "")
+        twin = item.nodeid.replace(store, other) if other else ""
+        first = list(_DATABASES)[zlib.crc32(item.nodeid.partition("[")[0].encode()) % 2]
+        if twin not in asked or store == first:
+            kept.append(item)
+    return kept
+
+
+def _database_of(item: pytest.Item) -> str:
+    """Return the database that a test of the app or of a command runs on, if either would do."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return ""
+    is_about_one = item.path.name in _ABOUT_DATABASES
+    is_above = item.nodeid.startswith(("tests/app/", "tests/cli/"))
+    return str(item.callspec.params.get("store", "")) if is_above and not is_about_one else ""
 
 
 def _needs_a_server(item: pytest.Function) -> bool:

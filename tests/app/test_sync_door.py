@@ -195,7 +195,7 @@ def test_calls_beside_a_close_end_or_are_told_why_not(store: str) -> None:
 
     with ThreadPoolExecutor(10) as threads:
         calls = [threads.submit(call) for _ in range(10)]
-        for _ in range(60):
+        for _ in range(15):
             app.sync.close()
         is_over.set()
         done = [one.result(timeout=PATIENCE_SECONDS) for one in calls]
@@ -208,7 +208,7 @@ def test_calls_beside_a_close_end_or_are_told_why_not(store: str) -> None:
 async def test_a_call_beside_a_close_of_its_own_loop_ends_or_is_told_why_not(store: str) -> None:
     app = Redrive(store)
 
-    for _ in range(30):
+    for _ in range(8):
         publishing = [asyncio.ensure_future(app.publish("order.paid")) for _ in range(10)]
         await asyncio.gather(*publishing[:1])
         more = [asyncio.ensure_future(app.publish("order.paid")) for _ in range(10)]

@@ -14,9 +14,9 @@ from tests.scale import scaled
 
 MachineOf = Callable[[str], Machine]
 KILLS = scaled("KILLS", usually=5)
-BETWEEN = 800
+BETWEEN = 200
 """How many events are delivered from one kill to the next."""
-EVENTS = KILLS * BETWEEN + 1_000
+EVENTS = KILLS * BETWEEN + 300
 
 many_kills = pytest.mark.timeout(240 + 20 * KILLS)
 

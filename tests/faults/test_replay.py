@@ -11,7 +11,7 @@ from tests.faults.machine import Machine, on_each_store, until
 from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-LETTERS, SECONDS = (10_000, 180) if IS_LONG else (1_000, 120)
+LETTERS, SECONDS = (10_000, 180) if IS_LONG else (400, 120)
 CARRIED = 10
 """How many deliveries a victim has under way at most: what it may have sent without a trace."""
 
@@ -51,15 +51,15 @@ def test_a_replay_goes_on_when_its_workers_are_killed(machine_of: MachineOf) -> 
 @on_each_store
 def test_several_workers_that_drive_one_replay_send_each_letter_once(machine_of: MachineOf) -> None:
     machine = machine_of("mending")
-    machine.publish_numbers(600)
+    machine.publish_numbers(300)
     workers = [machine.start_worker() for _ in range(3)]
-    until(lambda: machine.of("mending").failed == 600, what="dead letters")
+    until(lambda: machine.of("mending").failed == 300, what="dead letters")
     (machine.folder / "fixed").touch()
 
     replay = machine.app.sync.operate(Operations.start_replay, Query(), by="ada")
     until(lambda: _found(machine, replay).state != "running", what="the end")
 
-    assert _found(machine, replay).delivered == 600
+    assert _found(machine, replay).delivered == 300
     assert set(machine.journal("done").values()) == {1}
     assert all(one.process.poll() is None for one in workers)
 

@@ -12,7 +12,7 @@ from tests.faults.machine import Machine, on_each_store, until
 from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
-SECONDS = 60 if IS_LONG else 5
+SECONDS = 60 if IS_LONG else 2
 
 
 @pytest.mark.timeout(SECONDS + 240)

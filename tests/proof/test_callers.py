@@ -8,7 +8,7 @@ from tests.proof.callers import prove_callers
 from tests.scale import scaled
 from tests.servers.postgres import Database
 
-SEEDS = scaled("CALLERS", usually=8)
+SEEDS = scaled("CALLERS", usually=3)
 
 
 @pytest.mark.timeout(60 + 10 * SEEDS)

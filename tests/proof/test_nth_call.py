@@ -12,14 +12,15 @@ from tests.proof.nth import check, prove_every_call, prove_every_write
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ground", ["sqlite"], indirect=True)
 def test_any_call_may_fail_before_or_after_it_took_effect(ground: Ground) -> None:
-    assert prove_every_call(ground) > 200
+    """Every third here; `make prove` tries each."""
+    assert prove_every_call(ground, every=3) > 66
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ground", ["sqlite"], indirect=True)
 def test_any_write_to_the_disk_may_fail(ground: Ground) -> None:
-    """Every fifth here; `make prove` tries each."""
-    assert prove_every_write(ground, every=5) > 40
+    """Every fifteenth here; `make prove` tries each."""
+    assert prove_every_write(ground, every=15) > 13
 
 
 async def test_the_count_of_calls_is_of_those_that_matter() -> None:

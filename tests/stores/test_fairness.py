@@ -146,7 +146,7 @@ async def live_alike(
             assert msgspec.to_builtins(memory) == msgspec.to_builtins(found)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(FAIRNESS, LIMITS, STEPS)
 def test_sqlite_deals_out_turns_as_the_memory_store_does(
     fairness: Fairness, limits: Limits, steps: list[tuple[str, Any]]

@@ -380,7 +380,7 @@ async def test_the_fixture_says_how_to_have_a_kit_on_postgresql(redrive_kit: Con
         await redrive_kit(shop(), store="postgresql://nowhere/shop")
 
 
-@pytest.mark.parametrize("per_second", [*range(6, 16), 30, 60, 90, 7.3, 0.3])
+@pytest.mark.parametrize("per_second", [6, 7, 11, 13, 60, 7.3, 0.3])
 @pytest.mark.parametrize("kind", ["rate", "retry_rate", "replay_rate", "tenant"])
 async def test_a_drain_ends_whatever_the_rate(kind: str, per_second: float) -> None:
     app = Redrive("memory://")
