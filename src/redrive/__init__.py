@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redrive.errors import (
         ConfigurationError,
         DeliveryFailedError,
+        DeniedError,
         IdempotencyConflictError,
         NotFoundError,
         PayloadError,
@@ -56,6 +57,7 @@ __all__ = [
     "Current",
     "DeadLettered",
     "DeliveryFailedError",
+    "DeniedError",
     "DestinationPaused",
     "Event",
     "Fairness",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import secrets
 import socket
 import time
 from datetime import UTC, datetime
@@ -14,9 +15,11 @@ import uuid_utils
 
 __all__ = [
     "Clock",
+    "Entropy",
     "Ids",
     "Rng",
     "SystemClock",
+    "SystemEntropy",
     "SystemIds",
     "SystemRng",
     "is_of_machine",
@@ -60,6 +63,13 @@ class Rng(Protocol):
         """Return a number between `low` and `high`, every one equally likely."""
 
 
+class Entropy(Protocol):
+    """Chance that nobody can guess, for secrets."""
+
+    def random_bytes(self, size: int) -> bytes:
+        """Return bytes that no one who has seen all others could foretell."""
+
+
 class SystemClock:
     """The machine's clocks and the running event loop's timers."""
 
@@ -89,6 +99,13 @@ class SystemRng:
 
     def uniform(self, low: float, high: float) -> float:
         return random.uniform(low, high)  # noqa: S311 - jitter, not cryptography
+
+
+class SystemEntropy:
+    """The operating system's."""
+
+    def random_bytes(self, size: int) -> bytes:
+        return secrets.token_bytes(size)
 
 
 def is_of_machine(clock: Clock) -> bool:

@@ -6,7 +6,8 @@ RedriveError
 │   ├── PayloadError              the payload is not JSON, or larger than the limit
 │   ├── IdempotencyConflictError  the same idempotency key came with another body
 │   ├── TransactionError          `within=` got something Redrive cannot write into
-│   └── NotFoundError             no such delivery, destination or application
+│   ├── NotFoundError             no such delivery, destination or application
+│   └── DeniedError               who asks may not do that, or not give it
 ├── DeliveryFailedError           the delivery whose result somebody waits for has failed
 ├── ResultTimeoutError            it has not ended within the time; also a TimeoutError
 └── StoreError                    the store: nothing was changed unless the message says so
@@ -30,6 +31,7 @@ from typing import Self
 __all__ = [
     "ConfigurationError",
     "DeliveryFailedError",
+    "DeniedError",
     "IdempotencyConflictError",
     "NotFoundError",
     "PayloadError",
@@ -82,6 +84,10 @@ class TransactionError(UsageError):
 
 class NotFoundError(UsageError):
     """No such delivery, destination or application."""
+
+
+class DeniedError(UsageError):
+    """Who asks may not do that, or would give more than they have."""
 
 
 class DeliveryFailedError(RedriveError):

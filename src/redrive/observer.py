@@ -406,7 +406,7 @@ class DeclarationsAgree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operated(msgspec.Struct, frozen=True, kw_only=True):
-    """A person changed deliveries, a destination, a tenant's part in them, a replay, a schedule."""
+    """A person changed deliveries, a destination, a tenant's part in them, a replay and so on."""
 
     action: str
     by: str
@@ -416,6 +416,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
     replay: int | None = None
     tenant: str = ""
     schedule: str = ""
+    token: str = ""
 
 
 Fact = (

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from redrive.errors import StoreUnavailableError
+from tests.conformance.access import TokenConformance
 from tests.conformance.auto_replaying import AutoReplayConformance, EditConformance
 from tests.conformance.backfilling import BackfillConformance
 from tests.conformance.claiming import (
@@ -139,6 +140,7 @@ class StoreConformance(
     EditConformance,
     AuditConformance,
     AuditQueryConformance,
+    TokenConformance,
     RetentionConformance,
     LimitConformance,
     WatchConformance,

@@ -15,6 +15,7 @@ from redrive.claiming.round_robin import Line, Share
 from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.claiming.turnstile import Turnstile
 from redrive.clock import Clock
+from redrive.model.access import Token
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
@@ -54,6 +55,7 @@ from redrive.store import (
     Figures,
     Group,
     Grouping,
+    KeptToken,
     Left,
     LetterPage,
     LoggedEvent,
@@ -79,6 +81,7 @@ from redrive.store import (
     ShedBlame,
     TenantFigures,
     Ticked,
+    TokenTerms,
     Truncating,
     Work,
 )
@@ -2304,6 +2307,59 @@ class PrunesWhatIsStillToBeRead(Mutant):
 class KeepsWhatWasRead(Mutant):
     def _is_read(self, position: int) -> bool:
         return not self._checkpoints
+
+
+class ForgetsThatATokenWasRevoked(Mutant):
+    async def use_token(self, token_id: str) -> None:
+        await super().use_token(token_id)
+        if kept := self._access_tokens.get(token_id):
+            self._keep_token(msgspec.structs.replace(kept.token, revoked_at=None))
+
+
+class RevokesATokenTwice(Mutant):
+    async def revoke_token(self, token_id: str, *, actor: Actor) -> bool | None:
+        if kept := self._access_tokens.get(token_id):
+            self._keep_token(msgspec.structs.replace(kept.token, revoked_at=None))
+        return await super().revoke_token(token_id, actor=actor)
+
+
+class RevokesAllTokensOfAName(Mutant):
+    async def revoke_token(self, token_id: str, *, actor: Actor) -> bool | None:
+        done = await super().revoke_token(token_id, actor=actor)
+        for kept in list(self._access_tokens.values()):
+            token = msgspec.structs.replace(kept.token, revoked_at=self._clock.now())
+            self._keep_token(token)
+        return done
+
+
+class GivesATokensIdAgain(Mutant):
+    async def add_token(self, terms: TokenTerms, *, actor: Actor) -> Token | None:
+        self._access_tokens.pop(terms.id, None)
+        return await super().add_token(terms, actor=actor)
+
+
+class MakesTokensThatNeverExpire(Mutant):
+    async def add_token(self, terms: TokenTerms, *, actor: Actor) -> Token | None:
+        return await super().add_token(msgspec.structs.replace(terms, lasts=None), actor=actor)
+
+
+class GoesByTheTimeATokenWasMade(Mutant):
+    async def find_token(self, token_id: str) -> KeptToken | None:
+        return self._access_tokens.get(token_id)
+
+
+class WidensWhatATokenAllows(Mutant):
+    async def add_token(self, terms: TokenTerms, *, actor: Actor) -> Token | None:
+        wide = msgspec.structs.replace(terms.grant, destinations=())
+        return await super().add_token(msgspec.structs.replace(terms, grant=wide), actor=actor)
+
+
+class WritesDigestsIntoTheAuditLog(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if "token" in entry.action:
+            digests = " ".join(one.digest for one in self._access_tokens.values())
+            entry = msgspec.structs.replace(entry, detail=f"{entry.detail} {digests}")
+        super()._record(entry)
 
 
 MUTANTS = Mutant.__subclasses__()

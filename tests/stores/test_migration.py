@@ -19,6 +19,10 @@ BACK_TO_VERSION_14 = """
 DROP TABLE redrive_shared_rates;
 ALTER TABLE redrive_gates DROP COLUMN override;
 ALTER TABLE redrive_gates DROP COLUMN override_until;
+DROP TABLE redrive_access_tokens;
+DROP TABLE redrive_users;
+DROP TABLE redrive_sessions;
+DROP TABLE redrive_login_attempts;
 DROP VIEW redrive_kept_counts;
 DROP VIEW redrive_uncounted;
 DROP VIEW redrive_recount;

@@ -38,6 +38,18 @@ FOUND_BY = {
     "MissesWhatAPauseWasFor": ("test_what_a_paused_schedule_would_have_ticked_was_not_missed"),
     "RunsAgainAndAgain": ("test_what_a_person_asks_for_is_published_once_and_moves_no_tick"),
     "FollowsTheLastWhoDeclaresASchedule": "test_one_declaration_of_a_schedule_is_in_force",
+    "ForgetsThatATokenWasRevoked": (
+        "test_when_a_token_was_used_is_remembered_and_changes_nothing_else"
+    ),
+    "RevokesATokenTwice": "test_a_token_is_revoked_once_however_many_do",
+    "RevokesAllTokensOfAName": "test_a_revoked_token_is_revoked_for_whoever_asks_next",
+    "GivesATokensIdAgain": "test_an_id_of_a_token_is_given_once",
+    "MakesTokensThatNeverExpire": ("test_a_token_is_kept_with_what_it_allows_and_who_made_it"),
+    "GoesByTheTimeATokenWasMade": "test_the_present_of_a_token_is_the_stores",
+    "WidensWhatATokenAllows": "test_a_token_is_kept_with_what_it_allows_and_who_made_it",
+    "WritesDigestsIntoTheAuditLog": (
+        "test_who_made_and_revoked_a_token_is_on_record_without_its_digest"
+    ),
     "ForgetsEditsOnReplay": "test_every_later_try_carries_the_edited_payload",
     "PrunesTooEarly": "test_what_is_not_old_enough_stays",
     "FollowsOneAliasOnly": "test_a_group_is_found_by_the_names_of_all_its_past",

@@ -9,7 +9,16 @@ from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
-from redrive.clock import Clock, Ids, Rng, SystemClock, SystemIds, SystemRng
+from redrive.clock import (
+    Clock,
+    Entropy,
+    Ids,
+    Rng,
+    SystemClock,
+    SystemEntropy,
+    SystemIds,
+    SystemRng,
+)
 from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
 from redrive.model.destination import Destination, Order
@@ -154,6 +163,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = msgspec.field(default_factory=SystemClock)
     ids: Ids = msgspec.field(default_factory=SystemIds)
     rng: Rng = msgspec.field(default_factory=SystemRng)
+    entropy: Entropy = msgspec.field(default_factory=SystemEntropy)
     executor: Executor = msgspec.field(default_factory=ThreadExecutor)
     end_process: Callable[[], None] = end_process
     host: str = msgspec.field(default_factory=gethostname)

@@ -331,6 +331,7 @@ class Redrive:
             executor=self._ports.executor,
             redaction=self.settings.redaction,
             clock=self._ports.clock,
+            entropy=self._ports.entropy,
         )
 
     @property

@@ -489,6 +489,7 @@ def _changed(fact: Operated) -> dict[str, object]:
         "destination": fact.destination,
         "replay": fact.replay,
         "schedule": fact.schedule,
+        "access": fact.token,
     }
     return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 

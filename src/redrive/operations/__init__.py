@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redrive.operations.access import Granting
 from redrive.operations.acting import Acting
 from redrive.operations.archiving import Archiving, PrunePlan
 from redrive.operations.editing import Editing
@@ -41,6 +42,7 @@ class Operations(
     Tenancy,
     Archiving,
     Rerouting,
+    Granting,
 ):
     """Look at the system and act on it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from redrive.archive import Archive
-from redrive.clock import Clock, SystemClock
+from redrive.clock import Clock, Entropy, SystemClock, SystemEntropy
 from redrive.errors import UsageError
 from redrive.executor import Executor, ThreadExecutor
 from redrive.model.audit import Actor
@@ -38,7 +38,9 @@ class OperationContext:
         executor: Executor | None = None,
         redaction: Redaction = _USUAL,
         clock: Clock | None = None,
+        entropy: Entropy | None = None,
     ) -> None:
+        self._entropy = entropy or SystemEntropy()
         self._clock = clock or SystemClock()
         self._redaction = redaction
         self._retention = retention

@@ -71,6 +71,8 @@ _WORDS = frozenset(
     )
 )
 """What stands behind a scheme or an option that a sentence speaks of."""
+_OURS = re.compile(r"(?<![a-z0-9])(?:rdt_[a-z2-7]{12}|rds)_[a-z2-7]{20,}")
+"""Access tokens and sessions of Redrive's own, also when their end is cut off."""
 _USER = re.compile(
     r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s/:\"']{0,200}:)[^\s/\"']{1,500}@", re.IGNORECASE
 )
@@ -88,6 +90,8 @@ def without_written(text: str, hides: Callable[[str], bool], *, only_usual: bool
 
     `hides` tells whether a name is that of a secret; with `only_usual` it knows the usual ones.
     """
+    if "rdt_" in text or "rds_" in text:
+        text = _OURS.sub(BLANK, text)
     if "/" in text:
         text = _USER.sub(rf"\1{BLANK}@", text)
         text = _BARE_QUERY.sub(rf"\1{BLANK}", text)

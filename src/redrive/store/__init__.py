@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from redrive.store.access import Access, KeptToken, TokenTerms
 from redrive.store.checkup import Checkup, Finding, Level, Miscount
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.events import (
@@ -120,6 +121,7 @@ __all__ = [
     "MOST_COUNTED",
     "MOST_LAG",
     "PUBLISHER",
+    "Access",
     "Advance",
     "Allowance",
     "Append",
@@ -161,6 +163,7 @@ __all__ = [
     "Housekeeping",
     "Inspection",
     "Intervention",
+    "KeptToken",
     "KnownSchedule",
     "LaneFigures",
     "Later",
@@ -209,6 +212,7 @@ __all__ = [
     "Tenants",
     "Ticked",
     "Timetable",
+    "TokenTerms",
     "Truncating",
     "Unique",
     "VersionConflict",
@@ -250,6 +254,7 @@ class Store(
     Housekeeping,
     Letters,
     Rerouting,
+    Access,
     Checkup,
     Protocol,
 ):

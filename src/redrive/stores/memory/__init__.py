@@ -9,6 +9,7 @@ from redrive.clock import Clock
 from redrive.errors import TransactionError
 from redrive.model.delivery import DeliveryId, Leased
 from redrive.store import Capabilities, Effect, Ending, Finding, Level, Miscount
+from redrive.stores.memory.access import MemoryAccess
 from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.projections import MemoryProjections
@@ -25,6 +26,7 @@ class MemoryStore(
     MemoryRegistry,
     MemoryReplays,
     MemorySchedules,
+    MemoryAccess,
 ):
     """The store contract in plain Python.
 

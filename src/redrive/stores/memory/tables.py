@@ -21,7 +21,7 @@ from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Override, Pause
 from redrive.model.schedule import ScheduleStanding
 from redrive.model.standing import Standing
-from redrive.store import Checkpoint, Serving
+from redrive.store import Checkpoint, KeptToken, Serving
 from redrive.stores.declaring import Release, standing_from
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.row import Record, Row
@@ -107,6 +107,7 @@ class Tables:
         self._replays: dict[int, Record] = {}
         self._last_replay_id = 0
         self._auto_replays_since: dict[str, datetime] = {}
+        self._access_tokens: dict[str, KeptToken] = {}
         self._schedules: dict[str, ScheduleStanding] = {}
         self._tenants: dict[tuple[str, str], TenantPast] = {}
         self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}

@@ -29,6 +29,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     # Code that does not know of overrides and shared rates keeps to what else is declared.
     ("0010_limits.sql", 1),
     ("0011_projections.sql", 1),
+    ("0012_access.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

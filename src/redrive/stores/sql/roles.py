@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redrive.stores.sql.access import AccessRole
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.events import EventsRole
 from redrive.stores.sql.figures import FiguresRole
@@ -45,5 +46,6 @@ class SharedRoles(
     ProjectionsRole,
     RetentionRole,
     RegroupingRole,
+    AccessRole,
 ):
     """The roles that a store need not carry out in its own way."""

@@ -36,6 +36,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     # Code that does not know of overrides and shared rates keeps to what else is declared.
     ("0016_limits.sql", 7),
     ("0017_projections.sql", 7),
+    ("0018_access.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -1,0 +1,148 @@
+"""Who may: roles, what they are limited to, and the access tokens that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from redrive.errors import ConfigurationError
+from redrive.model.checks import check_text
+from redrive.model.destination import check_destination_name
+
+__all__ = ["Grant", "NewToken", "Role", "Token", "check_access_name"]
+
+_NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+")
+_LONGEST_NAME = 100
+_LONGEST_SOURCE = 200
+_MOST_DESTINATIONS = 100
+
+
+class Role(StrEnum):
+    """How much somebody may do."""
+
+    PUBLISH = "publish"
+    VIEW = "view"
+    OPERATE = "operate"
+    """To act on what there is, and to view it."""
+    ADMIN = "admin"
+    """Everything, and to let others in."""
+
+    def includes(self, other: Role) -> bool:
+        """Tell whether who has this role may do what the other allows.
+
+        >>> Role.OPERATE.includes(Role.VIEW), Role.OPERATE.includes(Role.PUBLISH)
+        (True, False)
+        """
+        return self in (other, Role.ADMIN) or (self, other) == (Role.OPERATE, Role.VIEW)
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody may: a role, for one tenant or all, at some destinations or all."""
+
+    role: Role
+    tenant: str | None = None
+    destinations: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.role not in tuple(Role):
+            raise ConfigurationError(f"role is {self.role!r}; it is one of {', '.join(Role)}.")
+        msgspec.structs.force_setattr(self, "role", Role(self.role))
+        if self.tenant is not None and not check_text("tenant", self.tenant):
+            raise ConfigurationError("tenant is ''; name one, or leave it out for all of them.")
+        msgspec.structs.force_setattr(self, "destinations", _checked(self.destinations))
+        if self.role is Role.PUBLISH and self.destinations:
+            raise ConfigurationError(
+                "The role publish cannot be limited to destinations, because routes say who gets "
+                "an event; limit it to a tenant, or not at all."
+            )
+
+    def __str__(self) -> str:
+        """Say what it allows.
+
+        >>> print(Grant(role=Role.VIEW, tenant="acme", destinations=("billing", "mail")))
+        view for acme at billing, mail
+        """
+        tenant = "" if self.tenant is None else f" for {self.tenant}"
+        places = f" at {', '.join(self.destinations)}" if self.destinations else ""
+        return f"{self.role}{tenant}{places}"
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it is for a part of the store only."""
+        return self.tenant is not None or bool(self.destinations)
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An access token as everybody may see it; its secret is kept by nobody but its owner.
+
+    `last_used_at` is right to the minute.
+    """
+
+    id: str
+    name: str
+    role: Role
+    tenant: str | None = None
+    destinations: tuple[str, ...] = ()
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+    @property
+    def grant(self) -> Grant:
+        """What its bearer may."""
+        return Grant(role=self.role, tenant=self.tenant, destinations=self.destinations)
+
+    @property
+    def by(self) -> str:
+        """Who its bearer is in the audit log."""
+        return f"token:{self.name}:{self.id}"
+
+    @property
+    def source(self) -> str:
+        """Where the events come from that its bearer publishes; no other tenant's has the same."""
+        return self.name if self.tenant is None else f"{self.tenant}/{self.name}"
+
+    def is_current(self, now: datetime) -> bool:
+        """Tell whether it opens the door: it has neither expired nor was it revoked."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that was just made, and the secret that its bearer shows; it is told this once."""
+
+    token: Token
+    secret: str
+
+
+def check_access_name(name: object, grant: Grant) -> str:
+    """Return the name of a token or a user, or say what is wrong with it."""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _LONGEST_NAME
+        or not _NAME_LETTERS.issuperset(name)
+    ):
+        raise ConfigurationError(
+            f"The name is {name!r:.300}; use letters, digits, '.', '_', '-', '@' and '+', at most "
+            '100 characters, such as "shop" or "ann@example.com".'
+        )
+    if grant.tenant is not None and len(grant.tenant) + 1 + len(name) > _LONGEST_SOURCE:
+        raise ConfigurationError(
+            f"The name {name!r} and the tenant's are too long together, which are the source of "
+            f"what is published; both have at most {_LONGEST_SOURCE - 1} characters."
+        )
+    return name
+
+
+def _checked(destinations: Iterable[str]) -> tuple[str, ...]:
+    names = None if isinstance(destinations, str) else list(destinations)
+    if names is None or len(names) > _MOST_DESTINATIONS:
+        raise ConfigurationError(
+            f"destinations is {destinations!r:.300}; it is a list of at most {_MOST_DESTINATIONS} "
+            'names, such as ["billing"], or empty for all of them.'
+        )
+    return tuple(sorted(dict.fromkeys(check_destination_name(one) for one in names)))
