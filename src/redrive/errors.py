@@ -5,6 +5,7 @@ RedriveError
 │   ├── ConfigurationError        an option, a duration, a pattern or a declaration is wrong
 │   ├── PayloadError              the payload is not JSON, or larger than the limit
 │   ├── IdempotencyConflictError  the same idempotency key came with another body
+│   ├── EditConflictError         somebody else has changed the dead letter meanwhile
 │   ├── TransactionError          `within=` got something Redrive cannot write into
 │   ├── NotFoundError             no such delivery, destination or application
 │   └── DeniedError               who asks may not do that, or not give it
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigurationError",
     "DeliveryFailedError",
     "DeniedError",
+    "EditConflictError",
     "IdempotencyConflictError",
     "NotFoundError",
     "PayloadError",
@@ -76,6 +78,10 @@ class PayloadError(UsageError):
 
 class IdempotencyConflictError(UsageError):
     """The same source and idempotency key were published before with another body."""
+
+
+class EditConflictError(UsageError):
+    """Somebody else has changed the dead letter since it was looked at; it is left as it is."""
 
 
 class TransactionError(UsageError):

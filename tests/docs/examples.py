@@ -123,7 +123,7 @@ class Walk:
         commands = [one for one in block.commands() if OURS.match(one[0])]
         for number, (command, expected) in enumerate(commands, start=1):
             with self._started(["bash", "-c", f"{_COMMAND}{self._here(command)}"]) as process:
-                if is_worker := re.search(r"redrive[ _]worker", command) is not None:
+                if is_worker := re.search(r"redrive[ _](?:worker|serve)", command) is not None:
                     printed = _stop_after(expected, process)
                 else:
                     printed, _ = process.communicate()

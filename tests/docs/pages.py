@@ -10,8 +10,8 @@ How a page says what becomes of an example:
 - A `text` block directly below a `python` block is what it prints: the same words in the same
   order, where `…` stands for any.
 - In a `console` block, what follows `$` is a command, and the lines below it are what it prints.
-  Those of ours are run, and those of `manage.py`; a worker is stopped once it has printed what
-  the page shows.
+  Those of ours are run, and those of `manage.py`; a worker or a server is stopped once it has
+  printed what the page shows.
   `<!-- exit code 3 -->` above the block is what its last command ends with, in place of 0.
 """
 

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
-from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -37,6 +36,7 @@ from redrive.app.projecting import (
     declare_projection,
 )
 from redrive.app.scheduling import Compute, ScheduleOptions, computed_by, declare_schedule
+from redrive.app.serving import ServerOptions, make_metrics, make_server
 from redrive.app.session import Session, Sessions, SessionWorker
 from redrive.app.store_factory import StoreFactory, forget_parent
 from redrive.archive import open_archive
@@ -59,6 +59,7 @@ from redrive.worker.maintenance import Upkeep
 if TYPE_CHECKING:
     from redrive.app.sync import SyncApp
     from redrive.stores.sqlite import SqliteTransaction
+    from redrive.web.guard import Guard
     from redrive.worker.health import HealthEndpoint
 
 __all__ = ["Redrive"]
@@ -458,21 +459,22 @@ class Redrive:
         silence = duration(longest_silence, name="longest_silence")
         vitals = Vitals(worker=worker.id, clock=self._ports.clock, longest_silence=silence)
         self.observe(vitals)
-        metrics = None
-        if find_spec("prometheus_client") is not None:
-            from redrive.observers.prometheus import PrometheusObserver  # noqa: PLC0415 - as above
-
-            metrics = PrometheusObserver()
-            self.observe(metrics)
         return HealthEndpoint(
             vitals=vitals,
-            metrics=metrics,
+            metrics=make_metrics(self.observe),
             open_store=self._open_store,
             clock=self._ports.clock,
             executor=self._ports.executor,
             host=host,
             port=port,
         )
+
+    def asgi(self, **options: Unpack[ServerOptions]) -> Guard:
+        """Return the HTTP API as an ASGI app, to mount in yours or to serve alone.
+
+        It opens the store when it is first needed. It needs `redrive[web]`.
+        """
+        return make_server(self, options, self._ports.clock)
 
     async def open(self) -> None:
         """Open the store and add destinations and patterns it lacks; every call does when needed.

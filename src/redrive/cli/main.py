@@ -176,6 +176,63 @@ def worker(
     )
 
 
+@app.command()
+def serve(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:APP", help="Such as shop:app; else --store alone.", show_default=False
+        ),
+    ] = None,
+    *,
+    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen at.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="The port; 0 for any.")
+    ] = 8321,
+    worker: Annotated[
+        bool, typer.Option("--worker", help="Run a worker of the app in the same process.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that callers use; may be repeated."),
+    ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="A proxy whose X-Forwarded headers count; may be repeated."
+        ),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="The path below which a proxy has put it.")
+    ] = "",
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="How often each token may ask, such as 100/s."),
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
+    ] = "info",
+    store: StoreUrl = None,
+) -> None:
+    """Serve the HTTP API: publish and operate from any language."""
+    from redrive.cli.serve import Address
+    from redrive.cli.serve import serve as run_server
+
+    address = Address(
+        host=host,
+        port=port,
+        hosts=tuple(allow_host or ()),
+        proxies=tuple(trust_proxy or ()),
+        root_path=root_path,
+        rate=rate,
+    )
+    raise typer.Exit(
+        run_server(target, store=store, address=address, with_worker=worker, log_level=log_level)
+    )
+
+
 app.command()(admin.init)
 app.command()(admin.publish)
 app.command()(inspect.status)

@@ -30,7 +30,7 @@ from redrive.observer import Fact, WorkerStarted
 from redrive.worker import Worker
 from redrive.worker.supervisor import LIFELINE, Supervisor
 
-__all__ = ["Choice", "worker"]
+__all__ = ["Choice", "loop_factory", "worker"]
 
 _CLOSE_SECONDS = 5.0
 _BROKEN = 1
@@ -168,7 +168,7 @@ def _work(
         app.observe(_Herald(lifeline))
     if ending.is_signalled:
         return 0
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(app, ending, address, choice, lifeline))
 
 
@@ -249,7 +249,8 @@ def _read_line(lifeline: socket.socket) -> bytes:
     return line if line.endswith(b"\n") else b""
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes event loops: uvloop's, if it is installed."""
     try:
         import uvloop
     except ImportError:

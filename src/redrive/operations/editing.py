@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from redrive.errors import UsageError
+from redrive.errors import EditConflictError, UsageError
 from redrive.model.edit import Change
 from redrive.operations.context import with_reason
 from redrive.operations.looking import Looking, Story
@@ -19,17 +19,27 @@ class Editing(Looking):
     """Change what a dead letter carries; its event stays as it was published."""
 
     async def edit(
-        self, delivery_id: int, payload: object, *, by: str, why: str, replay: bool = True
+        self,
+        delivery_id: int,
+        payload: object,
+        *,
+        by: str,
+        why: str,
+        replay: bool = True,
+        mark: str | None = None,
     ) -> Story:
         """Give a dead letter another payload and, unless told otherwise, send it again.
 
         Every later try of this delivery carries it, with the same event id and idempotency key;
         other destinations of the event do not. What `show` has blanked may stay blanked: such a
-        place keeps what it holds. Returns its story, with what was changed.
+        place keeps what it holds. With the `mark` of the story that was looked at, it is refused
+        if somebody has changed it since. Returns its story, with what was changed.
         """
         actor = with_reason(by, why, "edit")
         store = await self._to_change()
         told = await self._tell(delivery_id)
+        if mark not in (None, told.mark):
+            raise _changed(delivery_id)
         encoded = self._encode(told, payload)
         changes, more = self._changes(told, encoded)
         is_done = await store.edit(
@@ -43,10 +53,7 @@ class Editing(Looking):
         )
         after = await self.show(delivery_id)
         if not is_done:
-            raise UsageError(
-                f"Delivery {delivery_id} was changed by somebody else meanwhile and is left as it "
-                "is; look at it again."
-            )
+            raise _changed(delivery_id)
         self._done("edit", [told.delivery.id], actor)
         if replay:
             self._done("replay", [told.delivery.id], actor)
@@ -73,6 +80,13 @@ class Editing(Looking):
                 "nobody has resolved can be edited."
             )
         return difference(told.payload, msgspec.json.decode(encoded))
+
+
+def _changed(delivery_id: int) -> EditConflictError:
+    return EditConflictError(
+        f"Delivery {delivery_id} was changed by somebody else meanwhile and is left as it is; "
+        "look at it again."
+    )
 
 
 def _condition(told: Story) -> str:

@@ -45,6 +45,13 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...] = ()
 
     @property
+    def mark(self) -> str:
+        """Changes whenever what it carries or where it stands does; says nothing of a payload."""
+        delivery = self.delivery
+        edited = delivery.edits[-1].at.timestamp() if delivery.edits else 0
+        return f"{delivery.id}.{delivery.status}.{len(delivery.cycles)}.{edited:.6f}"
+
+    @property
     def carried(self) -> msgspec.Raw:
         """The payload a try carries, as JSON: the event's, unless a person has edited it."""
         return self.event.payload if self.delivery.payload is None else self.delivery.payload

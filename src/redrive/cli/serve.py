@@ -1,0 +1,168 @@
+"""The serve command: the HTTP API in this process, alone or with a worker beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.util import find_spec
+
+import msgspec
+
+from redrive.app.redrive import Redrive
+from redrive.cli.ending import Ending
+from redrive.cli.session import app_at, refuse_empty, store_name
+from redrive.cli.target import load_app
+from redrive.cli.worker import loop_factory
+from redrive.clock import SystemClock
+from redrive.errors import ConfigurationError
+from redrive.executor import WEDGED, end_process
+
+__all__ = ["Address", "serve"]
+
+_CLOSE_SECONDS = 5.0
+_SERVER_GRACE_SECONDS = 10.0
+_log = logging.getLogger("redrive.web")
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens, by which names and proxies it is reached, and below which path."""
+
+    host: str
+    port: int
+    hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    root_path: str = ""
+    rate: str | None = None
+
+
+def serve(
+    target: str | None,
+    *,
+    store: str | None,
+    address: Address,
+    with_worker: bool,
+    log_level: str,
+) -> int:
+    """Serve the API of an app, or of a store alone, until a signal ends it; returns the code."""
+    from redrive.observers.logging import LoggingObserver, configure_logging
+
+    configure_logging(log_level)
+    _check_extra()
+    if with_worker and target is None:
+        raise ConfigurationError(
+            "--worker needs the app whose handlers it runs; name it, such as "
+            "redrive serve --worker shop:app."
+        )
+    with Ending() as ending:
+        app = app_at(store) if target is None else load_app(target)
+        if target is not None and store is not None:
+            app.settings = msgspec.structs.replace(app.settings, store=store)
+        if app.settings.redact:
+            configure_logging(log_level, redact=app.settings.redact)
+        app.observe(LoggingObserver())
+        if ending.is_signalled:
+            return 0
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(
+                _serve(app, ending, address, with_worker=with_worker, creates=target is not None)
+            )
+
+
+async def _serve(
+    app: Redrive, ending: Ending, address: Address, *, with_worker: bool, creates: bool
+) -> int:
+    with ending.received_first():
+        await refuse_empty(app.settings.store, creates=creates)
+        async with app:
+            return await _serve_open(app, ending, address, with_worker=with_worker)
+
+
+async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_worker: bool) -> int:
+    from redrive.web.guard import LOOPBACK
+    from redrive.web.server import HttpServer, is_loopback, listen
+
+    login = await _needs_login(app, address, is_local=is_loopback(address.host))
+    leaving: list[str] = []
+    asgi = app.asgi(
+        hosts=(*LOOPBACK, *_own_names(address), *address.hosts),
+        login=login,
+        rate=address.rate,
+        hindrances=lambda: list(leaving),
+    )
+    grace = app.settings.grace.total_seconds()
+    server = HttpServer(
+        asgi,
+        proxies=address.proxies,
+        root_path=address.root_path,
+        grace=min(grace, _SERVER_GRACE_SECONDS),
+    )
+    worker = await app.make_worker() if with_worker else None
+
+    def stop() -> None:
+        server.stop()
+        if worker is not None:
+            worker.stop()
+
+    def end() -> None:
+        server.quit()
+        if worker is not None:
+            worker.quit()
+
+    async def work() -> None:
+        if worker is None:
+            return
+        try:
+            await worker.run()
+        finally:
+            server.stop()
+
+    with listen(address.host, address.port) as listening:
+        ending.announce(lambda: leaving.append("the server is stopping"))
+        ending.expect(stop=stop, end=end, grace=grace)
+        shown = f"[{address.host}]" if ":" in address.host else address.host
+        place = f"http://{shown}:{listening.getsockname()[1]}{address.root_path}"
+        _log.info("Serving %s at %s", store_name(app.settings.store), place)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(work())
+            tasks.create_task(server.serve([listening]))
+    code = WEDGED if worker is not None and worker.is_wedged else 0
+    ending.conclude(code, within=_CLOSE_SECONDS)
+    if worker is not None and worker.leaves_handlers:
+        end_process(code)
+    return code
+
+
+async def _needs_login(app: Redrive, address: Address, *, is_local: bool) -> bool:
+    """Tell whether callers need a token; refuse to be open to others than this machine."""
+    now = SystemClock().now()
+    has_tokens = any(one.is_current(now) for one in await app.operations.tokens())
+    is_alone = is_local and not (address.hosts or address.proxies)
+    if not (has_tokens or is_alone):
+        raise ConfigurationError(
+            "The server would be open to whoever reaches it: no token is in the store. Make one "
+            'with `redrive token create NAME --role admin --why "…"`, or listen at 127.0.0.1 '
+            "without --allow-host and --trust-proxy."
+        )
+    if not is_local and not address.proxies:
+        _log.warning(
+            "Tokens and payloads go over plain HTTP to %s: put a proxy with TLS before it, and "
+            "name it with --trust-proxy.",
+            address.host,
+        )
+    return has_tokens
+
+
+def _own_names(address: Address) -> list[str]:
+    """Return the address itself, where it is one that callers can name."""
+    if address.host in ("0.0.0.0", "::"):  # noqa: S104 - it is only looked at
+        return []
+    return [f"[{address.host}]" if ":" in address.host else address.host]
+
+
+def _check_extra() -> None:
+    for name in ("starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise ConfigurationError(
+                f"The server needs {name}, which is not installed; "
+                "install it with: pip install 'redrive[web]'"
+            )

@@ -1,0 +1,191 @@
+"""The application: guard, API, document, page and probes as one ASGI app."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from redrive.clock import Clock
+from redrive.errors import StoreError
+from redrive.model.limits import Rate
+from redrive.policies.redact import Redaction
+from redrive.web.api import LONGEST_BODY, Api, answer_problem, at_route
+from redrive.web.caller import Authenticate, Turnpike
+from redrive.web.guard import Guard
+from redrive.web.metrics import Requests
+from redrive.web.openapi import PREFIX, STYLE, document, page
+from redrive.web.problem import ProblemError
+from redrive.web.route import App
+from redrive.web.table import ROUTES
+from redrive.worker.health import Metrics
+
+__all__ = ["Hindrances", "ServedApp", "make_asgi"]
+
+_JSON = "application/json"
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_ENVELOPE = 2**18
+"""How much longer than its payload the body of a publish may be."""
+
+Hindrances = Callable[[], list[str]]
+"""Says why the process is not ready for work, such as that it was told to stop."""
+
+
+class ServedApp(App, AbstractAsyncContextManager[object], Protocol):
+    """An app that is open while its block lasts."""
+
+
+def make_asgi(
+    app: ServedApp,
+    *,
+    hosts: Collection[str],
+    authenticate: Authenticate | None,
+    clock: Clock,
+    redaction: Redaction,
+    payload_limit: int,
+    rate: Rate | None = None,
+    metrics: Metrics | None = None,
+    hindrances: Hindrances = list,
+) -> Guard:
+    """Return the ASGI app of a Redrive app, to be mounted or served alone.
+
+    Served alone it opens the store at its start; mounted, when it is first needed. Without
+    `authenticate`, whoever reaches it may do everything.
+    """
+    requests = Requests()
+    api = Api(
+        app,
+        clock=clock,
+        authenticate=authenticate,
+        turnpike=Turnpike(rate, clock),
+        longest_body=max(LONGEST_BODY, payload_limit + _ENVELOPE),
+    )
+    probes = _Probes(app, api, requests, metrics, hindrances)
+
+    @asynccontextmanager
+    async def opened(_: Starlette) -> AsyncIterator[None]:
+        async with app:
+            yield
+
+    inner = Starlette(
+        routes=[
+            *(
+                StarletteRoute(f"{PREFIX}{one.path}", api.endpoint(one), methods=[one.method])
+                for one in ROUTES
+            ),
+            *(
+                StarletteRoute(path, at_route(path, answering))
+                for path, answering in (
+                    ("/openapi.json", _tell_document),
+                    ("/docs", _tell_page),
+                    ("/docs/style.css", _tell_style),
+                    ("/healthz", probes.live),
+                    ("/readyz", probes.ready),
+                    ("/metrics", probes.measure),
+                )
+            ),
+        ],
+        lifespan=opened,
+        exception_handlers={HTTPException: _refused, Exception: _broken},
+    )
+    return Guard(inner, hosts=hosts, clock=clock, redaction=redaction, requests=requests)
+
+
+class _Probes:
+    """Where machines ask whether the server lives, is ready, and how much it does."""
+
+    def __init__(
+        self,
+        app: ServedApp,
+        api: Api,
+        requests: Requests,
+        metrics: Metrics | None,
+        hindrances: Hindrances,
+    ) -> None:
+        self._app = app
+        self._api = api
+        self._requests = requests
+        self._metrics = metrics
+        self._hindrances = hindrances
+
+    async def live(self, _: Request) -> Response:
+        return _say({"alive": True})
+
+    async def ready(self, _: Request) -> Response:
+        reasons = self._hindrances()
+        try:
+            await self._app.operations.gates()
+        except StoreError:
+            reasons.append("the store cannot be reached; the log says why")
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        return _say({"ready": not reasons, "reasons": reasons}, status)
+
+    async def measure(self, request: Request) -> Response:
+        try:
+            caller = await self._api.identify(request)
+            caller.check("status")
+        except ProblemError as refused:
+            return answer_problem(refused)
+        own = self._requests.render()
+        if self._metrics is None:
+            return Response(own, media_type="text/plain; version=0.0.4")
+        try:
+            operations = self._app.operations
+            told = self._metrics.render(await operations.status(), await operations.gates())
+        except StoreError:
+            told = self._metrics.render(None, ())
+        return Response(told + own, media_type=self._metrics.content_type)
+
+
+async def _tell_document(request: Request) -> Response:
+    return _say(_described(request))
+
+
+async def _tell_page(request: Request) -> Response:
+    root = str(request.scope.get("root_path", ""))
+    return Response(
+        page(_described(request), root=root),
+        media_type="text/html; charset=utf-8",
+        headers={"content-security-policy": _PAGE_POLICY},
+    )
+
+
+async def _tell_style(_: Request) -> Response:
+    return Response(STYLE, media_type="text/css; charset=utf-8")
+
+
+def _described(request: Request) -> dict[str, object]:
+    root = str(request.scope.get("root_path", ""))
+    return document(version=version("redrive"), root=root)
+
+
+def _say(what: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(msgspec.json.encode(what) + b"\n", status_code=status, media_type=_JSON)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else 500
+    if status == HTTPStatus.NOT_FOUND:
+        detail = f"There is nothing here; see /docs for what there is under {PREFIX}."
+        return answer_problem(ProblemError(HTTPStatus.NOT_FOUND, "not-found", detail))
+    headers = getattr(error, "headers", None) or {}
+    detail = f"This takes other methods: {headers.get('Allow', 'see /docs')}."
+    problem = ProblemError(HTTPStatus(status), "method-not-allowed", detail)
+    problem.headers.update(headers)
+    return answer_problem(problem)
+
+
+async def _broken(_: Request, error: Exception) -> Response:
+    return answer_problem(error)

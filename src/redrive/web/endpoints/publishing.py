@@ -1,0 +1,88 @@
+"""Publishing from any language."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from redrive.model.event import EventAttributes, Receipt, new_event
+from redrive.web.answers import Receipts
+from redrive.web.problem import ProblemError
+from redrive.web.requests import PublishBatch, PublishEvent
+from redrive.web.route import Call
+
+__all__ = ["publish", "publish_batch"]
+
+
+async def publish(call: Call, given: PublishEvent) -> Receipt:
+    """Publish an event; it and its deliveries are durable when this answers.
+
+    With the header `Idempotency-Key`, or `idempotency_key` in the body, it may be repeated: the
+    same key from the same source stores once, and answers with the first receipt.
+    """
+    receipt = await call.app.publish(given.type, given.payload, **_attributes(call, given))
+    return _told(call, receipt)
+
+
+async def publish_batch(call: Call, given: PublishBatch) -> Receipts:
+    """Publish up to 1,000 events, all of them or none; keys of idempotency are in the body."""
+    if call.idempotency_key is not None:
+        raise ProblemError(
+            HTTPStatus.BAD_REQUEST,
+            "bad-request",
+            "The header Idempotency-Key is of one event; in a batch, each has its own "
+            "idempotency_key.",
+        )
+    now = call.now
+    events = [
+        new_event(one.type, one.payload, _attributes(call, one), now=now) for one in given.events
+    ]
+    receipts = await call.app.publish_many(events)
+    return Receipts([_told(call, one) for one in receipts])
+
+
+def _attributes(call: Call, given: PublishEvent) -> EventAttributes:
+    key = given.idempotency_key
+    if call.idempotency_key is not None:
+        if key not in (None, call.idempotency_key):
+            raise ProblemError(
+                HTTPStatus.BAD_REQUEST,
+                "bad-request",
+                "The header Idempotency-Key and idempotency_key of the body differ; give one.",
+            )
+        key = call.idempotency_key
+    tenant = call.narrow(tenant=given.tenant)["tenant"]
+    if call.caller.is_limited:
+        _refuse_shared(given)
+    source = _source(call, given)
+    return given.attributes(source=source, tenant=tenant, key=key)
+
+
+def _source(call: Call, given: PublishEvent) -> str:
+    """Return where the event comes from; keys of idempotency count within it."""
+    own = call.caller.source
+    source = own if given.source is None else given.source
+    if call.caller.is_limited and source != own and not source.startswith(f"{own}/"):
+        raise ProblemError(
+            HTTPStatus.FORBIDDEN,
+            "forbidden",
+            f"The source of what you publish is {own!r}, or begins with {own + '/'!r}; "
+            "leave it out.",
+        )
+    return source
+
+
+def _refuse_shared(given: PublishEvent) -> None:
+    """Refuse what is counted over all tenants, and so would tell of others."""
+    for name in ("expected_version", "unique_by"):
+        if getattr(given, name) is not None:
+            raise ProblemError(
+                HTTPStatus.FORBIDDEN,
+                "forbidden",
+                f"{name} is counted over all tenants, and you may act for one only; leave it out.",
+            )
+
+
+def _told(call: Call, receipt: Receipt) -> Receipt:
+    return msgspec.structs.replace(receipt, version=None) if call.caller.is_limited else receipt
