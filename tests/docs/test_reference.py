@@ -23,6 +23,7 @@ from redrive.app.declaration import (
 from redrive.app.projecting import ProjectionOptions
 from redrive.app.scheduling import ScheduleOptions
 from redrive.cli import main as cli
+from redrive.model.access import Grant, Role
 from redrive.model.event import EventAttributes, NewEvent
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Hold
@@ -31,6 +32,7 @@ from redrive.model.limits import Breaker, Limits, read_rate
 from redrive.model.replay import AutoReplay, Pace
 from redrive.model.schedule import Schedule
 from redrive.operations.explain.waiting import WaitReason
+from redrive.policies.access import NEEDS, Need, refusal
 from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Proportional, Retry
 from redrive.policies.terms import Terms
@@ -395,3 +397,21 @@ def _longest_command(mention: str, commands: Mapping[str, list[str]]) -> tuple[s
     is_group = any(name.startswith(f"{path} ") for name in commands)
     is_unknown = is_group and rest and not rest[0].startswith("-")
     return (None if is_unknown else path), " ".join(rest)
+
+
+def test_who_may_do_what_is_listed() -> None:
+    rows: dict[Need, list[str]] = {}
+    for name, need in NEEDS.items():
+        rows.setdefault(need, []).append(f"`{name}`")
+    page = (GUIDES / "access.md").read_text("utf-8")
+
+    for need, names in rows.items():
+        mine = {"tenant": "acme"}, {"destinations": ("billing",)}
+        limited = [Grant(role=Role.ADMIN, **one) for one in mine]
+        operation = names[0].strip("`")
+        may = [
+            "no" if refusal(one, operation, tenant="acme", destination="billing") else "yes"
+            for one in limited
+        ]
+        row = f"| {need.role} | {need.reach} | {', '.join(names)} | {may[0]} | {may[1]} |"
+        assert row in page.splitlines()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from redrive.cli import (
+    access,
     admin,
     archiving,
     destinations,
@@ -64,6 +65,9 @@ schedule = typer.Typer(help="Look at schedules; pause, resume or run them.", **_
 tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
 
+token = typer.Typer(help="Look at access tokens; make and revoke them.", **_PLAIN)
+
+
 def _tell_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
     if is_asked:
         import redrive
@@ -96,6 +100,7 @@ def _options(
 @schedule.callback(invoke_without_command=True)
 @projection.callback(invoke_without_command=True)
 @tenant.callback(invoke_without_command=True)
+@token.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -245,6 +250,7 @@ app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.add_typer(tenant, name="tenant")
 app.add_typer(schedule, name="schedule")
+app.add_typer(token, name="token")
 app.add_typer(projection, name="projection")
 app.command()(inspect.audit)
 app.command()(archiving.prune)
@@ -310,6 +316,10 @@ schedule.command("run")(schedules.run)
 tenant.command("list")(tenants.list_tenants)
 tenant.command("pause")(tenants.pause_tenant)
 tenant.command("resume")(tenants.resume_tenant)
+
+token.command("create")(access.create_token)
+token.command("list")(access.list_tokens)
+token.command("revoke")(access.revoke_token)
 
 
 def _list_whole(group: typer.Typer) -> None:

@@ -1,0 +1,86 @@
+"""Who may: tokens are made, listed and revoked, and their secret is seen once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.shell import Shell, Shop
+
+SECRET = re.compile(r"rdt_([a-z2-7]{12})_[a-z2-7]{59}\n")
+PUBLISH = ("token", "create", "shop", "--role", "publish", "--why", "the web shop")
+
+
+@pytest.fixture
+def store(sqlite: str) -> str:
+    """One kind of store is enough here: the stores are compared elsewhere."""
+    return sqlite
+
+
+def test_the_secret_alone_is_printed_and_it_works(shell: Shell, shop: Shop) -> None:
+    made = shell(*PUBLISH, "--tenant", "acme", "--expires-in", "90d", "--by", "ann")
+
+    found = SECRET.fullmatch(made.out)
+    assert found
+    assert "may publish for acme, until 20" in made.err
+    assert made.out.strip() not in made.err
+    token = shop.do(lambda app: app.operations.authenticate(made.out.strip()))
+    assert token is not None
+    assert (token.name, token.tenant, token.created_by) == ("shop", "acme", "ann")
+    assert found[1] == token.id
+
+
+def test_tokens_are_listed_without_their_secrets(shell: Shell, shop: Shop) -> None:
+    assert shell("token", "list").out.startswith("No access token yet")
+    made = shell(*PUBLISH).out
+    shell("token", "create", "ci", "--role", "operate", "--destination", "billing", "--why", "x")
+
+    said, listed = shell("token", "list").out, shell("token", "list", "--json")
+
+    assert re.search(r"shop +publish +never +current", said)
+    assert re.search(r"ci +operate at billing +never +current", said)
+    assert made.strip() not in said + listed.out
+    assert [one["name"] for one in listed.json["tokens"]] == ["ci", "shop"]
+
+
+def test_a_revoked_token_is_on_record_and_opens_nothing(shell: Shell, shop: Shop) -> None:
+    made = shell(*PUBLISH, "--json").json
+    token_id = made["token"]["id"]
+
+    revoked = shell("token", "revoke", token_id, "--why", "it leaked", "--by", "ann")
+    again = shell("token", "revoke", token_id, "--why", "it leaked", "--json")
+
+    assert revoked.out == f"Revoked {token_id}.\n"
+    assert (again.code, again.json) == (1, {"changed": [], "unchanged": [token_id]})
+    assert shop.do(lambda app: app.operations.authenticate(made["secret"])) is None
+    assert "revoked" in shell("token", "list").out
+    entries = shell("audit", "--json").json["entries"]
+    assert [(one["action"], one["why"]) for one in entries] == [
+        ("revoke_token", "it leaked"),
+        ("create_token", "the web shop"),
+    ]
+    assert made["secret"] not in shell("audit").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("create", "shop", "--role", "owner", "--why", "x"), "role is 'owner'; it is one of"),
+        (("create", "shop", "--role", "view", "--why", ""), "A reason is needed to make a token"),
+        (("create", "a b", "--role", "view", "--why", "x"), "The name is 'a b'; use letters"),
+        (("create", "shop", "--role", "view"), "Missing option '--why'"),
+        (("revoke", "nothing", "--why", "x"), "There is no token with the id 'nothing'"),
+        (
+            ("create", "a", "--role", "view", "--why", "x", "--expires-in", "soon"),
+            "expires_in is 'soon', which is not a duration",
+        ),
+    ],
+)
+def test_what_is_typed_wrong_is_answered_in_a_sentence(
+    arguments: tuple[str, ...], says: str, shell: Shell, shop: Shop
+) -> None:
+    answer = shell("token", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert says in answer.err
