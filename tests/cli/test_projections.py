@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,3 +108,26 @@ def test_among_destinations_one_is_called_what_it_is(shell: Shell, projecting: S
     known = {one["name"]: one for one in listed}
     assert (known["letters"]["patterns"], known["letters"]["is_projection"]) == ([], True)
     assert not any(one["is_projection"] for one in listed if one["name"] != "letters")
+
+
+def test_what_was_resolved_comes_back_only_out_of_order(
+    shell: Shell, projecting: Shop, tmp_path: Path
+) -> None:
+    [letter] = shell("dlq", "list", "--json").json["deliveries"]
+    file = str(tmp_path / "letters.jsonl")
+    shell("dlq", "export", "--file", file)
+    shell("dlq", "resolve", str(letter["id"]), "--why", "by hand", "--yes")
+
+    refused = shell("dlq", "reopen", str(letter["id"]), "--why", "not so", "--yes")
+    reopened = shell(
+        "dlq", "reopen", str(letter["id"]), "--why", "not so", "--yes", "--out-of-order"
+    )
+    shell("dlq", "delete", str(letter["id"]), "--why", "moved", "--yes")
+    unwanted = shell("dlq", "import", file)
+    imported = shell("dlq", "import", file, "--out-of-order", "--json")
+
+    assert (refused.code, "letters is a projection" in refused.err) == (2, True)
+    assert "--out-of-order" in refused.err
+    assert (reopened.code, "Reopened 1 delivery" in reopened.out) == (0, True)
+    assert (unwanted.code, "letters is a projection" in unwanted.err) == (1, True)
+    assert (imported.code, len(imported.json["imported"])) == (0, 1)

@@ -16,6 +16,7 @@ from redrive.cli.options import (
     Ids,
     Json,
     Letters,
+    OutOfOrder,
     Reason,
     Store,
     Target,
@@ -222,6 +223,7 @@ def reopen(
     *,
     why: Reason,
     all_matching: AllMatching = False,
+    out_of_order: OutOfOrder = False,
     yes: Yes = False,
     by: By = None,
     store: Store = None,
@@ -229,7 +231,9 @@ def reopen(
 ) -> None:
     """Make dead letters of resolved ones again."""
     _change(
-        lambda operations, some: operations.reopen(some, by=by or current_user(), why=why),
+        lambda operations, some: operations.reopen(
+            some, by=by or current_user(), why=why, out_of_order=out_of_order
+        ),
         _choose(
             "reopen",
             ids,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from redrive.cli.asking import confirm
-from redrive.cli.options import By, Filters, Json, Store, Why, Yes, with_filters
+from redrive.cli.options import By, Filters, Json, OutOfOrder, Store, Why, Yes, with_filters
 from redrive.cli.printing import print_json, print_result, print_warning, progress
 from redrive.cli.session import current_user, in_session
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redrive.app.redrive import Redrive
     from redrive.model.letter import Letter
     from redrive.operations import PrunePlan
+    from redrive.store import Restored
 
 __all__ = ["export", "import_letters", "prune"]
 
@@ -127,16 +128,17 @@ def import_letters(
     strict: Annotated[
         bool, typer.Option("--strict", help="Import nothing if a line cannot be.")
     ] = False,
+    out_of_order: OutOfOrder = False,
     by: By = None,
     why: Why = "",
     store: Store = None,
     json: Json = False,
 ) -> None:
     """Put exported dead letters back; those that are there change nothing."""
-    actor = {"by": by or current_user(), "why": why}
+    how = _How(by=by or current_user(), why=why, out_of_order=out_of_order)
     with _readable(file) as source:
         found = in_session(
-            lambda app: (_import_all if strict else _import)(app, source, **actor), store=store
+            lambda app: (_import_all if strict else _import)(app, source, how), store=store
         )
     if json:
         print_json(
@@ -167,6 +169,17 @@ class _Source(NamedTuple):
     content: IO[bytes]
 
 
+class _How(NamedTuple):
+    """On whose behalf letters come back, and whether to a projection as well."""
+
+    by: str
+    why: str
+    out_of_order: bool
+
+    async def restore(self, app: Redrive, letters: Sequence[Letter]) -> Restored:
+        return await app.operations.restore(letters, **self._asdict())
+
+
 class _Imported(NamedTuple):
     imported: list[int]
     known: int
@@ -174,7 +187,7 @@ class _Imported(NamedTuple):
     removed: list[str]
 
 
-async def _import(app: Redrive, source: _Source, *, by: str, why: str) -> _Imported:
+async def _import(app: Redrive, source: _Source, how: _How) -> _Imported:
     """Import what can be, and remember which lines cannot."""
     found = _Imported([], 0, [], [])
     names: set[str] = set()
@@ -189,13 +202,13 @@ async def _import(app: Redrive, source: _Source, *, by: str, why: str) -> _Impor
             batch[number] = letter
             names.add(letter.delivery.destination)
             if len(batch) >= _BATCH:
-                found = await _restore(app, batch, found, by=by, why=why)
+                found = await _restore(app, batch, found, how)
                 batch = {}
-        found = await _restore(app, batch, found, by=by, why=why)
+        found = await _restore(app, batch, found, how)
     return found._replace(bad=sorted(found.bad), removed=await _removed(app, names))
 
 
-async def _import_all(app: Redrive, source: _Source, *, by: str, why: str) -> _Imported:
+async def _import_all(app: Redrive, source: _Source, how: _How) -> _Imported:
     """Import everything in one step, or nothing."""
     from redrive.errors import UsageError
 
@@ -212,24 +225,24 @@ async def _import_all(app: Redrive, source: _Source, *, by: str, why: str) -> _I
         raise UsageError(
             f"{len(bad):,} of {total:,} lines of {source.name} cannot be imported, so nothing was."
         )
-    restored = await app.operations.restore(letters, by=by, why=why)
+    restored = await how.restore(app, letters)
     removed = await _removed(app, {one.delivery.destination for one in letters})
     return _Imported([*restored.deliveries], restored.known, [], removed)
 
 
 async def _restore(
-    app: Redrive, batch: Mapping[int, Letter], found: _Imported, *, by: str, why: str
+    app: Redrive, batch: Mapping[int, Letter], found: _Imported, how: _How
 ) -> _Imported:
     """Put letters back together; if the store refuses one of them, one by one, to tell which."""
     from redrive.errors import UsageError
 
     try:
-        restored = await app.operations.restore([*batch.values()], by=by, why=why)
+        restored = await how.restore(app, [*batch.values()])
     except UsageError as error:
         if len(batch) == 1:
             return found._replace(bad=[*found.bad, *((number, str(error)) for number in batch)])
         for number, letter in batch.items():
-            found = await _restore(app, {number: letter}, found, by=by, why=why)
+            found = await _restore(app, {number: letter}, found, how)
         return found
     imported = [*found.imported, *restored.deliveries]
     return found._replace(imported=imported, known=found.known + restored.known)

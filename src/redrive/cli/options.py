@@ -20,6 +20,7 @@ __all__ = [
     "Json",
     "Letters",
     "Limit",
+    "OutOfOrder",
     "Reason",
     "Reveal",
     "Store",
@@ -124,6 +125,15 @@ class Filters(NamedTuple):
         str | None, typer.Option(metavar="TEXT", help="With this in the error or the payload.")
     ] = None
     resolved: Annotated[bool, typer.Option("--resolved", help="Resolved ones as well.")] = False
+
+
+OutOfOrder = Annotated[
+    bool,
+    typer.Option(
+        "--out-of-order",
+        help="Also those of a projection, which may have applied later events of their keys.",
+    ),
+]
 
 
 def with_filters(command: Callable[Concatenate[Filters, ...], None]) -> Callable[..., None]:

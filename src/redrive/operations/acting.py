@@ -10,7 +10,13 @@ from redrive.model.checks import check_generation, check_instant
 from redrive.model.delivery import DeliveryId
 from redrive.model.event import check_priority
 from redrive.model.outcome import Fault
-from redrive.operations.context import OperationContext, known_ids, with_reason
+from redrive.operations.context import (
+    OperationContext,
+    known_ids,
+    projections_of,
+    refuse_out_of_order,
+    with_reason,
+)
 from redrive.policies.capture import bounded_message
 from redrive.policies.fingerprint import grouped
 
@@ -45,16 +51,22 @@ class Acting(OperationContext):
             "resolve", await (await self._to_change()).resolve(known_ids(ids), actor=actor), actor
         )
 
-    async def reopen(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
+    async def reopen(
+        self, ids: Sequence[int], *, by: str, why: str, out_of_order: bool = False
+    ) -> list[DeliveryId]:
         """Make dead letters of resolved ones again, to be replayed, edited or deleted.
 
         Where order is kept they hold nobody up, because others may have gone meanwhile; replayed,
-        each takes its place before what waits of its key.
+        each takes its place before what waits of its key. A projection must be content with that:
+        its dead letters are reopened only with `out_of_order`.
         """
         actor = with_reason(by, why, "reopen dead letters")
-        return self._done(
-            "reopen", await (await self._to_change()).reopen(known_ids(ids), actor=actor), actor
-        )
+        store, known = await self._to_change(), known_ids(ids)
+        if not out_of_order and (projections := await projections_of(store)):
+            for one in known:
+                if (found := await store.find_delivery(one)) is not None:
+                    refuse_out_of_order(projections, found.destination, act="reopen")
+        return self._done("reopen", await store.reopen(known, actor=actor), actor)
 
     async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:
         """Fail pending deliveries as cancelled."""

@@ -12,7 +12,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import Status
 from redrive.model.letter import Letter
 from redrive.observer import HistoryPruned, LettersExported
-from redrive.operations.context import OperationContext
+from redrive.operations.context import OperationContext, projections_of, refuse_out_of_order
 from redrive.policies.attention import expiring, overflow
 from redrive.store import LetterPage, Pruned, Query, Restored
 
@@ -126,15 +126,23 @@ class Archiving(OperationContext):
             if cursor is None:
                 return
 
-    async def restore(self, letters: Sequence[Letter], *, by: str, why: str = "") -> Restored:
+    async def restore(
+        self, letters: Sequence[Letter], *, by: str, why: str = "", out_of_order: bool = False
+    ) -> Restored:
         """Put exported dead letters back; those that are there already change nothing.
 
         They go in the order of their ids where they came from, so that those of a key keep theirs.
+        A projection may have applied later ones: it gets them back only with `out_of_order`.
         """
         for one in letters:
             check_letter(one, payload_limit=self._payload_limit)
         actor = Actor(by, why)
         in_order = sorted(letters, key=lambda one: one.delivery.id)
-        restored = await (await self._to_change()).restore(in_order, actor=actor)
+        store = await self._to_change()
+        if not out_of_order:
+            projections = await projections_of(store)
+            for one in in_order:
+                refuse_out_of_order(projections, one.delivery.destination, act="import")
+        restored = await store.restore(in_order, actor=actor)
         self._done("import", restored.deliveries, actor)
         return restored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from redrive.archive import Archive
 from redrive.clock import Clock, Entropy, SystemClock, SystemEntropy
@@ -15,7 +15,15 @@ from redrive.observer import DeadLettered, Observer, Operated
 from redrive.policies.redact import Redaction
 from redrive.store import Store
 
-__all__ = ["MOST_PER_PAGE", "OperationContext", "check_limit", "known_ids", "with_reason"]
+__all__ = [
+    "MOST_PER_PAGE",
+    "OperationContext",
+    "check_limit",
+    "known_ids",
+    "projections_of",
+    "refuse_out_of_order",
+    "with_reason",
+]
 
 MOST_PER_PAGE = 1_000
 _LARGEST_ID = 2**63 - 1
@@ -82,6 +90,21 @@ def check_limit(limit: object) -> None:
     """Refuse what is no size of a page."""
     if type(limit) is not int or not 1 <= limit <= MOST_PER_PAGE:
         raise UsageError(f"limit is {limit!r}; it is a whole number from 1 to {MOST_PER_PAGE}.")
+
+
+async def projections_of(store: Store) -> frozenset[str]:
+    """Return the names of the destinations that are projections."""
+    return frozenset(one.name for one in (await store.routes()).destinations if one.is_projection)
+
+
+def refuse_out_of_order(projections: Collection[str], destination: str, *, act: str) -> None:
+    """Refuse to bring dead letters back to a projection: it may have applied later events."""
+    if destination in projections:
+        raise UsageError(
+            f"{destination} is a projection, and may have applied later events of the same key; to "
+            f"{act} its dead letters all the same, out of order, say out_of_order=True, or "
+            "--out-of-order."
+        )
 
 
 def known_ids(ids: Sequence[int]) -> list[DeliveryId]:
