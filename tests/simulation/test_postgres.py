@@ -15,7 +15,7 @@ from tests.simulation.run import run
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 8
+SEEDS = 20
 WAYS = {
     *("append: statement", "append: steps"),
     *("claim: statement", "claim: look", "claim: steps"),

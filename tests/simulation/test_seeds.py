@@ -12,7 +12,7 @@ from tests.simulation.plan import draw
 from tests.simulation.run import run
 
 ROOT = Path(__file__).parents[2]
-SHARES = 10
+SHARES = 25
 SEEDS_PER_SHARE = 10
 
 
@@ -21,7 +21,7 @@ SEEDS_PER_SHARE = 10
 def test_what_must_hold_holds(share: int) -> None:
     """Always the same seeds, so that a change is to blame; `make simulate` draws new ones.
 
-    More that are always the same are in `make prove`.
+    As many again are always the same in `make prove`.
     """
     first = share * SEEDS_PER_SHARE
     reports = [
