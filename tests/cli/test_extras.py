@@ -12,7 +12,7 @@ _HIDING = """
 import sys
 from importlib.machinery import PathFinder
 
-EXTRAS = {"aiohttp", "asyncpg", "prometheus_client", "uvloop"}
+EXTRAS = {"aiohttp", "asyncpg", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 
 class Hiding(PathFinder):
     @classmethod
@@ -59,6 +59,7 @@ def command(*arguments: str) -> str:
         (["status", "--store", "postgresql://localhost/shop"], "redrive[postgres]"),
         (["init", "--store", "postgresql://localhost/shop"], "redrive[postgres]"),
         (["worker", "shop:app", "--store", "postgresql://localhost/s"], "redrive[postgres]"),
+        (["serve", "shop:app"], "redrive[web]"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,10 +20,18 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Sends requests, with a token if it has one; `sent` is how a body comes, chunk by chunk."""
+    """Sends requests, with a token if it has one; if it is slow, its body never comes."""
 
-    def __init__(self, asgi: ASGIApp, *, token: str | None = None, host: str = "localhost") -> None:
+    def __init__(
+        self,
+        asgi: ASGIApp,
+        *,
+        token: str | None = None,
+        host: str = "localhost",
+        is_slow: bool = False,
+    ) -> None:
         self._asgi = asgi
+        self._is_slow = is_slow
         self._headers = {"host": host}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
@@ -65,6 +74,8 @@ class Client:
         sent: list[Message] = []
 
         async def receive() -> Message:
+            if self._is_slow:
+                await asyncio.Event().wait()
             return incoming.pop(0) if incoming else {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:

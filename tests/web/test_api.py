@@ -194,3 +194,19 @@ async def test_every_list_answers_with_what_its_route_promises(served: Served) -
 
             assert answer.status == 200, (route.path, answer.body)
             msgspec.json.decode(answer.body, type=route.result)
+
+
+async def test_dead_letters_go_out_whole_and_come_back_as_they_were(served: Served) -> None:
+    letter = (await served.letters())["acme"]
+    edit = {"payload": {"order": 1}, "why": "a slip", "replay": False}
+    await served.open.post(f"/api/v1/dead-letters/{letter}/edit", edit)
+
+    out = await served.open.get("/api/v1/dead-letters/export?destination=billing&tenant=acme")
+    gone = {"ids": [letter], "why": "it is in the file"}
+    await served.open.post("/api/v1/dead-letters/delete", gone)
+    back = await served.open.post("/api/v1/dead-letters/import", {"letters": out.json["letters"]})
+
+    [restored] = back.json["deliveries"]
+    shown = await served.open.get(f"/api/v1/deliveries/{restored}?payload=true")
+    assert shown.json["delivery"]["payload"] == {"order": 1}
+    assert shown.json["event"]["tenant"] == "acme"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
+from fastapi import FastAPI
 
 from redrive.model.access import Grant, Role
 from redrive.policies.access import NEEDS
+from redrive.web.server import HttpServer
 from redrive.web.table import ROUTES
 from tests.web.client import Client
 from tests.web.conftest import Served
@@ -270,3 +274,53 @@ async def test_answers_carry_the_headers_that_browsers_heed(served: Served) -> N
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]
         assert headers["cache-control"] == "no-store"
+
+
+async def test_a_body_that_comes_too_slowly_is_not_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.web.api._BODY_SECONDS", 0.01)
+    client = Client(served.app.asgi(login=False), is_slow=True)
+
+    answer = await client.post("/api/v1/events", {"type": "order.paid"})
+
+    assert (answer.status, answer.json["type"]) == (408, "body-too-slow")
+
+
+@pytest.mark.parametrize(("proxies", "seen"), [([], "127.0.0.1"), (["127.0.0.1"], "203.0.113.9")])
+async def test_only_named_proxies_say_who_asks(
+    served: Served,
+    proxies: list[str],
+    seen: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = HttpServer(served.app.asgi(login=False), proxies=proxies, root_path="", grace=1).config
+    config.load()
+
+    client = Client(config.loaded_app)
+    answer = await client.get("/healthz", x_forwarded_for="203.0.113.9", x_forwarded_proto="https")
+
+    [record] = [one for one in caplog.records if one.name == "redrive.web"]
+    assert getattr(record, "client", None) == seen
+    assert ("strict-transport-security" in answer.headers) is bool(proxies)
+
+
+async def test_it_is_mounted_in_another_application_below_a_path(served: Served) -> None:
+    around = FastAPI()
+    around.mount("/redrive", served.app.asgi(login=False))
+    client = Client(around)
+
+    status, page = await client.get("/redrive/api/v1/status"), await client.get("/redrive/docs")
+
+    assert (status.status, status.json["events"]) == (200, 2)
+    assert b"/redrive/docs/style.css" in page.body
+
+
+def test_who_does_not_serve_pays_nothing_for_it() -> None:
+    program = (
+        "import sys; from redrive import Redrive; Redrive('memory://').operations; "
+        "sys.exit(any(one in sys.modules for one in ('starlette', 'uvicorn', 'redrive.web')))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

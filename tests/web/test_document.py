@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
+from redrive.clock import SystemClock
+from redrive.store import Figures
+from redrive.web.live import Live
 from redrive.web.openapi import document
+from redrive.web.problem import ProblemError
 from redrive.web.table import ROUTES
+from tests.web.client import Client
 from tests.web.conftest import Served
 
 
@@ -57,5 +66,45 @@ async def test_the_server_tells_its_health_and_its_metrics(served: Served) -> No
         metrics.body
     )
     assert b"redrive_events" in metrics.body
-    stopping = await type(served.open)(leaving).get("/readyz")
+    stopping = await Client(leaving).get("/readyz")
     assert (stopping.status, stopping.json["reasons"]) == (503, ["the server is stopping"])
+
+
+async def test_all_who_listen_share_one_look_at_the_store(served: Served) -> None:
+    looks = 0
+
+    async def read() -> Figures:
+        nonlocal looks
+        looks += 1
+        return await served.app.operations.status()
+
+    live = Live(read, clock=SystemClock(), is_over=lambda: looks >= 5, every=0.001, most=2)
+    streams = [aiter(live.frames()) for _ in range(2)]
+
+    async def rest_of(stream: AsyncIterator[bytes]) -> list[bytes]:
+        return [one async for one in stream]
+
+    first = [await anext(one) for one in streams]
+    with pytest.raises(ProblemError, match="2 streams are open"):
+        live.check()
+    rest = await asyncio.gather(*map(rest_of, streams))
+
+    assert first[0].startswith(b'event: figures\ndata: {"now":')
+    assert looks <= 6
+    assert sum(map(len, rest)) > looks - 2
+    live.check()
+
+
+async def test_figures_are_streamed_to_who_may_see_all(served: Served) -> None:
+    over: list[str] = []
+    asgi = served.app.asgi(hindrances=lambda: over)
+    viewer = await served.client("view", tenant="acme")
+    over.append("the server is stopping")
+
+    ended = await Client(served.app.asgi(login=False, hindrances=lambda: over)).get("/api/v1/live")
+
+    assert (ended.status, ended.headers["content-type"]) == (
+        *(200, "text/event-stream; charset=utf-8"),
+    )
+    assert (await viewer.get("/api/v1/live")).status == 403
+    assert (await Client(asgi).get("/api/v1/live")).status == 401

@@ -12,16 +12,18 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as StarletteRoute
 
 from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.model.limits import Rate
 from redrive.policies.redact import Redaction
+from redrive.store import Figures
 from redrive.web.api import LONGEST_BODY, Api, answer_problem, at_route
 from redrive.web.caller import Authenticate, Turnpike
 from redrive.web.guard import Guard
+from redrive.web.live import Live
 from redrive.web.metrics import Requests
 from redrive.web.openapi import PREFIX, STYLE, document, page
 from redrive.web.problem import ProblemError
@@ -74,6 +76,20 @@ def make_asgi(
     )
     probes = _Probes(app, api, requests, metrics, hindrances)
 
+    async def read() -> Figures:
+        return await app.operations.status()
+
+    live = Live(read, clock=clock, is_over=hindrances)
+
+    async def listen(request: Request) -> Response:
+        try:
+            caller = await api.identify(request)
+            caller.check("status")
+            live.check()
+        except ProblemError as refused:
+            return answer_problem(refused)
+        return StreamingResponse(live.frames(), media_type="text/event-stream")
+
     @asynccontextmanager
     async def opened(_: Starlette) -> AsyncIterator[None]:
         async with app:
@@ -88,6 +104,7 @@ def make_asgi(
             *(
                 StarletteRoute(path, at_route(path, answering))
                 for path, answering in (
+                    (f"{PREFIX}/live", listen),
                     ("/openapi.json", _tell_document),
                     ("/docs", _tell_page),
                     ("/docs/style.css", _tell_style),

@@ -14,7 +14,6 @@ from redrive.model.checks import check_instant
 from redrive.model.delivery import Status
 from redrive.model.duration import duration
 from redrive.model.event import EventAttributes, Severity
-from redrive.model.letter import Letter
 from redrive.model.pattern import check_pattern
 from redrive.model.replay import Pace
 from redrive.model.settlement import FailureReason
@@ -406,9 +405,9 @@ class RunBackfill(PlanBackfill, frozen=True, kw_only=True):
 
 
 class RestoreLetters(Act, frozen=True, kw_only=True):
-    """Dead letters as an export has them."""
+    """Dead letters, each as an export has them: the schema `Letter`."""
 
-    letters: Annotated[list[Letter], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
+    letters: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
 
 
 class PublishEvent(Given, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redrive.archive import read_line
 from redrive.errors import ResultTimeoutError
 from redrive.operations import BackfillPlan, PrunePlan
 from redrive.store import Backfilled, LetterPage, Moved, ProjectionFigures, Restored
@@ -64,7 +65,8 @@ async def export_page(call: Call, given: ListDeadLetters) -> LetterPage:
 
 async def restore(call: Call, given: RestoreLetters) -> Restored:
     """Put exported dead letters back; those that are there already change nothing."""
-    return await call.operations.restore(given.letters, by=call.by, why=given.why)
+    letters = [read_line(bytes(one)) for one in given.letters]
+    return await call.operations.restore(letters, by=call.by, why=given.why)
 
 
 async def remove_destination(call: Call, given: Act) -> Acted:
