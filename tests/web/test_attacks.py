@@ -33,6 +33,7 @@ async def test_nothing_is_told_without_a_token(served: Served) -> None:
 
             assert answer.status == 401, route.path
             assert answer.headers["www-authenticate"] == "Bearer"
+            assert "Bearer token" in answer.json["detail"]
         assert (await client.get("/metrics")).status == 401
 
 

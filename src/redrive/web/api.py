@@ -92,8 +92,8 @@ class Api:
             raise ProblemError(
                 HTTPStatus.UNAUTHORIZED,
                 "unauthorized",
-                "A token is needed that is neither expired nor revoked: send the header "
-                "Authorization: Bearer rdt_…, as `redrive token create` has shown it.",
+                "A token is needed that is neither expired nor revoked: send what "
+                "`redrive token create` has shown as a Bearer token, in the Authorization header.",
                 www_authenticate="Bearer",
             )
         return caller

@@ -122,7 +122,7 @@ class Guard:
         template = scope.get(ROUTE)
         self._requests.count(scope["method"], template or "other", status, seconds)
         # What fits no route may be anything, also a token that was pasted into it.
-        path = scope["path"][:_LONGEST_PATH] if template else "(no such path)"
+        path = scope["path"][:_LONGEST_PATH] if template else "(not routed)"
         client = scope.get("client") or ("?",)
         _log.info(
             "%s %s %d",

@@ -59,6 +59,7 @@ class HttpServer(uvicorn.Server):
                 ws="none",
                 lifespan="on",
                 log_config=None,
+                log_level="warning",  # that it serves, and where, is told by the command
                 access_log=False,
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=list(proxies),
