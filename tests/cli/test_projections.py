@@ -131,3 +131,12 @@ def test_what_was_resolved_comes_back_only_out_of_order(
     assert (reopened.code, "Reopened 1 delivery" in reopened.out) == (0, True)
     assert (unwanted.code, "letters is a projection" in unwanted.err) == (1, True)
     assert (imported.code, len(imported.json["imported"])) == (0, 1)
+
+
+def test_the_status_tells_how_far_they_are(shell: Shell, projecting: Shop) -> None:
+    said = shell("status").out
+
+    assert re.search(r"^letters +not read +1 +\S+ +1 +2 *$", said, re.MULTILINE)
+    assert "The projection letters is 1 event behind" in " ".join(said.split())
+    [one] = shell("status", "--json").json["projections"]
+    assert (one["name"], one["events_behind"], one["parked_keys"]) == ("letters", 1, 1)

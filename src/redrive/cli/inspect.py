@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redrive.model.delivery import Status
     from redrive.model.gate import GateFigures
     from redrive.operations import ScheduleFigures, Story
-    from redrive.store import Figures, Finding, Group
+    from redrive.store import Figures, Finding, Group, ProjectionFigures
 
 __all__ = [
     "audit",
@@ -50,18 +50,27 @@ def status(target: Target = None, *, store: Store = None, json: Json = False) ->
 
     async def look(
         app: Redrive,
-    ) -> tuple[Figures, Sequence[GateFigures], Sequence[ScheduleFigures]]:
-        return (*await survey(app), await app.operations.schedules())
+    ) -> tuple[
+        Figures,
+        Sequence[GateFigures],
+        Sequence[ScheduleFigures],
+        Sequence[ProjectionFigures],
+    ]:
+        schedules = await app.operations.schedules()
+        return (*await survey(app), schedules, await app.operations.projections())
 
-    figures, gates, schedules = in_session(look, store=chosen_store(target, store))
+    figures, gates, schedules, projections = in_session(look, store=chosen_store(target, store))
     if json:
         from msgspec.structs import asdict
 
-        print_json({**asdict(figures), "gates": gates, "schedules": schedules})
+        from redrive.cli.show.projections import as_json
+
+        read = [as_json(one, gates) for one in projections]
+        print_json({**asdict(figures), "gates": gates, "schedules": schedules, "projections": read})
     else:
         from redrive.cli.show.status import status as shown
 
-        print_result(*shown(figures, gates, schedules))
+        print_result(*shown(figures, gates, schedules, projections))
 
 
 @with_filters

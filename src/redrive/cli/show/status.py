@@ -12,12 +12,13 @@ from rich.text import Text
 from redrive.cli.show.destinations import held, neglect, overridden
 from redrive.cli.show.findings import attention
 from redrive.cli.show.listing import Listing
+from redrive.cli.show.projections import projections
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures
 from redrive.operations import ScheduleFigures
 from redrive.operations.explain.diagnosis import diagnose, is_alive
-from redrive.store import DestinationFigures, Figures
+from redrive.store import DestinationFigures, Figures, ProjectionFigures
 
 __all__ = ["status"]
 
@@ -46,14 +47,20 @@ _COLUMNS = (
 
 
 def status(
-    figures: Figures, gates: Sequence[GateFigures], schedules: Sequence[ScheduleFigures] = ()
+    figures: Figures,
+    gates: Sequence[GateFigures],
+    schedules: Sequence[ScheduleFigures] = (),
+    read: Sequence[ProjectionFigures] = (),
 ) -> Iterator[RenderableType]:
-    """Show the destinations, the workers, the totals, and what needs attention."""
+    """Show destinations, projections, workers and totals, and what needs attention."""
     if figures.destinations:
         yield _destinations(figures, {one.destination: one for one in gates})
     else:
         yield Text("No destination yet; a worker registers those of its app when it starts.")
     yield ""
+    if read:
+        yield from projections(read, gates)
+        yield ""
     if figures.workers:
         yield _workers(figures)
     else:
@@ -63,7 +70,7 @@ def status(
     if figures.letters.count:
         yield Text(_letters(figures), style="dim")
     yield ""
-    yield attention(diagnose(figures, gates, schedules=schedules))
+    yield attention(diagnose(figures, gates, schedules=schedules, projections=read))
 
 
 def _destinations(figures: Figures, gates: Mapping[str, GateFigures]) -> Listing:
