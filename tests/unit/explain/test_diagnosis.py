@@ -177,6 +177,12 @@ def test_events_nobody_wants_are_told() -> None:
     assert finding.what.startswith("1 event is wanted by nobody;")
 
 
+def test_events_that_projections_may_read_are_no_finding() -> None:
+    reader = orders(behind=0, waited=timedelta(0), silent_for=timedelta(0))
+
+    assert serious(diagnose(figures(unrouted=1), projections=[reader])) == []
+
+
 def test_a_clock_that_was_set_back_is_an_error() -> None:
     (finding,) = serious(diagnose(figures(workers=(worker(timedelta(hours=-1)),))))
 

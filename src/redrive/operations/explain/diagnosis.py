@@ -71,7 +71,7 @@ def diagnose(
         *_orphans(figures),
         *_projections(projections),
         *_stranded(figures),
-        *_unrouted(figures),
+        *_unrouted(figures, projections),
         *_clocks(figures),
     )
 
@@ -355,8 +355,9 @@ def _stranded(figures: Figures) -> Iterator[Finding]:
             )
 
 
-def _unrouted(figures: Figures) -> Iterator[Finding]:
-    if figures.unrouted:
+def _unrouted(figures: Figures, projections: Sequence[ProjectionFigures]) -> Iterator[Finding]:
+    # What no destination is given may be meant for those who read the log.
+    if figures.unrouted and not projections:
         yield Finding(
             level=Level.WARNING,
             what=f"{_counted(figures.unrouted, 'event is', 'events are')} wanted by nobody; "
