@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -14,8 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from redrive import Redrive
 from redrive.cli.main import main
-from tests.waiting import until
+from redrive.web.server import HttpServer, listen
+from tests.waiting import eventually, until
 
 _SHOP = """
 from pathlib import Path
@@ -94,3 +97,31 @@ def test_it_refuses_to_be_open_to_others_than_this_machine(
 def test_a_worker_needs_an_app(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--worker", "--store", "sqlite:///shop.db"]) == 2
     assert "--worker needs the app" in capsys.readouterr().err
+
+
+async def test_who_never_says_what_they_want_is_hung_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.web.server._HEADER_SECONDS", 0.05)
+    app = Redrive(f"sqlite:///{tmp_path / 'shop.db'}")
+    server = HttpServer(app.asgi(login=False), proxies=[], root_path="", grace=1)
+    with listen("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        serving = asyncio.create_task(server.serve([listening]))
+        await eventually(lambda: server.started, what="the server has started")
+
+        for beginning in (b"", b"GET /healthz HTTP/1.1\r\nHost: local"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(beginning)
+            assert await reader.read() == b""
+            writer.close()
+        monkeypatch.undo()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = await reader.readuntil(b'{"alive":true}\n')
+            assert answer.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+        server.stop()
+        await serving
