@@ -52,25 +52,25 @@ def _attributes(call: Call, given: PublishEvent) -> EventAttributes:
                 "The header Idempotency-Key and idempotency_key of the body differ; give one.",
             )
         key = call.idempotency_key
-    tenant = call.narrow(tenant=given.tenant)["tenant"]
+    tenant, source = given.tenant, given.source
     if call.caller.is_limited:
+        tenant = call.narrow(tenant=tenant)["tenant"]
         _refuse_shared(given)
-    source = _source(call, given)
-    return given.attributes(source=source, tenant=tenant, key=key)
-
-
-def _source(call: Call, given: PublishEvent) -> str:
-    """Return where the event comes from; keys of idempotency count within it."""
+        _refuse_source(call, source)
     own = call.caller.source
-    source = own if given.source is None else given.source
-    if call.caller.is_limited and source != own and not source.startswith(f"{own}/"):
+    return given.attributes(source=own if source is None else source, tenant=tenant, key=key)
+
+
+def _refuse_source(call: Call, source: str | None) -> None:
+    """Refuse somebody else's source, within which their keys of idempotency count."""
+    own = call.caller.source
+    if source not in (None, own) and not str(source).startswith(f"{own}/"):
         raise ProblemError(
             HTTPStatus.FORBIDDEN,
             "forbidden",
             f"The source of what you publish is {own!r}, or begins with {own + '/'!r}; "
             "leave it out.",
         )
-    return source
 
 
 def _refuse_shared(given: PublishEvent) -> None:
