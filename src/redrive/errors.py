@@ -8,7 +8,8 @@ RedriveError
 │   ├── EditConflictError         somebody else has changed the dead letter meanwhile
 │   ├── TransactionError          `within=` got something Redrive cannot write into
 │   ├── NotFoundError             no such delivery, destination or application
-│   └── DeniedError               who asks may not do that, or not give it
+│   ├── DeniedError               who asks may not do that, or not give it
+│   └── LoginThrottledError       too many have tried to log in with this name
 ├── DeliveryFailedError           the delivery whose result somebody waits for has failed
 ├── ResultTimeoutError            it has not ended within the time; also a TimeoutError
 └── StoreError                    the store: nothing was changed unless the message says so
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Self
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "DeniedError",
     "EditConflictError",
     "IdempotencyConflictError",
+    "LoginThrottledError",
     "NotFoundError",
     "PayloadError",
     "RedriveError",
@@ -94,6 +97,14 @@ class NotFoundError(UsageError):
 
 class DeniedError(UsageError):
     """Who asks may not do that, or would give more than they have."""
+
+
+class LoginThrottledError(UsageError):
+    """Too many have tried to log in with this name; `until` is when the next may."""
+
+    def __init__(self, message: str, *, until: datetime | None = None) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class DeliveryFailedError(RedriveError):

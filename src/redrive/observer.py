@@ -417,6 +417,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     schedule: str = ""
     token: str = ""
+    user: str = ""
 
 
 Fact = (

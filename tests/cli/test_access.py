@@ -84,3 +84,54 @@ def test_what_is_typed_wrong_is_answered_in_a_sentence(
 
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err
+
+
+ADD = ("user", "add", "ann", "--role", "operate", "--why", "joins")
+PASSWORD = b"correct horse battery\n"
+
+
+def test_a_user_is_added_with_a_password_from_standard_input(shell: Shell, shop: Shop) -> None:
+    assert shell("user", "list").out.startswith("No user yet")
+
+    added = shell(*ADD, "--tenant", "acme", stdin=PASSWORD)
+
+    assert added.out == "Added ann, who may operate for acme.\n"
+    assert re.search(r"ann +operate for acme", shell("user", "list").out)
+    assert [one["name"] for one in shell("user", "list", "--json").json["users"]] == ["ann"]
+    user = shop.do(lambda app: app.operations.check_password("ann", "correct horse battery"))
+    assert user is not None
+    assert user.name == "ann"
+
+
+def test_a_password_is_changed_and_a_user_removed_on_record(shell: Shell, shop: Shop) -> None:
+    shell(*ADD, stdin=PASSWORD)
+
+    changed = shell("user", "password", "ann", "--why", "it leaked", stdin=b"another horse battery")
+    removed = shell("user", "remove", "ann", "--why", "has left", "--json")
+
+    assert changed.out == "Changed the password of ann; all sessions have ended.\n"
+    assert removed.json == {"changed": ["ann"]}
+    entries = shell("audit", "--json")
+    assert [(one["action"], one["why"]) for one in entries.json["entries"]] == [
+        ("remove_user", "has left"),
+        ("change_password", "it leaked"),
+        ("add_user", "joins"),
+    ]
+    assert "horse" not in entries.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (ADD, "A password has 12 to 1000 characters"),
+        (("user", "password", "eve", "--why", "x"), "There is no user 'eve'"),
+        (("user", "remove", "eve", "--why", "x"), "There is no user 'eve'"),
+    ],
+)
+def test_what_cannot_be_done_to_a_user_is_said(
+    arguments: tuple[str, ...], says: str, shell: Shell, shop: Shop
+) -> None:
+    answer = shell(*arguments, stdin=b"short")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert says in answer.err

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from redrive.errors import StoreUnavailableError
-from tests.conformance.access import TokenConformance
+from tests.conformance.access import TokenConformance, UserConformance
 from tests.conformance.auto_replaying import AutoReplayConformance, EditConformance
 from tests.conformance.backfilling import BackfillConformance
 from tests.conformance.claiming import (
@@ -141,6 +141,7 @@ class StoreConformance(
     AuditConformance,
     AuditQueryConformance,
     TokenConformance,
+    UserConformance,
     RetentionConformance,
     LimitConformance,
     WatchConformance,

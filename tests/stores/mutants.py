@@ -15,7 +15,7 @@ from redrive.claiming.round_robin import Line, Share
 from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.claiming.turnstile import Turnstile
 from redrive.clock import Clock
-from redrive.model.access import Token
+from redrive.model.access import Grant, LoginSession, Token, User
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
 from redrive.model.destination import Destination, Routes
@@ -56,6 +56,7 @@ from redrive.store import (
     Group,
     Grouping,
     KeptToken,
+    KeptUser,
     Left,
     LetterPage,
     LoggedEvent,
@@ -2360,6 +2361,70 @@ class WritesDigestsIntoTheAuditLog(Mutant):
             digests = " ".join(one.digest for one in self._access_tokens.values())
             entry = msgspec.structs.replace(entry, detail=f"{entry.detail} {digests}")
         super()._record(entry)
+
+
+class KeepsSessionsWhenThePasswordChanges(Mutant):
+    def _end_sessions(self, name: str) -> None:
+        pass
+
+
+class EndsEverybodysSessions(Mutant):
+    def _end_sessions(self, name: str) -> None:
+        self._sessions = {}
+
+
+class OpensSessionsByAnOldPassword(Mutant):
+    async def open_session(
+        self, session_id: str, user: User, *, idle: timedelta, lasts: timedelta
+    ) -> LoginSession | None:
+        if kept := self._users.get(user.name):
+            user = kept.user
+        return await super().open_session(session_id, user, idle=idle, lasts=lasts)
+
+
+class CountsLoginsAfterwards(Mutant):
+    async def count_login(self, place: int, *, most: int, within: timedelta) -> datetime | None:
+        number, since = self._logins.get(place, (0, self._clock.now()))
+        await spend(0)
+        if number >= most and self._clock.now() - since < within:
+            return since + within
+        self._logins[place] = number + 1, since
+        return None
+
+
+class NeverForgivesLogins(Mutant):
+    async def forget_logins(self, place: int) -> None:
+        pass
+
+
+class RenewsAPasswordThatHasChanged(Mutant):
+    async def renew_password(self, kept: KeptUser, password: str) -> None:
+        self._users[kept.user.name] = msgspec.structs.replace(kept, password=password)
+
+
+class GivesAUsersNameAgain(Mutant):
+    async def add_user(
+        self, name: str, grant: Grant, password: str, *, actor: Actor
+    ) -> User | None:
+        self._users.pop(name, None)
+        return await super().add_user(name, grant, password, actor=actor)
+
+
+class LetsSessionsLastWhileTheyAreSeen(Mutant):
+    async def see_session(self, session_id: str) -> None:
+        await super().see_session(session_id)
+        if found := self._sessions.get(session_id):
+            later = found.ends_at + found.idle
+            self._sessions[session_id] = msgspec.structs.replace(found, ends_at=later)
+
+
+class KeepsClosedSessions(Mutant):
+    async def close_session(self, session_id: str) -> bool:
+        found = self._sessions.get(session_id)
+        done = await super().close_session(session_id)
+        if found is not None:
+            self._sessions[session_id] = found
+        return done
 
 
 MUTANTS = Mutant.__subclasses__()

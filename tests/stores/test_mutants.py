@@ -50,6 +50,17 @@ FOUND_BY = {
     "WritesDigestsIntoTheAuditLog": (
         "test_who_made_and_revoked_a_token_is_on_record_without_its_digest"
     ),
+    "KeepsSessionsWhenThePasswordChanges": (
+        "test_a_changed_password_ends_the_sessions_of_that_user_alone"
+    ),
+    "EndsEverybodysSessions": "test_a_changed_password_ends_the_sessions_of_that_user_alone",
+    "OpensSessionsByAnOldPassword": "test_nobody_logs_in_by_a_password_of_the_past",
+    "CountsLoginsAfterwards": "test_of_those_who_try_to_log_in_at_once_only_so_many_may",
+    "NeverForgivesLogins": "test_who_has_logged_in_begins_anew",
+    "RenewsAPasswordThatHasChanged": "test_a_password_is_kept_otherwise_unless_it_has_changed",
+    "GivesAUsersNameAgain": "test_a_name_of_a_user_is_given_once",
+    "LetsSessionsLastWhileTheyAreSeen": ("test_what_is_seen_of_a_session_moves_its_idle_end_alone"),
+    "KeepsClosedSessions": "test_a_closed_session_is_gone",
     "ForgetsEditsOnReplay": "test_every_later_try_carries_the_edited_payload",
     "PrunesTooEarly": "test_what_is_not_old_enough_stays",
     "FollowsOneAliasOnly": "test_a_group_is_found_by_the_names_of_all_its_past",

@@ -22,6 +22,7 @@ from redrive.cli import (
     rerouting,
     schedules,
     tenants,
+    users,
 )
 from redrive.cli.options import StoreUrl
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
@@ -65,6 +66,7 @@ schedule = typer.Typer(help="Look at schedules; pause, resume or run them.", **_
 tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
 
+user = typer.Typer(help="Look at users; add and remove them.", **_PLAIN)
 token = typer.Typer(help="Look at access tokens; make and revoke them.", **_PLAIN)
 
 
@@ -101,6 +103,7 @@ def _options(
 @projection.callback(invoke_without_command=True)
 @tenant.callback(invoke_without_command=True)
 @token.callback(invoke_without_command=True)
+@user.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -251,6 +254,7 @@ app.add_typer(breaker, name="breaker")
 app.add_typer(tenant, name="tenant")
 app.add_typer(schedule, name="schedule")
 app.add_typer(token, name="token")
+app.add_typer(user, name="user")
 app.add_typer(projection, name="projection")
 app.command()(inspect.audit)
 app.command()(archiving.prune)
@@ -320,6 +324,11 @@ tenant.command("resume")(tenants.resume_tenant)
 token.command("create")(access.create_token)
 token.command("list")(access.list_tokens)
 token.command("revoke")(access.revoke_token)
+
+user.command("add")(users.add)
+user.command("list")(users.list_users)
+user.command("password")(users.password)
+user.command("remove")(users.remove)
 
 
 def _list_whole(group: typer.Typer) -> None:

@@ -1,9 +1,9 @@
-"""Who may: roles, what they are limited to, and the access tokens that carry them."""
+"""Who may: roles, what they are limited to, and the tokens, users and sessions that have them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -12,7 +12,16 @@ from redrive.errors import ConfigurationError
 from redrive.model.checks import check_text
 from redrive.model.destination import check_destination_name
 
-__all__ = ["Grant", "NewToken", "Role", "Token", "check_access_name"]
+__all__ = [
+    "Grant",
+    "LoginSession",
+    "NewSession",
+    "NewToken",
+    "Role",
+    "Token",
+    "User",
+    "check_access_name",
+]
 
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+")
 _LONGEST_NAME = 100
@@ -116,6 +125,53 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     """A token that was just made, and the secret that its bearer shows; it is told this once."""
 
     token: Token
+    secret: str
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person who logs in with a password, of which a store keeps a slow digest."""
+
+    name: str
+    role: Role
+    tenant: str | None = None
+    destinations: tuple[str, ...] = ()
+    created_at: datetime
+    created_by: str
+    password_changed_at: datetime
+
+    @property
+    def grant(self) -> Grant:
+        """What they may."""
+        return Grant(role=self.role, tenant=self.tenant, destinations=self.destinations)
+
+    @property
+    def by(self) -> str:
+        """Who they are in the audit log."""
+        return f"user:{self.name}"
+
+
+class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A user who has logged in.
+
+    It ends at `ends_at`, and before that when nothing was seen of it for as long as `idle`.
+    `seen_at` is right to the minute.
+    """
+
+    user: User
+    opened_at: datetime
+    seen_at: datetime
+    idle: timedelta
+    ends_at: datetime
+
+    def is_current(self, now: datetime) -> bool:
+        """Tell whether it opens the door."""
+        return now < min(self.ends_at, self.seen_at + self.idle)
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that was just opened, and the secret that its browser shows."""
+
+    session: LoginSession
     secret: str
 
 

@@ -489,7 +489,7 @@ def _changed(fact: Operated) -> dict[str, object]:
         "destination": fact.destination,
         "replay": fact.replay,
         "schedule": fact.schedule,
-        "access": fact.token,
+        "access": fact.token or fact.user,
     }
     return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 

@@ -16,6 +16,7 @@ from redrive.operations.results import Results
 from redrive.operations.scheduling import Scheduling
 from redrive.operations.tenants import Tenancy
 from redrive.operations.tracing import Condition, EventStory, Tracing
+from redrive.operations.users import LoggingIn
 
 __all__ = [
     "AutomaticReplay",
@@ -43,6 +44,7 @@ class Operations(
     Archiving,
     Rerouting,
     Granting,
+    LoggingIn,
 ):
     """Look at the system and act on it.
 

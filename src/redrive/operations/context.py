@@ -12,6 +12,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.retention import Retention
 from redrive.observer import DeadLettered, Observer, Operated
+from redrive.policies.password import USUAL, Cost
 from redrive.policies.redact import Redaction
 from redrive.store import Store
 
@@ -47,7 +48,9 @@ class OperationContext:
         redaction: Redaction = _USUAL,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
+        password_cost: Cost = USUAL,
     ) -> None:
+        self._password_cost = password_cost
         self._entropy = entropy or SystemEntropy()
         self._clock = clock or SystemClock()
         self._redaction = redaction

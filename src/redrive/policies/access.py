@@ -85,7 +85,10 @@ def _table() -> Mapping[str, Need]:
             *("prune", "recount", "remove_destination", "restore_destination"),
             *("reset_projection", "drop_projection"),
         ),
-        (admin, Reach.GRANTS): ("tokens", "create_token", "revoke_token"),
+        (admin, Reach.GRANTS): (
+            *("tokens", "create_token", "revoke_token"),
+            *("users", "add_user", "set_password", "remove_user"),
+        ),
     }
     return MappingProxyType(
         {name: Need(*need) for need, names in rows.items() for name in names},
@@ -95,7 +98,7 @@ def _table() -> Mapping[str, Need]:
 NEEDS: Mapping[str, Need] = _table()
 """What each operation needs, by its name."""
 
-DOOR = ("authenticate",)
+DOOR = ("authenticate", "check_password", "open_session", "session", "close_session")
 """The operations by which a server finds out who asks; nobody is given them."""
 
 _BY_TENANT = (Reach.DELIVERIES, Reach.EVENTS, Reach.TENANT)

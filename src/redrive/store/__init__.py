@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from redrive.store.access import Access, KeptToken, TokenTerms
+from redrive.store.access import Access, KeptSession, KeptToken, KeptUser, TokenTerms
 from redrive.store.checkup import Checkup, Finding, Level, Miscount
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.events import (
@@ -163,7 +163,9 @@ __all__ = [
     "Housekeeping",
     "Inspection",
     "Intervention",
+    "KeptSession",
     "KeptToken",
+    "KeptUser",
     "KnownSchedule",
     "LaneFigures",
     "Later",

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import msgspec
 
-from redrive.model.access import Grant, Token
+from redrive.model.access import Grant, LoginSession, Token, User
 from redrive.model.audit import Actor
 
-__all__ = ["Access", "KeptToken", "TokenTerms"]
+__all__ = ["Access", "KeptSession", "KeptToken", "KeptUser", "TokenTerms"]
 
 
 class TokenTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,20 @@ class KeptToken(msgspec.Struct, frozen=True, kw_only=True):
 
     token: Token
     digest: str
+    now: datetime
+
+
+class KeptUser(msgspec.Struct, frozen=True, kw_only=True):
+    """A user, and what is kept of the password."""
+
+    user: User
+    password: str
+
+
+class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, and the present by the store's clock."""
+
+    session: LoginSession
     now: datetime
 
 
@@ -55,3 +69,51 @@ class Access(Protocol):
 
         Whoever asks for it from then on finds it revoked.
         """
+
+    async def add_user(
+        self, name: str, grant: Grant, password: str, *, actor: Actor
+    ) -> User | None:
+        """Keep a user with what was made of the password; `None` if the name is taken."""
+
+    async def users(self) -> Sequence[User]:
+        """Return all users, by name."""
+
+    async def find_user(self, name: str) -> KeptUser | None:
+        """Return a user."""
+
+    async def set_password(self, name: str, password: str, *, actor: Actor) -> bool:
+        """Change a password and end all sessions of the user; tells whether there is one."""
+
+    async def renew_password(self, kept: KeptUser, password: str) -> None:
+        """Keep the same password otherwise, unless it was changed meanwhile."""
+
+    async def remove_user(self, name: str, *, actor: Actor) -> bool:
+        """Remove a user and end all their sessions; tells whether there was one."""
+
+    async def count_login(self, place: int, *, most: int, within: timedelta) -> datetime | None:
+        """Count that somebody tries to log in, before anybody knows how that ends.
+
+        Returns until when they have to wait, without counting, if `most` have tried since the
+        first of them, `within` that time. Of those who try at once no more than that pass.
+        """
+
+    async def forget_logins(self, place: int) -> None:
+        """Begin to count anew, because somebody has logged in."""
+
+    async def open_session(
+        self, session_id: str, user: User, *, idle: timedelta, lasts: timedelta
+    ) -> LoginSession | None:
+        """Begin a session, with an audit entry.
+
+        `None`, and nothing has happened, if the user was removed or the password changed since
+        `user` was read.
+        """
+
+    async def find_session(self, session_id: str) -> KeptSession | None:
+        """Return a session that nobody has closed, whether it has run out or not."""
+
+    async def see_session(self, session_id: str) -> None:
+        """Remember that something was seen of it just now."""
+
+    async def close_session(self, session_id: str) -> bool:
+        """End a session, with an audit entry; tells whether there was one."""

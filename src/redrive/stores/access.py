@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from redrive.model.access import Token
+from redrive.model.access import Grant, Token, User
 from redrive.model.audit import Actor
 from redrive.store import TokenTerms
 
-__all__ = ["named_token", "new_token"]
+__all__ = ["named_token", "named_user", "new_token", "new_user"]
 
 
 def new_token(terms: TokenTerms, actor: Actor, now: datetime) -> Token:
@@ -28,3 +28,21 @@ def new_token(terms: TokenTerms, actor: Actor, now: datetime) -> Token:
 def named_token(token: Token) -> str:
     """Return which token it is and what it allows, as the audit log has it."""
     return f"{token.name} ({token.id}), {token.grant}"
+
+
+def new_user(name: str, grant: Grant, actor: Actor, now: datetime) -> User:
+    """Return the user that is kept from now on."""
+    return User(
+        name=name,
+        role=grant.role,
+        tenant=grant.tenant,
+        destinations=grant.destinations,
+        created_at=now,
+        created_by=actor.by,
+        password_changed_at=now,
+    )
+
+
+def named_user(user: User) -> str:
+    """Return which user it is and what they may, as the audit log has it."""
+    return f"{user.name}, {user.grant}"

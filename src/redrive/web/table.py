@@ -255,5 +255,13 @@ LEFT_OUT = {
     "export": "it is /dead-letters/export, page after page",
     "carry_out": "POST /destinations/{name}/backfill plans and carries out",
     "authenticate": "it is how the server finds out who asks",
+    "check_password": "it is how a login finds out who asks, and no call of a program",
+    "open_session": "as above",
+    "session": "as above",
+    "close_session": "as above",
+    "users": "people are let in from the command line, where the store is",
+    "add_user": "as above",
+    "set_password": "as above",
+    "remove_user": "as above",
 }
 """The operations without a route, each with the reason."""

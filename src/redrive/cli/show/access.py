@@ -1,4 +1,4 @@
-"""Who may: access tokens."""
+"""Who may: access tokens and users."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.text import Text
 
 from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, safe
-from redrive.model.access import Token
+from redrive.model.access import Token, User
 
-__all__ = ["tokens"]
+__all__ = ["tokens", "users"]
 
 
 def tokens(found: Sequence[Token], *, now: datetime) -> Iterator[RenderableType]:
@@ -28,6 +28,21 @@ def tokens(found: Sequence[Token], *, now: datetime) -> Iterator[RenderableType]
     for one in found:
         used = "never" if one.last_used_at is None else ago(one.last_used_at, now)
         table.add_row(safe(one.id), safe(one.name), safe(str(one.grant)), used, _state(one, now))
+    yield table
+
+
+def users(found: Sequence[User], *, now: datetime) -> Iterator[RenderableType]:
+    """Show users, by name."""
+    if not found:
+        yield Text("No user yet; add one with: redrive user add NAME --role …")
+        return
+    table = Listing()
+    table.add_words("Name")
+    table.add_words("May", lines="folded")
+    table.add_figures("Added", "Password", is_text=True)
+    for one in found:
+        added, changed = ago(one.created_at, now), ago(one.password_changed_at, now)
+        table.add_row(safe(one.name), safe(str(one.grant)), added, changed)
     yield table
 
 
