@@ -116,7 +116,7 @@ async def test_the_doctor_names_what_a_user_that_only_reads_lacks_and_that_is_en
 @pytest.mark.parametrize(
     ("rights", "lacks"),
     [
-        (("SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA",), "the tables audit"),
+        (("SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA",), "the tables access_tokens, audit"),
         (("SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA",), "the sequences "),
     ],
     ids=["deletes", "sequences"],
