@@ -161,6 +161,25 @@ class ProjectionConformance:
         assert after.applied_at is not None
         assert after.worker == "reader"
 
+    async def test_who_waits_is_told_of_what_can_be_read_and_whose_turn_it_is(
+        self, world: World
+    ) -> None:
+        reader = Reader(world)
+        await reader.begin()
+        nothing = await world.store.log_news(LOG_START)
+        await _log(world, "a")
+        page = await reader.read(1)
+
+        something = await world.store.log_news(LOG_START)
+        behind = await world.store.log_news(page.reached)
+        await world.store.reset_projection("ledger", to=LOG_START, actor=OPERATOR)
+        lost = await world.store.log_news(LOG_START)
+
+        assert reader.turn is not None
+        assert [one.has_more for one in (nothing, something, behind)] == [False, True, False]
+        assert something.tokens == {"ledger": reader.turn.token}
+        assert lost.tokens["ledger"] != reader.turn.token
+
     async def test_a_new_projection_begins_where_it_says(self, world: World) -> None:
         await _log(world, "a")
         await world.logged(1)

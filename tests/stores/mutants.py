@@ -60,6 +60,7 @@ from redrive.store import (
     Left,
     LetterPage,
     LoggedEvent,
+    LogNews,
     LogPage,
     Moved,
     NewReplay,
@@ -2195,6 +2196,17 @@ class ForgetsWhoseTurnItIs(Mutant):
     def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
         token, _ = self._checkpoints[turn.checkpoint.projection]
         return super()._has_turn(msgspec.structs.replace(turn, token=token), after)
+
+
+class KeepsNewsOfTheLog(Mutant):
+    async def log_news(self, after: LogPosition) -> LogNews:
+        return msgspec.structs.replace(await super().log_news(after), has_more=False)
+
+
+class TellsNobodyThatATurnIsLost(Mutant):
+    async def log_news(self, after: LogPosition) -> LogNews:
+        news = await super().log_news(after)
+        return msgspec.structs.replace(news, tokens=dict.fromkeys(news.tokens, 1))
 
 
 class AppliesAPageAgain(Mutant):

@@ -44,18 +44,21 @@ class Projecting(Looking):
         *,
         timeout: Duration = "30s",  # noqa: ASYNC109 - it is part of what is asked
     ) -> None:
-        """Wait until a projection has applied an event, or passed it because it wants others.
+        """Wait until a projection has applied an event; not at all for one that it does not want.
 
         Raises `ResultTimeoutError` if that takes longer, and says where it stands.
         """
         store = await self._to_change()
         end = self._clock.monotonic() + duration(timeout, name="timeout").total_seconds()
-        await self.projection(projection)
-        if await store.find_event(EventId(event_id)) is None:
+        figures = await self.projection(projection)
+        event = await store.find_event(EventId(event_id))
+        if event is None:
             raise TransactionError(
                 f"The event {event_id} is not stored: the transaction that it was published in "
                 "has not committed, or was rolled back. Wait for it after the commit."
             )
+        if not figures.checkpoint.wants(event.type):
+            return
         pause = _FIRST_LOOK_SECONDS
         while not await store.has_applied(projection, EventId(event_id)):
             rest = end - self._clock.monotonic()

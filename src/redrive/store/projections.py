@@ -20,6 +20,7 @@ __all__ = [
     "MOST_LAG",
     "Applying",
     "Checkpoint",
+    "LogNews",
     "Projected",
     "Projecting",
     "ProjectionFigures",
@@ -93,6 +94,13 @@ class ProjectionFigures(msgspec.Struct, frozen=True, kw_only=True):
         """For how long the first event that it has not read has waited."""
         since = self.oldest_at
         return timedelta(0) if since is None else max(timedelta(0), self.now - since)
+
+
+class LogNews(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether there is something to read, and the token of each projection's turn."""
+
+    has_more: bool
+    tokens: dict[str, int]
 
 
 class ReaderTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +185,9 @@ class Projections(Protocol):
         several times for an event, and what it did before is undone. After a reset `truncate` comes
         first, in the same transaction; what it raises passes, and undoes everything.
         """
+
+    async def log_news(self, after: LogPosition) -> LogNews:
+        """Tell whether something can be read behind a position, and whose turns are current."""
 
     async def reset_projection(self, projection: str, *, to: LogPosition, actor: Actor) -> int:
         """Have a projection begin anew behind a position, and remove what it had handed over.

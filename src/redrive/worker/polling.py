@@ -36,7 +36,8 @@ class Lookout:
         self._clock = clock
         self._polling = Polling(poll)
         self._mark: object = None
-        self._was_told = False
+        self.was_told = False
+        """Whether the last rest was ended by news, and not by its interval."""
 
     def look(self) -> None:
         """Hear that the reader is about to look."""
@@ -45,10 +46,10 @@ class Lookout:
     async def rest(self, *, is_vain: bool) -> None:
         """Return when it is worth another look, after one that was in vain, or was not."""
         # What was told of can be read only when all that began before it has been committed.
-        self._polling.heed(found=self._was_told or not is_vain)
-        if self._was_told and is_vain:
+        self._polling.heed(found=self.was_told or not is_vain)
+        if self.was_told and is_vain:
             await self._clock.sleep(_QUICKEST.total_seconds())
         begun = self._clock.monotonic()
         await self._store.wait(at_most=self._polling.interval, since=self._mark)
         rested = self._clock.monotonic() - begun
-        self._was_told = rested < self._polling.interval.total_seconds()
+        self.was_told = rested < self._polling.interval.total_seconds()

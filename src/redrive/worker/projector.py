@@ -16,7 +16,16 @@ from redrive.model.position import LogPosition
 from redrive.observer import ProjectionFailed
 from redrive.pipeline.settle import Decision, Settler
 from redrive.policies.terms import Terms
-from redrive.store import LoggedEvent, LogPage, Projected, Projecting, ReaderTurn, Settled, Store
+from redrive.store import (
+    LoggedEvent,
+    LogNews,
+    LogPage,
+    Projected,
+    Projecting,
+    ReaderTurn,
+    Settled,
+    Store,
+)
 from redrive.transport import Endpoint, Projects
 from redrive.worker.polling import Lookout
 
@@ -28,6 +37,8 @@ _MOST_LOOKS = 200
 _PAUSE_SECONDS = 0.5
 _FIRST_BATCH = 50
 _LARGEST_BATCH = 1_000
+_CHECKPOINT_SECONDS = 10.0
+"""How long a checkpoint may stay behind while there is nothing to apply."""
 _LONG_SECONDS = 0.25
 _LONG_WITH_LOCK_SECONDS = 0.05
 """How long a batch is to take where everybody else waits for its lock."""
@@ -71,9 +82,12 @@ class Projector:
 
     async def run(self) -> None:
         """Read on and on, for each projection beside the others."""
+        if not self._readers:
+            return
         async with asyncio.TaskGroup() as group:
             for reader in self._readers:
                 group.create_task(self._follow(reader))
+            group.create_task(self._look_out())
 
     async def catch_up(self) -> bool:
         """Read to the end of the log for all of them; tell whether anything was there."""
@@ -84,7 +98,7 @@ class Projector:
             return False
         has_moved = False
         looks = 0
-        while (step := await reader.step()) is not None:
+        while (step := await reader.step(keeps=True)) is not None:
             has_moved = has_moved or step.has_moved
             if step.is_held:
                 break
@@ -107,14 +121,48 @@ class Projector:
 
     async def _read_on(self, reader: _Reader) -> None:
         """Read until the turn is somebody else's."""
-        lookout = Lookout(self._store, self._clock, self._poll)
         while True:
-            lookout.look()
+            reader.news.clear()
             step = await reader.step()
             if step is None:
                 return
             if step.is_end:
-                await lookout.rest(is_vain=not step.has_moved)
+                await reader.news.wait()
+
+    async def _look_out(self) -> None:
+        """Tell readers when it is worth another look: one look for all of them."""
+        lookout = Lookout(self._store, self._clock, self._poll)
+        moves = 0
+        while True:
+            lookout.look()
+            if lookout.was_told:
+                before, moves = moves, sum(one.moves for one in self._readers)
+                is_vain = moves == before
+                for one in self._readers:
+                    one.news.set()
+            else:
+                is_vain = not await self._look_for_all()
+            await lookout.rest(is_vain=is_vain)
+
+    async def _look_for_all(self) -> bool:
+        """Have those go on that have something to read, or to hear; tell if there was something.
+
+        What is held asks for itself: there is more for it to read all the time.
+        """
+        for one in self._readers:
+            if one.is_held:
+                one.news.set()
+        resting = [one for one in self._readers if one.is_at_end and not one.is_held]
+        if not resting:
+            return False
+        try:
+            news = await self._store.log_news(min(one.position for one in resting))
+        except StoreError as error:
+            self._on_store_lost(error)
+            return False
+        for one in resting:
+            one.hear(news)
+        return news.has_more
 
 
 class _CannotEmptyError(Exception):
@@ -153,8 +201,18 @@ class _Reader:
         self._lease = lease
         self._generation = generation
         self._clock = clock
+        self.news = asyncio.Event()
+        """Set when another look is worth it."""
+        self.moves = 0
+        """How often it has found something."""
+        self.position = LogPosition()
+        """How far it has read."""
         self._turn: ReaderTurn | None = None
-        self._position = LogPosition()
+        self._kept = LogPosition()
+        self._kept_at = 0.0
+        self.is_at_end = False
+        self.is_held = False
+        """Whether a person, or a dead letter, keeps it from reading on."""
         self._is_reset = False
         self._size = _FIRST_BATCH
         blocks = store.capabilities.effects_block_writers
@@ -176,7 +234,9 @@ class _Reader:
             types=self._transport.types,
         )
         if self._turn is not None:
-            self._position = self._turn.checkpoint.position
+            self.position = self._kept = self._turn.checkpoint.position
+            self._kept_at = self._clock.monotonic()
+            self.is_at_end = self.is_held = False
             self._is_reset = self._turn.checkpoint.is_reset
         return self._turn is not None
 
@@ -187,22 +247,42 @@ class _Reader:
             for one in await self._store.projections()
         )
 
-    async def step(self) -> _Step | None:
-        """Apply the next events of the log; `None` if the turn was lost."""
+    def hear(self, news: LogNews) -> None:
+        """Take note of how the log is, and whose turn; go on if that concerns it."""
+        if self._turn is None or news.tokens.get(self._name) != self._turn.token:
+            self._turn = None
+            self.news.set()
+        elif news.has_more or self._owes_checkpoint():
+            self.news.set()
+
+    def _owes_checkpoint(self) -> bool:
+        """Tell whether it has read past its checkpoint for so long that retention should know."""
+        rested = self._clock.monotonic() - self._kept_at
+        return self.position != self._kept and rested >= _CHECKPOINT_SECONDS
+
+    async def step(self, *, keeps: bool = False) -> _Step | None:
+        """Apply the next events of the log; `None` if the turn was lost.
+
+        Its checkpoint is written with what it applies. If there was nothing to apply, that is now
+        and then, or with `keeps`.
+        """
         if self._turn is None:
             return None
+        before = self.position
         page = await self._store.read_events(
-            after=self._position, types=self._transport.types, limit=self._size
+            after=before, types=self._transport.types, limit=self._size
         )
-        if page.reached == self._position and not self._is_reset:
-            return _Step(has_moved=False, is_end=True)
+        keeps = keeps and page.reached != self._kept
+        if not (page.events or self._is_reset or keeps or self._owes_checkpoint()):
+            self.position = page.reached
+            return self._stepped(has_moved=page.reached != before, is_end=page.is_end)
         begun = self._clock.monotonic()
         try:
             projected = await self._store.project(
                 self._turn,
                 page,
                 self._apply,
-                after=self._position,
+                after=self._kept,
                 generation=self._generation,
                 at_most=self._terms.timeout * 2,
                 truncate=self._truncate if self._transport.truncate else None,
@@ -212,7 +292,7 @@ class _Reader:
         except Exception as error:  # noqa: BLE001 - whatever a projection does, others go on
             said = str(error.__cause__ if isinstance(error, _CannotEmptyError) else error)
             self._tell_trouble(said)
-            return _Step(has_moved=False, is_end=True, is_held=True)
+            return self._stepped(has_moved=False, is_end=True, is_held=True)
         self._trouble = ""
         self._adapt(page, took=self._clock.monotonic() - begun)
         return self._judge(page, projected)
@@ -223,16 +303,23 @@ class _Reader:
                 self._turn = None
                 return None
             case Projecting.HELD:
-                return _Step(has_moved=False, is_end=True, is_held=True)
+                return self._stepped(has_moved=False, is_end=True, is_held=True)
             case Projecting.CONTRADICTED:
                 self._blame(page, projected.error)
-                return _Step(has_moved=False, is_end=False)
+                return self._stepped(has_moved=False, is_end=False)
             case Projecting.KEPT:
-                self._position = page.reached
+                has_moved = page.reached != self._kept or self._is_reset
+                self.position = self._kept = page.reached
+                self._kept_at = self._clock.monotonic()
                 self._refused.clear()
                 self._is_reset = False
                 self._tell(projected.handed_over)
-                return _Step(has_moved=True, is_end=page.is_end)
+                return self._stepped(has_moved=has_moved, is_end=page.is_end)
+
+    def _stepped(self, *, has_moved: bool, is_end: bool, is_held: bool = False) -> _Step:
+        self.moves += has_moved
+        self.is_at_end, self.is_held = is_end, is_held
+        return _Step(has_moved=has_moved, is_end=is_end, is_held=is_held)
 
     def _blame(self, page: LogPage, error: Exception | None) -> None:
         """Find the event because of which a commit was refused: go on one by one, then it is it."""

@@ -18,6 +18,7 @@ from redrive.store import (
     Applying,
     Checkpoint,
     LoggedEvent,
+    LogNews,
     LogPage,
     Projected,
     Projecting,
@@ -107,6 +108,13 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
             self._keep_checkpoint(name, page.reached, applied, now=now)
             self._tell()
         return Projected(ending=Projecting.KEPT, handed_over=tuple(handed_over))
+
+    async def log_news(self, after: LogPosition) -> LogNews:
+        with self._lock:
+            return LogNews(
+                has_more=any(position > after.number for position in self._log),
+                tokens={name: token for name, (token, _) in self._checkpoints.items()},
+            )
 
     async def reset_projection(self, projection: str, *, to: LogPosition, actor: Actor) -> int:
         with self._lock:

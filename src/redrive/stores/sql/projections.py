@@ -19,6 +19,7 @@ from redrive.store import (
     Applying,
     Checkpoint,
     LoggedEvent,
+    LogNews,
     LogPage,
     Projected,
     Projecting,
@@ -35,7 +36,7 @@ from redrive.stores.sql.giving import give
 from redrive.stores.sql.leases import settle
 from redrive.stores.sql.removal import grow, remove
 from redrive.stores.sql.session import Either, Session, instant
-from redrive.stores.sql.store import SqlStore, reading, writing
+from redrive.stores.sql.store import PRESENT, SqlStore, reading, writing
 
 __all__ = ["ProjectionsRole", "project"]
 
@@ -102,6 +103,17 @@ _HANDED_OVER = """
 SELECT d.id FROM redrive.deliveries d JOIN redrive.destinations t ON t.id = d.destination
 WHERE t.name = $1 ORDER BY d.id FOR UPDATE OF d
 """
+_NEWS = Either(
+    sqlite="""
+SELECT projection, token, EXISTS (SELECT 1 FROM redrive_events WHERE position > ?3)
+FROM redrive_checkpoints
+""",
+    postgres=f"""
+SELECT projection, token, EXISTS (
+    SELECT FROM redrive.events WHERE (xid, position) > ($2, $3) AND xid < redrive.log_end()
+) FROM {PRESENT} CROSS JOIN redrive.checkpoints
+""",
+)
 _LAG = Either(
     sqlite="""
 SELECT type, count(*), min(position) FROM (
@@ -158,6 +170,12 @@ class ProjectionsRole(SqlStore):
         wanted = session.json(list(types))
         [(token, *columns)] = await session.fetch(_TAKE, projection, worker, wanted)
         return ReaderTurn(token=token, checkpoint=_checkpoint(columns))
+
+    async def log_news(self, after: LogPosition) -> LogNews:
+        rows = await self._query(_NEWS, after.time, after.number)
+        return LogNews(
+            has_more=any(row[2] for row in rows), tokens={name: token for name, token, _ in rows}
+        )
 
     @writing(notifies=True)
     async def reset_projection(
