@@ -1,4 +1,4 @@
-"""Several processes on one store: two workers, a publisher and the command line."""
+"""Several processes on one store: two workers, a publisher, a server and the command line."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.faults.clients import publishing, start_server
 from tests.faults.machine import Machine, on_each_store, until
 from tests.scale import IS_LONG
 
 MachineOf = Callable[[str], Machine]
 SECONDS = 60 if IS_LONG else 2
+CLIENTS = 10
 
 
 @pytest.mark.timeout(SECONDS + 240)
 @on_each_store
-def test_two_workers_a_publisher_and_the_command_line_never_find_the_store_locked(
+def test_workers_publishers_a_server_and_the_command_line_never_find_the_store_locked(
     machine_of: MachineOf,
 ) -> None:
     machine = machine_of("steady")
@@ -26,21 +28,25 @@ def test_two_workers_a_publisher_and_the_command_line_never_find_the_store_locke
     publisher = machine.start("-m", "tests.faults.publisher")
     until((machine.folder / "acknowledged").exists, what="publishing")
 
+    server, place = start_server(machine)
+
     readings = []
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        for command in (["status", "--json"], ["dlq", "list", "--json"]):
-            reading = machine.start("-m", "redrive", *command, "--store", machine.store)
-            reading.wait()
-            readings.append(reading)
+    with publishing(place, clients=CLIENTS) as clients:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            for command in (["status", "--json"], ["dlq", "list", "--json"]):
+                reading = machine.start("-m", "redrive", *command, "--store", machine.store)
+                reading.wait()
+                readings.append(reading)
     publisher.kill()
     machine.until_settled()
-    for worker in workers:
-        worker.send(signal.SIGTERM)
+    for child in (*workers, server):
+        child.send(signal.SIGTERM)
 
-    assert [worker.wait() for worker in workers] == [0, 0]
+    assert [child.wait() for child in (*workers, server)] == [0, 0, 0]
+    assert (len(clients.answered) > CLIENTS, clients.refused) == (True, [])
     assert [one.output for one in readings if one.process.returncode != 0] == []
-    outputs = "".join(one.output for one in [*workers, publisher, *readings])
+    outputs = "".join(one.output for one in [*workers, server, publisher, *readings])
     assert "locked" not in outputs
     assert "store lost" not in outputs
     assert machine.of("steady").delivered == machine.figures().events

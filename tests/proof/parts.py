@@ -229,6 +229,10 @@ FAULTS: dict[str, dict[str, Sequence[str]]] = {
             *("-k", "fork or fill_the_threads"),
         ],
         "releases rolled out and back": ["tests/faults/test_deployment.py", "-k", "sqlite"],
+        "the HTTP server killed under 50 clients": ["tests/faults/test_serving.py"],
+        "workers, publishers, a server, the command line at once": [
+            *("tests/faults/test_sharing.py", "-k", "sqlite"),
+        ],
     },
     "postgres": {
         "a poison pill": ["tests/faults/test_poison.py", "-k", "pill and postgres"],
