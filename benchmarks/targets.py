@@ -189,6 +189,21 @@ def _promise(workload: str, point: str, figure: str, engine: str, *, most: float
     )
 
 
+def _over_http(way: str) -> Target:
+    def value(results: Results) -> float | None:
+        return results.ratio(
+            "promises", "serving", _SQLITE, "per_second", of=way, to=f"{way}, bare starlette"
+        )
+
+    return Target(
+        name=f"HTTP publish, {way}, of a bare starlette endpoint, sqlite",
+        wanted="at least 60%",
+        value=value,
+        spell=_percent,
+        least=0.6,
+    )
+
+
 _DRAINED = _cell("postgres", "drain", _POSTGRES)
 _SINGLE = _cell("postgres", "single", "pgqueuer")
 
@@ -346,6 +361,7 @@ TARGETS: Sequence[Target] = (
         most=2.0,
         unit="per second",
     ),
+    *(_over_http(way) for way in ("one by one", "by 100 connections", "1,000 a call")),
     *(
         _promise("outbox", way, figure, _POSTGRES, most=most)
         for way in (

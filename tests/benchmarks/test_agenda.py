@@ -75,6 +75,7 @@ def test_a_quick_run_leaves_out_what_takes_long_to_fill() -> None:
         "idle",
         "memory",
         "outbox",
+        "serving",
         "storage",
         "tenants",
     }

@@ -135,6 +135,8 @@ async def test_a_mistake_is_answered_with_advice(served: Served) -> None:
         (b"[]", "Expected `object`"),
         (b'{"type": "a", "type": "b"}', "stands twice"),
         (b'{"type": "order.paid", "payload": {"a": 1, "a": 2}}', "stands twice"),
+        (b'{"type": "order.paid", "payload": {"a": 1, "\\u0061": 2}}', "stands twice"),
+        (b'{"type": "order.paid", "payload": [{"a": 1, "a": "\\u003a"}]}', "stands twice"),
         (b'{"type": "order paid"}', "dotted words"),
         (b'{"type": "order.paid", "tennant": "x"}', "did you mean 'tenant'"),
         (b'{"type": "order.paid", "due": "soon"}', "how long from now"),

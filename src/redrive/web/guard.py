@@ -35,14 +35,15 @@ _ONCE = (
 )
 _OWN_PAGE = (None, "same-origin", "none")
 _LONGEST_PATH = 200
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-store",
-}
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+_SECURE_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
 
 _log = logging.getLogger("redrive.web")
 
@@ -161,14 +162,5 @@ def _smuggled(what: str) -> ProblemError:
 def _add_headers(message: MutableMapping[str, Any], *, is_secure: bool) -> None:
     given = message.setdefault("headers", [])
     there = {name.lower() for name, _ in given}
-    more = dict(_HEADERS)
-    if is_secure:
-        more["strict-transport-security"] = "max-age=31536000"
-    message["headers"] = [
-        *given,
-        *(
-            (name.encode(), value.encode())
-            for name, value in more.items()
-            if name.encode() not in there
-        ),
-    ]
+    more = _SECURE_HEADERS if is_secure else _HEADERS
+    message["headers"] = [*given, *(one for one in more if one[0] not in there)]

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from redrive.model.event import EventAttributes, Receipt, new_event
+from redrive.model.event import Receipt
 from redrive.web.answers import Receipts
 from redrive.web.problem import ProblemError
 from redrive.web.requests import PublishBatch, PublishEvent
@@ -21,8 +21,19 @@ async def publish(call: Call, given: PublishEvent) -> Receipt:
     With the header `Idempotency-Key`, or `idempotency_key` in the body, it may be repeated: the
     same key from the same source stores once, and answers with the first receipt.
     """
-    receipt = await call.app.publish(given.type, given.payload, **_attributes(call, given))
-    return _told(call, receipt)
+    key = given.idempotency_key
+    if call.idempotency_key is not None:
+        if key not in (None, call.idempotency_key):
+            raise ProblemError(
+                HTTPStatus.BAD_REQUEST,
+                "bad-request",
+                "The header Idempotency-Key and idempotency_key of the body differ; give one.",
+            )
+        key = call.idempotency_key
+    source, tenant = _allowed(call, given)
+    attributes = given.attributes(source=source, tenant=tenant, key=key)
+    receipt = await call.app.publish(given.type, given.payload, **attributes)
+    return _told(receipt) if call.caller.is_limited else receipt
 
 
 async def publish_batch(call: Call, given: PublishBatch) -> Receipts:
@@ -34,31 +45,28 @@ async def publish_batch(call: Call, given: PublishBatch) -> Receipts:
             "The header Idempotency-Key is of one event; in a batch, each has its own "
             "idempotency_key.",
         )
-    now = call.now
-    events = [
-        new_event(one.type, one.payload, _attributes(call, one), now=now) for one in given.events
-    ]
-    receipts = await call.app.publish_many(events)
-    return Receipts([_told(call, one) for one in receipts])
+    now, own = call.now, call.caller.source
+    if call.caller.is_limited:
+        allowed = [_allowed(call, one) for one in given.events]
+    else:
+        allowed = [(own if one.source is None else one.source, one.tenant) for one in given.events]
+    receipts = await call.app.publish_many(
+        [
+            one.event(source=source, tenant=tenant, key=one.idempotency_key, now=now)
+            for one, (source, tenant) in zip(given.events, allowed, strict=True)
+        ]
+    )
+    return Receipts([_told(one) for one in receipts] if call.caller.is_limited else receipts)
 
 
-def _attributes(call: Call, given: PublishEvent) -> EventAttributes:
-    key = given.idempotency_key
-    if call.idempotency_key is not None:
-        if key not in (None, call.idempotency_key):
-            raise ProblemError(
-                HTTPStatus.BAD_REQUEST,
-                "bad-request",
-                "The header Idempotency-Key and idempotency_key of the body differ; give one.",
-            )
-        key = call.idempotency_key
+def _allowed(call: Call, given: PublishEvent) -> tuple[str, str | None]:
+    """Return the source and the tenant of an event, if its caller may publish it."""
     tenant, source = given.tenant, given.source
     if call.caller.is_limited:
         tenant = call.narrow(tenant=tenant)["tenant"]
         _refuse_shared(given)
         _refuse_source(call, source)
-    own = call.caller.source
-    return given.attributes(source=own if source is None else source, tenant=tenant, key=key)
+    return call.caller.source if source is None else source, tenant
 
 
 def _refuse_source(call: Call, source: str | None) -> None:
@@ -84,5 +92,6 @@ def _refuse_shared(given: PublishEvent) -> None:
             )
 
 
-def _told(call: Call, receipt: Receipt) -> Receipt:
-    return msgspec.structs.replace(receipt, version=None) if call.caller.is_limited else receipt
+def _told(receipt: Receipt) -> Receipt:
+    """Leave out what is counted over all tenants."""
+    return msgspec.structs.replace(receipt, version=None)
