@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import subprocess
 import sys
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -13,6 +15,8 @@ from fastapi import FastAPI
 
 from redrive.model.access import Grant, Role
 from redrive.policies.access import NEEDS
+from redrive.testing import FakeClock
+from redrive.web.caller import OpenDoor
 from redrive.web.server import HttpServer
 from redrive.web.table import ROUTES
 from tests.web.client import Client
@@ -45,6 +49,43 @@ async def test_a_revoked_token_opens_nothing(served: Served) -> None:
     await served.app.operations.revoke_token(token.id, by="test", why="stolen")
 
     assert (before.status, (await viewer.get("/api/v1/status")).status) == (200, 401)
+
+
+async def test_the_first_token_closes_an_open_server(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.web.caller._LOOK_EVERY_SECONDS", 0.0)
+    stranger = Client(served.app.asgi(is_open_without_tokens=True))
+    paths = ("/api/v1/status", "/metrics")
+    before = [(await stranger.get(path)).status for path in paths]
+
+    made = await served.app.operations.create_token("ann", role="view", by="test", why="to ask")
+
+    assert before == [200, 200]
+    assert [(await stranger.get(path)).status for path in paths] == [401, 401]
+    await served.app.operations.revoke_token(made.token.id, by="test", why="no longer")
+    assert (await stranger.get("/api/v1/status")).status == 401
+
+
+async def test_an_open_server_looks_for_tokens_once_a_second() -> None:
+    clock, looks = FakeClock(), 0
+
+    async def has_tokens() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > 1
+
+    door = OpenDoor(has_tokens, clock)
+
+    at_once = await asyncio.gather(*(door.is_open() for _ in range(10)))
+    clock.advance(timedelta(seconds=0.9))
+    soon = (await door.is_open(), looks)
+    clock.advance(timedelta(seconds=0.1))
+    later = (await door.is_open(), looks)
+    clock.advance(timedelta(seconds=60))
+    for_good = (await door.is_open(), looks)
+
+    assert (all(at_once), soon, later, for_good) == (True, (True, 1), (False, 2), (False, 2))
 
 
 async def test_each_role_may_what_the_table_says_and_nothing_else(served: Served) -> None:

@@ -29,6 +29,8 @@ class ServerOptions(TypedDict, total=False):
     """The names that it answers to; any by default, where your own server checks them."""
     login: bool
     """Without it whoever reaches it may do everything: where your own server checks who asks."""
+    is_open_without_tokens: bool
+    """Let whoever reaches it do everything until the store has a token, be it made meanwhile."""
     rate: Rate | str | None
     """How often each token may ask, such as `"100/s"`."""
     hindrances: Callable[[], list[str]]
@@ -39,7 +41,7 @@ def make_server(app: Redrive, options: ServerOptions, clock: Clock) -> Guard:
     """Return the ASGI app of an app."""
     try:
         from redrive.web.application import make_asgi  # noqa: PLC0415 - only who uses it pays
-        from redrive.web.caller import Caller  # noqa: PLC0415 - as above
+        from redrive.web.caller import Caller, OpenDoor  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"The HTTP API needs {error.name}, which is not installed; "
@@ -50,10 +52,16 @@ def make_server(app: Redrive, options: ServerOptions, clock: Clock) -> Guard:
         token = await app.operations.authenticate(secret)
         return None if token is None else Caller.of(token)
 
+    async def has_tokens() -> bool:
+        now = clock.now()
+        return any(one.is_current(now) for one in await app.operations.tokens())
+
+    is_open = options.get("is_open_without_tokens", False)
     return make_asgi(
         app,
         hosts=options.get("hosts", ("*",)),
         authenticate=authenticate if options.get("login", True) else None,
+        door=OpenDoor(has_tokens, clock) if is_open else None,
         clock=clock,
         redaction=app.settings.redaction,
         payload_limit=app.settings.payload_limit,

@@ -81,11 +81,11 @@ async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_wo
     from redrive.web.guard import LOOPBACK
     from redrive.web.server import HttpServer, is_loopback, listen
 
-    login = await _needs_login(app, address, is_local=is_loopback(address.host))
+    is_open = await _is_open(app, address, is_local=is_loopback(address.host))
     leaving: list[str] = []
     asgi = app.asgi(
         hosts=(*LOOPBACK, *_own_names(address), *address.hosts),
-        login=login,
+        is_open_without_tokens=is_open,
         rate=address.rate,
         hindrances=lambda: list(leaving),
     )
@@ -132,8 +132,8 @@ async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_wo
     return code
 
 
-async def _needs_login(app: Redrive, address: Address, *, is_local: bool) -> bool:
-    """Tell whether callers need a token; refuse to be open to others than this machine."""
+async def _is_open(app: Redrive, address: Address, *, is_local: bool) -> bool:
+    """Tell whether no token is needed yet; refuse to be open to others than this machine."""
     now = SystemClock().now()
     has_tokens = any(one.is_current(now) for one in await app.operations.tokens())
     is_alone = is_local and not (address.hosts or address.proxies)
@@ -149,7 +149,7 @@ async def _needs_login(app: Redrive, address: Address, *, is_local: bool) -> boo
             "name it with --trust-proxy.",
             address.host,
         )
-    return has_tokens
+    return not has_tokens
 
 
 def _own_names(address: Address) -> list[str]:

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from redrive.clock import Clock
-from redrive.web.caller import LOCAL, Authenticate, Caller, Turnpike
+from redrive.web.caller import LOCAL, Authenticate, Caller, OpenDoor, Turnpike
 from redrive.web.problem import MEDIA_TYPE, ProblemError, problem_of
 from redrive.web.route import App, Call, Route
 
@@ -39,7 +39,8 @@ Answering = Callable[[Request], Awaitable[Response]]
 class Api:
     """Answers the routes of the table.
 
-    Without `authenticate` everybody who comes so far may do everything.
+    Without `authenticate` everybody who comes so far may do everything, and with a `door` as long
+    as that is open.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Api:
         *,
         clock: Clock,
         authenticate: Authenticate | None,
+        door: OpenDoor | None = None,
         turnpike: Turnpike,
         longest_body: int = LONGEST_BODY,
     ) -> None:
         self._app = app
         self._clock = clock
         self._authenticate = authenticate
+        self._door = door
         self._turnpike = turnpike
         self._longest_body = longest_body
 
@@ -78,7 +81,8 @@ class Api:
 
     async def identify(self, request: Request) -> Caller:
         """Return who asks, once they may ask again."""
-        caller = LOCAL if self._authenticate is None else await self._known(request)
+        is_open = self._authenticate is None or (self._door and await self._door.is_open())
+        caller = LOCAL if is_open else await self._known(request)
         request.scope[CALLER] = caller.by
         self._turnpike.check(caller)
         return caller

@@ -21,7 +21,7 @@ from redrive.model.limits import Rate
 from redrive.policies.redact import Redaction
 from redrive.store import Figures
 from redrive.web.api import LONGEST_BODY, Api, answer_problem, at_route
-from redrive.web.caller import Authenticate, Turnpike
+from redrive.web.caller import Authenticate, OpenDoor, Turnpike
 from redrive.web.guard import Guard
 from redrive.web.live import Live
 from redrive.web.metrics import Requests
@@ -54,6 +54,7 @@ def make_asgi(
     *,
     hosts: Collection[str],
     authenticate: Authenticate | None,
+    door: OpenDoor | None = None,
     clock: Clock,
     redaction: Redaction,
     payload_limit: int,
@@ -64,13 +65,14 @@ def make_asgi(
     """Return the ASGI app of a Redrive app, to be mounted or served alone.
 
     Served alone it opens the store at its start; mounted, when it is first needed. Without
-    `authenticate`, whoever reaches it may do everything.
+    `authenticate`, whoever reaches it may do everything; with a `door`, until that is closed.
     """
     requests = Requests()
     api = Api(
         app,
         clock=clock,
         authenticate=authenticate,
+        door=door,
         turnpike=Turnpike(rate, clock),
         longest_body=max(LONGEST_BODY, payload_limit + _ENVELOPE),
     )

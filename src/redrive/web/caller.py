@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -13,7 +15,9 @@ from redrive.model.limits import Rate
 from redrive.policies.access import narrowed, refusal
 from redrive.web.problem import ProblemError, not_there
 
-__all__ = ["LOCAL", "Authenticate", "Caller", "Turnpike"]
+__all__ = ["LOCAL", "Authenticate", "Caller", "OpenDoor", "Turnpike"]
+
+_LOOK_EVERY_SECONDS = 1.0
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,34 @@ Authenticate = Callable[[str], Awaitable[Caller | None]]
 
 LOCAL = Caller(by="local", source="local", grant=Grant(role=Role.ADMIN))
 """Whoever reaches a port that only this machine can."""
+
+
+class OpenDoor:
+    """Stays open until there is a token, then it is closed for good.
+
+    Whether there is one is looked up once a second at most, while somebody asks.
+    """
+
+    def __init__(self, has_tokens: Callable[[], Awaitable[bool]], clock: Clock) -> None:
+        self._has_tokens = has_tokens
+        self._clock = clock
+        self._is_closed = False
+        self._looked_at = -math.inf
+        self._looking = asyncio.Lock()
+
+    async def is_open(self) -> bool:
+        """Tell whether callers need no token."""
+        if self._is_due:
+            async with self._looking:
+                if self._is_due:
+                    self._is_closed = await self._has_tokens()
+                    self._looked_at = self._clock.monotonic()
+        return not self._is_closed
+
+    @property
+    def _is_due(self) -> bool:
+        age = self._clock.monotonic() - self._looked_at
+        return not self._is_closed and age >= _LOOK_EVERY_SECONDS
 
 
 class Turnpike:
