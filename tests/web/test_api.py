@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from redrive import EditConflictError
+from redrive.cli.main import main
 from redrive.operations import Operations
+from redrive.policies.access import DOOR
 from redrive.store import Query
 from redrive.web.requests import Filter
 from redrive.web.table import LEFT_OUT, ROUTES
@@ -179,6 +183,32 @@ def test_every_operation_is_behind_the_api_or_says_why_not() -> None:
     assert set(served) - operations == {"publish", "publish_many"}
     assert len(set(served)) == len(served)
     assert all(LEFT_OUT.values())
+
+
+_NOT_TYPED_IN = {
+    "dead_letters": "`redrive dlq list` asks for deliveries that have failed, which is the same",
+    "stuck": "`redrive doctor` names them",
+    "events": "`redrive event list` finds events; programs read the log in its order",
+    "result": "programs wait for it; `redrive delivery show` tells it",
+    "reached": "programs wait for it; `redrive projection show` tells how far one is",
+    "backfill": "`redrive destination backfill` shows the plan before it carries it out",
+    "export_page": "`redrive dlq export` writes all pages",
+    **dict.fromkeys(DOOR, "it is how a server finds out who asks"),
+}
+"""The operations without a command, each with the reason."""
+
+
+def test_every_operation_is_behind_a_command_or_says_why_not() -> None:
+    operations = {
+        name
+        for name, _ in inspect.getmembers(Operations, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    folder = Path(inspect.getfile(main)).parent
+    text = "\n".join(one.read_text("utf-8") for one in sorted(folder.rglob("*.py")))
+    typed_in = set(re.findall(r"\boperations\.(\w+)\(", text))
+
+    assert operations - typed_in == set(_NOT_TYPED_IN)
 
 
 def test_a_filter_has_all_that_a_query_has() -> None:
