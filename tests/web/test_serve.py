@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,15 @@ def ask(url: str, body: object = None, **headers: str) -> Any:  # noqa: ANN401 -
         return msgspec.json.decode(answer.read())
 
 
+def is_refused(url: str) -> bool:
+    try:
+        ask(url)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code == HTTPStatus.UNAUTHORIZED
+    return False
+
+
 def test_one_process_publishes_delivers_and_stops_when_told(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(_SHOP)
     log = tmp_path / "log.txt"
@@ -66,6 +77,9 @@ def test_one_process_publishes_delivers_and_stops_when_told(tmp_path: Path) -> N
 
         assert receipt["destinations"] == ["billing"]
         assert billed.read_text() == "42 of local\n"
+        store = f"sqlite:///{tmp_path / 'shop.db'}"
+        main(["token", "create", "ann", "--role", "view", "--why", "looks", "--store", store])
+        until(lambda: is_refused(f"{root}/api/v1/status"), what="the first token closes it")
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0, log.read_text()
     finally:
