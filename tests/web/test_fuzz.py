@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from redrive.web.problem import Problem
+from redrive.web.api import read_json
+from redrive.web.problem import Problem, ProblemError
+from redrive.web.requests import PublishEvent
 from redrive.web.route import Route
 from redrive.web.table import ROUTES
 from tests.web.conftest import Served
@@ -97,3 +100,41 @@ async def test_whatever_is_sent_is_answered_as_the_document_says(served: Served)
         chance = random.Random(seed)  # noqa: S311 - the same each time
         for route in ROUTES:
             await send(served, route, chance)
+
+
+def object_of(chance: random.Random, depth: int) -> tuple[str, bool]:
+    """Return an object as text, and whether a name stands twice in it or in one within it."""
+    pairs, names, is_twice = [], [], False
+    for _ in range(chance.randrange(4)):
+        name = chance.choice((":", "a", "b", 'a":', "\\", "é"))
+        is_twice |= name in names
+        names.append(name)
+        if depth and chance.random() < 0.5:
+            value, inner = object_of(chance, depth - 1)
+            is_twice |= inner
+        else:
+            value = json.dumps(chance.choice((1, None, ":", '"x": 1', {"a": ":"}, [":", {}])))
+        shown = json.dumps(name, ensure_ascii=chance.random() < 0.5)
+        if chance.random() < 0.2:
+            shown = shown.replace("a", "\\u0061").replace(":", chance.choice((":", "\\u003A")))
+        pairs.append(f"{shown}{chance.choice((':', ' : '))}{value}")
+    return "{" + ",".join(pairs) + "}", is_twice
+
+
+def test_a_name_that_stands_twice_is_found_wherever_it_is_and_no_other() -> None:
+    chance = random.Random(7)  # noqa: S311 - the same each time
+    found = [object_of(chance, 3) for _ in range(2_000)]
+
+    wrong = []
+    for text, is_twice in found:
+        try:
+            read_json(b'{"type":"a","payload":%s}' % text.encode(), PublishEvent)
+        except ProblemError as problem:
+            if not (is_twice and "stands twice" in str(problem)):
+                wrong.append(text)
+        else:
+            if is_twice:
+                wrong.append(text)
+
+    assert wrong == []
+    assert 200 < sum(is_twice for _, is_twice in found) < 1_800
