@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from redrive.store.access import Access, KeptSession, KeptToken, KeptUser, TokenTerms
-from redrive.store.checkup import Checkup, Finding, Level, Miscount
+from redrive.store.checkup import Checkup, Finding, Level, Miscount, Topic
 from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
 from redrive.store.events import (
     EventDelivery,
@@ -217,6 +217,7 @@ __all__ = [
     "Ticked",
     "Timetable",
     "TokenTerms",
+    "Topic",
     "Truncating",
     "Unique",
     "VersionConflict",

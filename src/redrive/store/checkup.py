@@ -10,7 +10,7 @@ import msgspec
 
 from redrive.model.delivery import DeliveryId
 
-__all__ = ["Checkup", "Finding", "Level", "Miscount"]
+__all__ = ["Checkup", "Finding", "Level", "Miscount", "Topic"]
 
 
 class Level(StrEnum):
@@ -21,12 +21,27 @@ class Level(StrEnum):
     ERROR = "error"
 
 
+class Topic(StrEnum):
+    """What a finding is about, where something can be done about it."""
+
+    WORKERS = "workers"
+    PAUSE = "pause"
+    BREAKER = "breaker"
+    DEAD_LETTERS = "dead_letters"
+    DESTINATION = "destination"
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at, how it is, and what to do about it."""
+    """One thing that was looked at, how it is, and what to do about it.
+
+    `name` is the destination that it is about, if it is about one.
+    """
 
     level: Level
     what: str
     advice: str = ""
+    topic: Topic | None = None
+    name: str = ""
 
 
 class Miscount(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from redrive.store import (
     Finding,
     Level,
     ProjectionFigures,
+    Topic,
     WorkerFigures,
 )
 
@@ -169,6 +170,24 @@ def test_a_key_held_by_a_dead_letter_is_told() -> None:
 
     assert held[1].what == "billing keeps 4 deliveries waiting behind others of their key."
     assert moving == []
+
+
+def test_a_finding_says_what_it_is_about_so_that_a_page_can_offer_the_next_step() -> None:
+    late = figures(
+        billing(pending=2, behind=1, failed=1, due_for=timedelta(hours=1)), workers=(worker(),)
+    )
+    paused = gate(Hold.PAUSED, pause=Pause(by="ann", why="", at=NOW))
+    broken = gate(Hold.BREAKER_OPEN, breaker=Open(generation=1, since=NOW))
+    nobody = figures(billing(pending=1, due_for=timedelta(hours=1)))
+
+    def topics(found: Sequence[Finding]) -> set[tuple[Topic | None, str]]:
+        return {(one.topic, one.name) for one in serious(found)}
+
+    lane, letters = (Topic.DESTINATION, "billing"), (Topic.DEAD_LETTERS, "")
+    assert topics(diagnose(late)) == {lane, letters}
+    assert topics(diagnose(late, [paused])) == {(Topic.PAUSE, "billing"), lane, letters}
+    assert topics(diagnose(late, [broken])) == {(Topic.BREAKER, "billing"), lane, letters}
+    assert topics(diagnose(nobody)) == {(Topic.WORKERS, "")}
 
 
 def test_events_nobody_wants_are_told() -> None:

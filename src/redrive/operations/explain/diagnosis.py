@@ -22,6 +22,7 @@ from redrive.store import (
     Miscount,
     ProjectionFigures,
     TenantFigures,
+    Topic,
     WorkerFigures,
 )
 
@@ -91,6 +92,7 @@ def _workers(figures: Figures, overdue: int) -> Iterator[Finding]:
             level=Level.ERROR if late >= _LATE_AFTER else Level.WARNING,
             what=f"Work has been due for {rough_duration(late)}, and no worker is alive.",
             advice=_START_ONE,
+            topic=Topic.WORKERS,
         )
     else:
         yield _ok("No worker is alive, and nothing is due.")
@@ -103,12 +105,14 @@ def _workers(figures: Figures, overdue: int) -> Iterator[Finding]:
             level=Level.WARNING,
             what=f"Nothing was heard for {silence} of {who}, with {held} in flight.",
             advice="" if alive else f"Any live worker takes them back. {_START_ONE}",
+            topic=Topic.WORKERS,
         )
     elif overdue:
         yield Finding(
             level=Level.WARNING,
             what=f"{_counted(overdue, 'lease has', 'leases have')} run out.",
             advice="" if alive else f"Any live worker takes them back. {_START_ONE}",
+            topic=Topic.WORKERS,
         )
 
 
@@ -173,12 +177,16 @@ def _shut_gates(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Find
                 level=Level.WARNING,
                 what=f"{name} was paused by {pause.by} {since} ago{why}. {waiting}.",
                 advice=f"Let it go on with: redrive destination resume {name}",
+                topic=Topic.PAUSE,
+                name=name,
             )
         if isinstance(breaker, Open):
             yield Finding(
                 level=Level.WARNING,
                 what=f"The breaker of {name} is open, {_until(breaker, figures)}. {waiting}.",
                 advice=f"Close it now with: redrive breaker reset {name} --why …",
+                topic=Topic.BREAKER,
+                name=name,
             )
 
 
@@ -238,6 +246,8 @@ def _lateness(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Findin
             what=f"{destination.name} is behind: its oldest delivery has been due for "
             f"{rough_duration(late)}.",
             advice=advice,
+            topic=Topic.DESTINATION,
+            name=destination.name,
         )
 
 
@@ -254,6 +264,7 @@ def _dead_letters(figures: Figures, *, is_neglected: bool) -> Iterator[Finding]:
         what=f"{_counted(failed, 'dead letter waits', 'dead letters wait')} for a person "
         f"({places}){age}.",
         advice="Look at them with: redrive dlq groups",
+        topic=Topic.DEAD_LETTERS,
     )
 
 
@@ -265,6 +276,8 @@ def _lanes(figures: Figures) -> Iterator[Finding]:
                 what=f"{one.name} keeps {_counted(one.behind, 'delivery', 'deliveries')} waiting "
                 "behind others of their key.",
                 advice="See which, and behind what, with: redrive destination lanes",
+                topic=Topic.DESTINATION,
+                name=one.name,
             )
 
 
@@ -306,6 +319,8 @@ def _near_limits(figures: Figures) -> Iterator[Finding]:
                 what=f"{one.name} keeps its dead letters up to a limit, and is near it: {near}. "
                 "What is over it is exported to a file, the oldest first.",
                 advice=f"Look at them with: redrive dlq groups --destination {one.name}",
+                topic=Topic.DESTINATION,
+                name=one.name,
             )
 
 
@@ -318,6 +333,8 @@ def _orphans(figures: Figures) -> Iterator[Finding]:
             what=f"{one.name} is orphaned: {waiting} held, because {why}.",
             advice="Start a worker that declares it, or hand them on with: "
             f"redrive destination move {one.name} …",
+            topic=Topic.DESTINATION,
+            name=one.name,
         )
 
 
