@@ -12,7 +12,10 @@ _HIDING = """
 import sys
 from importlib.machinery import PathFinder
 
-EXTRAS = {"aiohttp", "asyncpg", "prometheus_client", "starlette", "uvicorn", "uvloop"}
+EXTRAS = {
+    *("aiohttp", "asyncpg", "jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"),
+    "uvloop",
+}
 
 class Hiding(PathFinder):
     @classmethod

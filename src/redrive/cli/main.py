@@ -224,7 +224,7 @@ def serve(
     ] = "info",
     store: StoreUrl = None,
 ) -> None:
-    """Serve the HTTP API: publish and operate from any language."""
+    """Serve the dashboard, and the HTTP API to publish and operate from any language."""
     from redrive.cli.serve import Address
     from redrive.cli.serve import serve as run_server
 

@@ -160,7 +160,7 @@ def _own_names(address: Address) -> list[str]:
 
 
 def _check_extra() -> None:
-    for name in ("starlette", "uvicorn"):
+    for name in ("jinja2", "starlette", "uvicorn"):
         if find_spec(name) is None:
             raise ConfigurationError(
                 f"The server needs {name}, which is not installed; "

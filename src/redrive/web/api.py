@@ -18,14 +18,24 @@ from redrive.web.caller import LOCAL, Authenticate, Caller, OpenDoor, Turnpike
 from redrive.web.problem import MEDIA_TYPE, ProblemError, problem_of
 from redrive.web.route import App, Call, Route
 
-__all__ = ["CALLER", "ROUTE", "Api", "answer_problem", "at_route"]
+__all__ = [
+    "CALLER",
+    "REQUEST_SECONDS",
+    "ROUTE",
+    "Api",
+    "answer_problem",
+    "at_route",
+    "note_failure",
+    "read_body",
+]
 
 CALLER, ROUTE = "redrive.caller", "redrive.route"
 """What is known of a request, for the log and the metrics."""
 
 LONGEST_BODY = 8 * 2**20
 _BODY_SECONDS = 10.0
-_REQUEST_SECONDS = 30.0
+REQUEST_SECONDS = 30.0
+"""How long a request may take."""
 _JSON = "application/json"
 _BEARER = "Bearer "
 _LONGEST_SECRET = 1_000
@@ -69,7 +79,7 @@ class Api:
                 caller = await self.identify(request)
                 call = self._call(request, route, caller)
                 given = await self._read(request, route)
-                async with asyncio.timeout(_REQUEST_SECONDS):
+                async with asyncio.timeout(REQUEST_SECONDS):
                     result = await route.endpoint(call, given)
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
@@ -134,8 +144,8 @@ def at_route(path: str, answering: Answering) -> Answering:
     return answer
 
 
-async def read_body(request: Request, longest: int) -> bytes:
-    """Return the body of a request, unless it is too long or comes too slowly."""
+async def read_body(request: Request, longest: int, *, kind: str = _JSON) -> bytes:
+    """Return the body of a request, unless it is too long, too slow, or of another kind."""
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or int(declared) > longest:
         raise _too_long(longest)
@@ -153,11 +163,12 @@ async def read_body(request: Request, longest: int) -> bytes:
             f"The body did not come within {_BODY_SECONDS:g} seconds; send it at once.",
             connection="close",
         ) from None
-    if body and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
+    if body and request.headers.get("content-type", "").partition(";")[0].strip() != kind:
+        name = "JSON" if kind == _JSON else "a form"
         raise ProblemError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "not-json",
-            "The body has to be JSON, and to say so: Content-Type: application/json.",
+            "not-json" if kind == _JSON else "not-a-form",
+            f"The body has to be {name}, and to say so: Content-Type: {kind}.",
         )
     return bytes(body)
 
@@ -250,11 +261,16 @@ def _bad(detail: str) -> ProblemError:
 def answer_problem(error: Exception, *, is_limited: bool = False) -> Response:
     """Return the answer that says why something was not done; what nobody expects is logged."""
     problem = problem_of(error, is_limited=is_limited)
-    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, ProblemError):
-        _log.error("A request failed: %s", error, exc_info=error)
+    note_failure(problem, error)
     return Response(
         msgspec.json.encode(problem.problem),
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
+
+
+def note_failure(problem: ProblemError, error: Exception) -> None:
+    """Log what nobody expects."""
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error is not problem:
+        _log.error("A request failed: %s", error, exc_info=error)

@@ -1,4 +1,4 @@
-"""The application: guard, API, document, page and probes as one ASGI app."""
+"""The application: guard, API, document, dashboard and probes as one ASGI app."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as StarletteRoute
 
-from redrive.clock import Clock
+from redrive.clock import Clock, Entropy, SystemEntropy
 from redrive.errors import StoreError
 from redrive.model.limits import Rate
 from redrive.policies.redact import Redaction
@@ -26,6 +26,7 @@ from redrive.web.guard import Guard
 from redrive.web.live import Live
 from redrive.web.metrics import Requests
 from redrive.web.openapi import PREFIX, STYLE, document, page
+from redrive.web.pages.site import Site
 from redrive.web.problem import ProblemError
 from redrive.web.route import App
 from redrive.web.table import ROUTES
@@ -61,6 +62,7 @@ def make_asgi(
     rate: Rate | None = None,
     metrics: Metrics | None = None,
     hindrances: Hindrances = list,
+    entropy: Entropy | None = None,
 ) -> Guard:
     """Return the ASGI app of a Redrive app, to be mounted or served alone.
 
@@ -77,6 +79,8 @@ def make_asgi(
         longest_body=max(LONGEST_BODY, payload_limit + _ENVELOPE),
     )
     probes = _Probes(app, api, requests, metrics, hindrances)
+
+    site = Site(app, identify=api.identify, clock=clock, entropy=entropy or SystemEntropy())
 
     async def read() -> Figures:
         return await app.operations.status()
@@ -99,6 +103,7 @@ def make_asgi(
 
     inner = Starlette(
         routes=[
+            *site.routes(),
             *(
                 StarletteRoute(f"{PREFIX}{one.path}", api.endpoint(one), methods=[one.method])
                 for one in ROUTES

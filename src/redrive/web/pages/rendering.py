@@ -1,0 +1,72 @@
+"""Rendering: a model and a template become HTML; whatever others wrote stays text."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from redrive.model.duration import rough_duration
+from redrive.policies.display import safe_lines
+
+__all__ = ["STYLE", "Renderer", "ago", "counted"]
+
+_FOLDER = Path(__file__).parent
+STYLE = (_FOLDER / "templates" / "style.css").read_text(encoding="utf-8")
+_TIME = Markup('<time datetime="{exact}" title="{utc}">{ago}</time>')
+
+
+class Renderer:
+    """Makes HTML of templates; every value is escaped, and invisible characters are spelled out."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(_FOLDER / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_visible,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {"counted": counted, "number": _number, "span": rough_duration}
+        self._environment.globals["when"] = when
+
+    def render(self, template: str, **known: object) -> str:
+        """Return the HTML of a page."""
+        return self._environment.get_template(template).render(known)
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """Say how long ago it was, or how long until it will be."""
+    passed = now - then
+    if abs(passed) < timedelta(seconds=1):
+        return "just now"
+    span = rough_duration(abs(passed))
+    return f"{span} ago" if passed > timedelta(0) else f"in {span}"
+
+
+def when(then: datetime | None, now: datetime) -> Markup | str:
+    """Say when it was, in relation to now, with the exact instant at hand."""
+    if then is None:
+        return "-"
+    utc = f"{then:%Y-%m-%d %H:%M:%S} UTC"
+    return _TIME.format(exact=then.isoformat(), utc=utc, ago=ago(then, now))
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Write a count with its word.
+
+    >>> counted(1, "try", "tries"), counted(2_000, "event")
+    ('1 try', '2,000 events')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else "-"
+
+
+def _visible(value: object) -> object:
+    return safe_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
