@@ -193,7 +193,7 @@ async def test_metrics_tell_of_the_worker_and_of_the_store(store: str) -> None:
 async def test_without_the_extra_metrics_say_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("redrive.app.redrive.find_spec", lambda name: None)
+    monkeypatch.setattr("redrive.app.serving.find_spec", lambda name: None)
 
     async with watched(shop()) as one:
         answer = await one.get("/metrics")

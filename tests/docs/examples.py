@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import logging
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from tests.docs.pages import OURS, ROOT, Block, blocks_of, name_of
 
-_PATIENCE_SECONDS = 30
+_PATIENCE_SECONDS = 120
 _COMMAND = f"""
 redrive() {{
     exec {sys.executable} -c 'import sys; from redrive.cli.main import main; sys.exit(main())' "$@"
@@ -32,6 +33,22 @@ from django.core.management import execute_from_command_line
 os.environ["DJANGO_SETTINGS_MODULE"] = "{settings}"
 execute_from_command_line(sys.argv)
 """
+
+
+@contextlib.contextmanager
+def _logging_restored() -> Iterator[None]:
+    """Take back what a page adds to loggers: the tests after it have some of the same names."""
+    before = {name: (list(one.handlers), one.level) for name, one in _loggers()}
+    yield
+    for name, one in _loggers():
+        handlers, level = before.get(name, ([], logging.NOTSET))
+        one.handlers[:] = handlers
+        one.setLevel(level)
+
+
+def _loggers() -> list[tuple[str, logging.Logger]]:
+    known = [("", logging.getLogger()), *logging.root.manager.loggerDict.items()]
+    return [(name, one) for name, one in known if isinstance(one, logging.Logger)]
 
 
 class Walk:
@@ -95,7 +112,11 @@ class Walk:
         source = self._here(block.source)
         code = compile("\n" * (block.line - 1) + source, str(self._page), "exec")
         printed = io.StringIO()
-        with self._monkeypatch.context() as patch, contextlib.redirect_stdout(printed):
+        with (
+            self._monkeypatch.context() as patch,
+            contextlib.redirect_stdout(printed),
+            _logging_restored(),
+        ):
             patch.setitem(sys.modules, "__main__", module)
             importlib.invalidate_caches()
             exec(code, module.__dict__)  # noqa: S102 - running the examples is the point
