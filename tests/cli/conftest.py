@@ -1,5 +1,7 @@
 """Every command runs in a folder of its own, against a store of its own."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,15 @@ from tests.cli.shell import Shell, Shop
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    # The next test may write a module of the same name.
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture
