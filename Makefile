@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast pythons simulate prove check format format-check lint imports types bench clean
+.PHONY: help demo test test-fast pythons simulate prove check format format-check lint imports types bench pictures clean
 
 # The first interpreter that actually runs: a name on the path may be an empty shim.
 PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do \
@@ -48,9 +48,10 @@ test-fast: $(READY) ## run those tests that are done within 90 s: unit, conforma
 pythons: $(READY) ## run the fast tests on each supported Python that is found (3.11, 3.12, 3.13)
 	@$(BIN)/python -m tests.interpreters "$(MAKE)"
 
-simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, STORE=postgres, BUGS=1)
+simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, STORE=postgres, PROJECTIONS=1, BUGS=1)
 	@$(BIN)/python -m tests.simulation $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) \
-		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) $(if $(BUGS),--bugs) $(ARGS)
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) \
+		$(if $(PROJECTIONS),--projections) $(if $(BUGS),--bugs) $(ARGS)
 
 prove: $(READY) ## try to lose something for half an hour (MINUTES= SOAK= KILLS= SEEDS=, ARGS=soak alone)
 	@$(BIN)/python -m tests.proof --minutes $(or $(MINUTES),30) --soak $(SOAK) --kills $(KILLS) \
@@ -83,6 +84,9 @@ types: $(READY) ## check the types with mypy, strictly
 bench: $(READY) ## measure us, peers and limits (QUICK=1 in 10 minutes, ONLY="postgres drain" a part)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") \
 		$(if $(CONTINUE),--continue) $(ARGS)
+
+pictures: $(READY) ## take the pictures of the dashboard in the docs anew (chromium)
+	@$(BIN)/python -m tests.web.browser.pictures
 
 clean: ## remove caches and build output (.venv stays)
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -36,6 +36,7 @@ class Arena(StrEnum):
     REDIS = "redis"
     HTTP = "http"
     CALLS = "calls"
+    TRACKING = "tracking"
 
 
 class Workload(StrEnum):
@@ -50,6 +51,10 @@ class Workload(StrEnum):
     LATENCY_AT_HALF = "publish to handler, half of the maximum"
     SEND = "HTTP deliveries"
     CALL = "one successful call"
+    TRACK = "hand one over, to be sent soon"
+    APPEND = "append events, 1,000 per call"
+    PROJECT = "project, an upsert for each event"
+    PROJECT_LISTS = "project, lists of events"
 
 
 class Role(StrEnum):

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from redrive import Event, Redrive
 from redrive.cli.worker import loop_factory
-from redrive.web.server import HttpServer, listen
+from redrive.web.server import HttpServer, collect_less, listen
 
 __all__ = ["make_bare", "make_ours"]
 
@@ -79,6 +79,7 @@ def make_bare(path: Path) -> ASGIApp:
 async def _serve(asgi: ASGIApp) -> None:
     server = HttpServer(asgi, proxies=[], root_path="", grace=1)
     with listen("127.0.0.1", 0) as listening:
+        collect_less()
         print(listening.getsockname()[1], flush=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve([listening]))

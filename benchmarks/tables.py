@@ -28,11 +28,13 @@ TITLES = {
     Arena.REDIS: "On Redis",
     Arena.HTTP: "HTTP deliveries",
     Arena.CALLS: "Around a call",
+    Arena.TRACKING: "Tracking",
 }
 _FIGURES = {
     Workload.LATENCY: ("p50_ms", "p99_ms"),
     Workload.LATENCY_AT_HALF: ("p50_ms", "p99_ms", "offered"),
     Workload.CALL: ("us",),
+    Workload.TRACK: ("us",),
 }
 _ORDER = (Role.ENGINE, Role.PEER, Role.LIMIT)
 

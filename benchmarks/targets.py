@@ -116,7 +116,7 @@ def _growth(
     least: float,
     figure: str = "per_second",
 ) -> Target:
-    section = "features" if workload == "features" else "growth"
+    section = "features" if workload in {"features", "projecting"} else "growth"
 
     def value(results: Results) -> float | None:
         return results.ratio(section, workload, engine, figure, of=large, to=small)
@@ -189,6 +189,86 @@ def _promise(workload: str, point: str, figure: str, engine: str, *, most: float
     )
 
 
+def _dashboard(engine: str) -> list[Target]:
+    of = ("promises", "dashboard", engine)
+    store = engine.removeprefix("redrive_")
+    many, one = (f"{count} on the overview" for count in (200, 1))
+
+    def slowest(results: Results) -> float | None:
+        found = [results.middle(*of, "p95_ms", point) for point in results.points(*of)]
+        return max((one for one in found if one is not None), default=None)
+
+    def share(results: Results) -> float | None:
+        return results.ratio(*of, "queries_per_second", of=many, to=one)
+
+    return [
+        Target(
+            name=f"the slowest page, a million dead letters, p95, {store}",
+            wanted="less than 200 ms",
+            value=slowest,
+            spell=lambda value: f"{value:.0f} ms",
+            most=200.0,
+        ),
+        _resource(
+            f"{many}, {store}",
+            "less than 20% of a core",
+            _Figure(
+                section="promises",
+                workload="dashboard",
+                contender=engine,
+                figure="cpu_percent",
+                point=many,
+            ),
+            most=20.0,
+            unit="%",
+        ),
+        Target(
+            name=f"queries of {many}, of one, {store}",
+            wanted="at most 120%",
+            value=share,
+            spell=_percent,
+            most=1.2,
+        ),
+    ]
+
+
+def _tracking() -> list[Target]:
+    of = ("promises", "tracked", _SQLITE)
+    file, store = "into a file, tracked", "into the store, one publish each"
+    alone, tracks = "a web handler alone", "a web handler that tracks"
+
+    def more(results: Results) -> float | None:
+        """Return how much longer the slowest take, if that is more than noise."""
+        with_it, without = (results.middle(*of, "p99_ms", one) for one in (tracks, alone))
+        if with_it is None or without is None:
+            return None
+        return 0.0 if with_it <= without * 1.15 else with_it - without
+
+    return [
+        _resource(
+            "an event that is tracked, warm",
+            "at most 5 µs",
+            _cell("tracking", "track", "redrive_tracking", "us"),
+            most=5.0,
+            unit="µs",
+        ),
+        Target(
+            name="events tracked into a file, of one publish each, sqlite",
+            wanted="at least 5 x",
+            value=lambda results: results.ratio(*of, "per_second", of=file, to=store),
+            spell=_times,
+            least=5.0,
+        ),
+        Target(
+            name="p99 of a web handler that tracks to a dead, a hung and a good sink, more",
+            wanted="at most 3 ms, or 15%",
+            value=more,
+            spell=lambda value: f"{value:.1f} ms",
+            most=3.0,
+        ),
+    ]
+
+
 def _over_http(way: str) -> Target:
     def value(results: Results) -> float | None:
         return results.ratio(
@@ -201,6 +281,32 @@ def _over_http(way: str) -> Target:
         value=value,
         spell=_percent,
         least=0.6,
+    )
+
+
+def _by_way(way: str) -> Target:
+    def value(results: Results) -> float | None:
+        return results.ratio(
+            "promises", "sending", _SQLITE, "per_second", of=way, to=f"{way}, bare"
+        )
+
+    return Target(
+        name=f"sending by {way}, of a bare client of its library",
+        wanted="at least 70%",
+        value=value,
+        spell=_percent,
+        least=0.7,
+    )
+
+
+def _of_eventsourcing(name: str, workload: str, arena: str) -> Target:
+    """What we project, of a library whose projections get an event at a time."""
+    return _against(
+        f"{name}, of eventsourcing, {arena}",
+        "at least 10 x",
+        _cell(arena, workload, f"redrive_{arena}"),
+        _cell(arena, "project", f"eventsourcing_{arena}"),
+        least=10.0,
     )
 
 
@@ -361,7 +467,36 @@ TARGETS: Sequence[Target] = (
         most=2.0,
         unit="per second",
     ),
+    *(one for engine in (_POSTGRES, _SQLITE) for one in _dashboard(engine)),
+    *_tracking(),
+    *(
+        _by_way(way)
+        for way in ("redis_stream", "nats", "amqp", "smtp", "loki", "otlp", "sentry", "ses")
+    ),
     *(_over_http(way) for way in ("one by one", "by 100 connections", "1,000 a call")),
+    _growth(
+        "project, an upsert for each, of the driver alone",
+        "projecting",
+        _POSTGRES,
+        "the driver alone, an upsert for each",
+        "project, an upsert for each",
+        least=0.6,
+    ),
+    *(
+        _growth(
+            f"rebuild, {way}, of live",
+            "projecting",
+            engine,
+            f"project, {way}",
+            f"rebuild, {way}",
+            least=1.0,
+        )
+        for engine in (_POSTGRES, _SQLITE)
+        for way in ("an upsert for each", "in lists")
+    ),
+    _of_eventsourcing("project, an upsert for each", "project", "sqlite"),
+    _of_eventsourcing("project, in lists", "project_lists", "sqlite"),
+    _of_eventsourcing("project, in lists", "project_lists", "postgres"),
     *(
         _promise("outbox", way, figure, _POSTGRES, most=most)
         for way in (

@@ -22,15 +22,22 @@ from tests.servers.postgres import DURABLE, Cluster, Database, the_database
 
 pytest.register_assert_rewrite("tests.conformance")
 
-_SERVERS = {"database", "postgres_cluster"}
+_SERVERS = {"browser", "database", "nats_server", "postgres_cluster", "rabbit", "valkey"}
 _TOGETHER = {
     "tests/demo/test_demo.py": "the story",
+    "tests/web/browser/": "browser",
+    "tests/transports/test_brokers.py": "brokers",
+    "tests/transports/test_services.py": "brokers",
+    "tests/transports/test_conformance.py::TestAmqp": "brokers",
     "tests/stores/postgres/test_checkup.py": "postgres cluster",
     "tests/stores/postgres/test_moved.py": "postgres cluster",
     "tests/faults/test_server_crash.py": "postgres cluster",
     "tests/cli/test_postgres.py::TestAServerOfItsOwn": "postgres cluster",
 }
 """What shares something that takes long to make, so that one process makes it for all."""
+
+_WAITING = ("tests/faults/", "tests/jobs/", "tests/transports/")
+"""Tests that mostly wait for other processes: beside others they take hardly any time."""
 
 _DATABASES = {"sqlite": "postgres", "postgres": "sqlite"}
 _ABOUT_DATABASES = {
@@ -54,9 +61,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what needs a server: the fast tests do without."""
     if not IS_LONG and "not server" not in config.getoption("markexpr"):
         items[:] = _on_one_database(items)
+    items[:] = _spread(items)
     for item in items:
         if isinstance(item, pytest.Function) and _needs_a_server(item):
             item.add_marker(pytest.mark.server)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in an order in which those that wait are spread among those that compute.
+
+    Side by side they would leave the processors idle for minutes.
+    """
+    waiting = [item for item in items if item.nodeid.startswith(_WAITING)]
+    others = [item for item in items if not item.nodeid.startswith(_WAITING)]
+    apart = len(others) // (len(waiting) + 1)
+    spread: list[pytest.Item] = []
+    for item in waiting:
+        spread += [item, *others[:apart]]
+        others = others[apart:]
+    return spread + others
 
 
 def _on_one_database(items: list[pytest.Item]) -> list[pytest.Item]:

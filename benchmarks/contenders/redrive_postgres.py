@@ -12,8 +12,10 @@ from benchmarks.contender import Arena, Contender, Place, Role
 from benchmarks.measures import queue_workloads
 from benchmarks.measures.describing import describe_postgres
 from benchmarks.measures.engine import RedriveQueue
+from benchmarks.measures.projecting import RedriveLog
+from benchmarks.measures.reading import log_workloads
 
-__all__ = ["CONTENDER", "Queue"]
+__all__ = ["CONTENDER", "Log", "Queue"]
 
 _CONCURRENCY = 500
 
@@ -23,6 +25,13 @@ class Queue(RedriveQueue):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place, store=place.url, concurrency=_CONCURRENCY)
+
+
+class Log(RedriveLog):
+    """An app with one projection."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place, arena=Arena.POSTGRES, store=place.url)
 
 
 def _describe(place: Place) -> Mapping[str, str]:
@@ -38,5 +47,5 @@ CONTENDER = Contender(
     role=Role.ENGINE,
     arena=Arena.POSTGRES,
     describe=_describe,
-    workloads=queue_workloads(__name__, Queue),
+    workloads={**queue_workloads(__name__, Queue), **log_workloads(Log)},
 )

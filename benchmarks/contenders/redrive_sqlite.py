@@ -10,9 +10,11 @@ import apsw
 from benchmarks.contender import Arena, Contender, Place, Role
 from benchmarks.measures import queue_workloads
 from benchmarks.measures.engine import RedriveQueue
+from benchmarks.measures.projecting import RedriveLog
+from benchmarks.measures.reading import log_workloads
 from redrive.stores.sqlite.connection import connect
 
-__all__ = ["CONTENDER", "Queue"]
+__all__ = ["CONTENDER", "Log", "Queue"]
 
 _CONCURRENCY = 500
 
@@ -26,6 +28,13 @@ class Queue(RedriveQueue):
             store=f"sqlite:///{place.folder}/redrive.db",
             concurrency=_CONCURRENCY,
         )
+
+
+class Log(RedriveLog):
+    """An app with one projection."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place, arena=Arena.SQLITE, store=f"sqlite:///{place.folder}/redrive.db")
 
 
 def _describe(place: Place) -> Mapping[str, str]:
@@ -45,5 +54,5 @@ CONTENDER = Contender(
     role=Role.ENGINE,
     arena=Arena.SQLITE,
     describe=_describe,
-    workloads=queue_workloads(__name__, Queue),
+    workloads={**queue_workloads(__name__, Queue), **log_workloads(Log)},
 )

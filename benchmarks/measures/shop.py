@@ -25,7 +25,7 @@ from redrive.store import Allowance, ClaimRequest, Settled, Store
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.sqlite import SqliteStore
 
-__all__ = ["CONCURRENCY", "FAULT", "Shop", "store_url"]
+__all__ = ["CONCURRENCY", "FAULT", "Shop", "settle_down", "store_url"]
 
 CONCURRENCY = {Arena.POSTGRES: 500, Arena.SQLITE: 500}
 _PER_CALL = 2_000
@@ -186,13 +186,18 @@ class Shop:
 
     async def settle_down(self) -> None:
         """Let the database look at what it was filled with, as it would by itself in time."""
-        if self.url.startswith("postgresql"):
-            server, _, schema = self.url.partition("?schema=")
-            connection = await asyncpg.connect(server)
-            tables = await connection.fetchval(_TABLES, schema)
-            await connection.execute(f"VACUUM ANALYZE {tables}")
-            await connection.execute("CHECKPOINT")
-            await connection.close()
+        await settle_down(self.url)
+
+
+async def settle_down(url: str) -> None:
+    """Let the database of a store look at what it was filled with."""
+    if url.startswith("postgresql"):
+        server, _, schema = url.partition("?schema=")
+        connection = await asyncpg.connect(server)
+        tables = await connection.fetchval(_TABLES, schema)
+        await connection.execute(f"VACUUM ANALYZE {tables}")
+        await connection.execute("CHECKPOINT")
+        await connection.close()
 
 
 @asynccontextmanager

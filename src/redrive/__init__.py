@@ -8,21 +8,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     __version__: str
 
+    from redrive.app.once import Once
     from redrive.app.projecting import Projection, on
     from redrive.app.redrive import Redrive
+    from redrive.calling.response import Response
     from redrive.context import Current, current, log_fields
     from redrive.errors import (
+        BufferFullError,
+        ConditionError,
         ConfigurationError,
         DeliveryFailedError,
         DeniedError,
         EditConflictError,
         IdempotencyConflictError,
+        JournalError,
         LoginThrottledError,
+        MissingFieldError,
         NotFoundError,
         PayloadError,
         RedriveError,
+        RenderError,
+        RequestError,
+        RequestRefusedError,
         ResultTimeoutError,
         SchemaError,
+        SecretError,
+        ServerError,
         StoreCorruptError,
         StoreError,
         StoreFullError,
@@ -42,11 +53,15 @@ if TYPE_CHECKING:
     from redrive.model.outcome import Cancel, Snooze
     from redrive.model.position import LogPosition
     from redrive.model.replay import AutoReplay
+    from redrive.model.request_log import RequestLog
     from redrive.model.retention import Keep
     from redrive.observer import BreakerChanged, DeadLettered, DestinationPaused, ReplayStopped
     from redrive.operations import Operations
+    from redrive.policies.filter import Filter
     from redrive.policies.retry import Proportional, Retry
     from redrive.store import LoggedEvent, Query, Replay
+    from redrive.tracking.quiet import quiet, strict
+    from redrive.tracking.terms import Bypass, Tracking
     from redrive.transports.http import http
     from redrive.transports.projection import ReadModel
 
@@ -54,7 +69,10 @@ __all__ = [
     "AutoReplay",
     "Breaker",
     "BreakerChanged",
+    "BufferFullError",
+    "Bypass",
     "Cancel",
+    "ConditionError",
     "ConfigurationError",
     "Current",
     "DeadLettered",
@@ -64,14 +82,18 @@ __all__ = [
     "EditConflictError",
     "Event",
     "Fairness",
+    "Filter",
     "HealthCheck",
     "IdempotencyConflictError",
+    "JournalError",
     "Keep",
     "LogPosition",
     "LoggedEvent",
     "LoginThrottledError",
+    "MissingFieldError",
     "NewEvent",
     "NotFoundError",
+    "Once",
     "Operations",
     "PayloadError",
     "Projection",
@@ -82,11 +104,18 @@ __all__ = [
     "Receipt",
     "Redrive",
     "RedriveError",
+    "RenderError",
     "Replay",
     "ReplayStopped",
+    "RequestError",
+    "RequestLog",
+    "RequestRefusedError",
+    "Response",
     "ResultTimeoutError",
     "Retry",
     "SchemaError",
+    "SecretError",
+    "ServerError",
     "Severity",
     "SharedRate",
     "Snooze",
@@ -97,6 +126,7 @@ __all__ = [
     "StoreUnavailableError",
     "Terminal",
     "Throttled",
+    "Tracking",
     "TransactionError",
     "Transient",
     "UsageError",
@@ -105,10 +135,13 @@ __all__ = [
     "http",
     "log_fields",
     "on",
+    "quiet",
+    "strict",
 ]
 
 # A name is imported when it is first asked for, so that `redrive --help` answers at once.
 _HOMES = (
+    "redrive.calling.response",
     "redrive.context",
     "redrive.errors",
     "redrive.model.event",
@@ -118,13 +151,18 @@ _HOMES = (
     "redrive.model.outcome",
     "redrive.model.position",
     "redrive.model.replay",
+    "redrive.model.request_log",
     "redrive.model.retention",
+    "redrive.policies.filter",
     "redrive.policies.retry",
     "redrive.store",
     "redrive.observer",
     "redrive.operations",
     "redrive.app.redrive",
     "redrive.app.projecting",
+    "redrive.app.once",
+    "redrive.tracking.quiet",
+    "redrive.tracking.terms",
     "redrive.transports.http",
     "redrive.transports.projection",
 )

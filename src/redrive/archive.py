@@ -15,6 +15,7 @@ from redrive.errors import ConfigurationError, UsageError
 from redrive.model.audit import Actor
 from redrive.model.letter import Letter
 from redrive.policies.attention import expiring, overflow
+from redrive.policies.display import escape_encoded
 from redrive.policies.payload import check_payload, check_size
 from redrive.store import Housekeeping, LetterQuota
 
@@ -85,14 +86,14 @@ def _redacted() -> UsageError:
 def write_redacted(letter: Letter) -> bytes:
     """Return a dead letter whose secrets were blanked as one line that is never imported."""
     fields = _objects.decode(write_line(letter))
-    return _encoder.encode(fields | {"redacted": True}) + b"\n"
+    return escape_encoded(_encoder.encode(fields | {"redacted": True})) + b"\n"
 
 
 def write_line(letter: Letter) -> bytes:
-    """Return a dead letter as one line of JSON."""
+    """Return a dead letter as one line of JSON, in which no terminal finds anything to obey."""
     line = _encoder.encode(letter)
     # A payload is kept as it was written; a line break in it can only be blank space.
-    return line.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n"
+    return escape_encoded(line.replace(b"\r", b" ").replace(b"\n", b" ")) + b"\n"
 
 
 def read_line(line: bytes, *, payload_limit: int | None = None) -> Letter:

@@ -22,6 +22,7 @@ __all__ = [
     "SystemEntropy",
     "SystemIds",
     "SystemRng",
+    "ThreadClock",
     "is_of_machine",
     "wait_at_most",
 ]
@@ -81,6 +82,13 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class ThreadClock(SystemClock):
+    """The machine's clocks; whoever sleeps blocks their thread, and needs no event loop."""
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
 
 
 class SystemIds:

@@ -10,12 +10,21 @@ RedriveError
 │   ├── NotFoundError             no such delivery, destination or application
 │   ├── DeniedError               who asks may not do that, or not give it
 │   └── LoginThrottledError       too many have tried to log in with this name
+├── RenderError                   a template cannot be rendered with this event
+│   └── MissingFieldError         it asks for a field that is not there
+├── ConditionError                a condition cannot be decided for this event
+├── BufferFullError               too much was tracked at once, and it is to be raised
+├── SecretError                   a secret that is referred to cannot be had here
+├── RequestError                  a destination was asked, and gave no answer that counts
+│   └── RequestRefusedError       it was not asked: its gate lets nothing through
 ├── DeliveryFailedError           the delivery whose result somebody waits for has failed
 ├── ResultTimeoutError            it has not ended within the time; also a TimeoutError
 └── StoreError                    the store: nothing was changed unless the message says so
     ├── StoreUnavailableError     cannot be opened or reached, is locked, or went away
-    │   └── StoreReadOnlyError    can be read, but not written
+    │   ├── StoreReadOnlyError    can be read, but not written
+    │   └── ServerError           a server of ours was not reached, or could not do it
     ├── StoreFullError            the disk is full
+    ├── JournalError              the journal's files cannot be written or read
     ├── VersionConflictError      the key of an event was not at the version expected
     ├── StoreCorruptError         the file is damaged, or not a Redrive store
     └── SchemaError               the schema is outside the range this version works with
@@ -32,17 +41,26 @@ from datetime import datetime
 from typing import Self
 
 __all__ = [
+    "BufferFullError",
+    "ConditionError",
     "ConfigurationError",
     "DeliveryFailedError",
     "DeniedError",
     "EditConflictError",
     "IdempotencyConflictError",
+    "JournalError",
     "LoginThrottledError",
+    "MissingFieldError",
     "NotFoundError",
     "PayloadError",
     "RedriveError",
+    "RenderError",
+    "RequestError",
+    "RequestRefusedError",
     "ResultTimeoutError",
     "SchemaError",
+    "SecretError",
+    "ServerError",
     "StoreCorruptError",
     "StoreError",
     "StoreFullError",
@@ -107,6 +125,53 @@ class LoginThrottledError(UsageError):
         self.until = until
 
 
+class RenderError(RedriveError):
+    """A template cannot be rendered with this event; trying again would not help."""
+
+    def about(self, what: str) -> Self:
+        """Return the same error, said of one part of a template."""
+        return type(self)(f"{what}: {self}")
+
+
+class MissingFieldError(RenderError):
+    """A template asks for a field that the event does not have; the message names it."""
+
+
+class ConditionError(RedriveError):
+    """A condition cannot be decided for this event; the rule says what becomes of it."""
+
+
+class BufferFullError(RedriveError):
+    """The buffer of tracked events is full, and the event was not taken."""
+
+
+class SecretError(RedriveError):
+    """A secret that is referred to is not there, or its key is not; nothing was changed."""
+
+
+class RequestError(RedriveError):
+    """A destination gave no answer to a request, in so many `attempts`."""
+
+    def __init__(self, message: str, *, service: str = "", attempts: int = 0) -> None:
+        super().__init__(message)
+        self.service = service
+        self.attempts = attempts
+
+
+class RequestRefusedError(RequestError):
+    """The gate of a destination lets nothing through; it was not asked.
+
+    `hold` says why, such as `breaker_open`, and `until` when that may change, if it is known.
+    """
+
+    def __init__(
+        self, message: str, *, service: str = "", hold: str = "", until: datetime | None = None
+    ) -> None:
+        super().__init__(message, service=service)
+        self.hold = hold
+        self.until = until
+
+
 class DeliveryFailedError(RedriveError):
     """The delivery whose result somebody waits for is a dead letter, or was resolved."""
 
@@ -125,6 +190,21 @@ class StoreUnavailableError(StoreError):
 
 class StoreReadOnlyError(StoreUnavailableError):
     """The store can be read, but not written."""
+
+
+class ServerError(StoreUnavailableError):
+    """A server that stands before the store was not reached, did not answer, or could not do it.
+
+    `status` is that of its answer, if there was one.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class JournalError(StoreError):
+    """The files of the journal cannot be written, or not be read; the message says what is left."""
 
 
 class StoreFullError(StoreError):

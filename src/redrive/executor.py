@@ -21,6 +21,7 @@ __all__ = [
     "RunningDuty",
     "StillRunning",
     "ThreadExecutor",
+    "disregard",
     "end_process",
 ]
 
@@ -54,6 +55,11 @@ class Executor(Protocol):
 
     def start(self, duty: Duty, *, name: str) -> RunningDuty:
         """Run a duty that a blocked event loop here cannot hold up."""
+
+
+def disregard(future: asyncio.Future[Any]) -> None:
+    """Say that nobody waits for its end any more: an error of it is no news to anybody."""
+    future.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
 
 
 class ThreadExecutor:

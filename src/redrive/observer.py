@@ -26,6 +26,7 @@ __all__ = [
     "DeclarationsDiffer",
     "DestinationOrphaned",
     "DestinationPaused",
+    "EventSkipped",
     "EventsCompleted",
     "ExportFailed",
     "Fact",
@@ -48,6 +49,7 @@ __all__ = [
     "ReplayStopped",
     "Rescued",
     "ScheduleFailed",
+    "ServiceUnserved",
     "Settlements",
     "SettlementsRefused",
     "StoreBack",
@@ -99,6 +101,8 @@ class Settlements(msgspec.Struct, frozen=True, kw_only=True):
     settled: tuple[tuple[Leased, Settlement], ...]
     took: tuple[float, ...] = ()
     """How many seconds each try took, in the order of `settled`."""
+    codes: tuple[str, ...] = ()
+    """How each destination took what it took, where that is told, in the same order."""
 
 
 class SettlementsRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -399,6 +403,23 @@ class DeclarationsDiffer(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
 
 
+class ServiceUnserved(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker cannot serve a stored service, and leaves it to others; `why` says what it lacks."""
+
+    worker: str
+    service: str
+    why: str
+
+
+class EventSkipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule passed an event by, because its condition failed and the rule has said so."""
+
+    rule: str
+    event_id: EventId
+    event_type: str
+    why: str
+
+
 class DeclarationsAgree(msgspec.Struct, frozen=True, kw_only=True):
     """All that a worker declares is in force again."""
 
@@ -418,6 +439,7 @@ class Operated(msgspec.Struct, frozen=True, kw_only=True):
     schedule: str = ""
     token: str = ""
     user: str = ""
+    secret: str = ""
 
 
 Fact = (
@@ -460,6 +482,8 @@ Fact = (
     | ListeningBack
     | DeclarationChanged
     | DeclarationsDiffer
+    | ServiceUnserved
+    | EventSkipped
     | DeclarationsAgree
     | Operated
 )

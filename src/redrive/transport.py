@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from redrive.clock import Clock
-from redrive.model.delivery import Leased
+from redrive.model.delivery import DeliveryId, Leased
 from redrive.model.destination import Destination
 from redrive.model.health import HealthCheck
-from redrive.model.outcome import Faulted, Interrupted, Outcome, Succeeded
+from redrive.model.outcome import (
+    Addressees,
+    Exchange,
+    Faulted,
+    Interrupted,
+    Outcome,
+    Succeeded,
+)
 from redrive.model.position import LogPosition
 from redrive.policies.terms import Terms
 
 __all__ = [
     "Addressed",
+    "Answer",
+    "Asked",
+    "Asking",
     "Blueprint",
     "Checkable",
     "Closing",
     "Endpoint",
     "Projects",
+    "Recall",
+    "Recalling",
+    "Shape",
+    "Shaping",
     "Transport",
     "Way",
     "checked_outcomes",
@@ -50,6 +64,18 @@ class Closing(Protocol):
         """Let go of connections; called when a worker ends. A later `send` opens new ones."""
 
 
+Recall = Callable[[DeliveryId], Awaitable[Addressees | None]]
+"""Tells who of several has answered for good in earlier tries of a delivery."""
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """A transport whose deliveries have several addressees, each with an answer of its own."""
+
+    def recall_by(self, recall: Recall) -> None:
+        """Take what asks the store; called before the first `send`."""
+
+
 @runtime_checkable
 class Projects(Protocol):
     """A transport to a projection, which also gets events straight from the log."""
@@ -60,9 +86,18 @@ class Projects(Protocol):
     """Where in the log it begins when it is new; `None` is at the end."""
     truncate: Callable[[object], Awaitable[None]] | None
     """Empties the read model, on a connection in an open transaction."""
+    version: int
+    """Which version of the read model it writes."""
+    tables: tuple[str, ...]
+    """The tables of the read model, by the names that readers use."""
+    create: Callable[[object], Awaitable[None]] | None
+    """Creates the tables, on a connection in an open transaction."""
 
-    async def apply(self, leased: Leased, connection: object) -> Outcome:
-        """Apply one event on a connection in an open transaction."""
+    def together(self, deliveries: Sequence[Leased]) -> Sequence[Sequence[Leased]]:
+        """Divide events, in their order, into what is applied at once."""
+
+    async def apply(self, deliveries: Sequence[Leased], connection: object) -> Outcome:
+        """Apply events that go together, on a connection in an open transaction."""
 
     def fault(self, error: BaseException) -> Faulted:
         """Return what it means that the database has refused what was written for an event."""
@@ -93,6 +128,67 @@ class Blueprint(Protocol):
 
     def build(self, *, terms: Terms, clock: Clock) -> Transport:
         """Return a transport for one worker, which has it to itself."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent for one delivery, where a rule says so; the rest is as the service has it.
+
+    `path` is what follows the address of the service.
+    """
+
+    body: bytes | None = None
+    content_type: str = ""
+    method: str = ""
+    path: str = ""
+    headers: Mapping[str, str] = {}
+
+
+class Shaping(Protocol):
+    """Gives deliveries the shape that their rule asks for."""
+
+    async def shape(self, leased: Leased) -> Shape | Faulted | Succeeded:
+        """Return the shape of a delivery, by the version of the rule that is pinned to it.
+
+        What cannot be rendered is a terminal fault of that delivery; what its rule turns out not
+        to be about is done, and nothing is sent.
+        """
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a destination answered, as far as it was read; `is_cut` says that there was more."""
+
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    is_cut: bool = False
+
+    @property
+    def location(self) -> str:
+        """Where a redirect leads."""
+        return next((value for name, value in self.headers if name.lower() == "location"), "")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a request: its outcome, the answer if there was one, and the two to be shown."""
+
+    outcome: Outcome
+    answer: Answer | None = None
+    exchange: Exchange | None = None
+
+
+@runtime_checkable
+class Asking(Protocol):
+    """A transport whose destination answers, so that somebody can ask it."""
+
+    takes_shapes: bool
+    """Whether a request may have another method, path and headers than its destination says."""
+
+    async def ask(self, delivery: Leased, shape: Shape) -> Asked:
+        """Try once, as `send` does, and return what was answered, a success too.
+
+        Where a rule is pinned to the delivery, the shape is the rule's.
+        """
 
 
 Way = Transport | Blueprint

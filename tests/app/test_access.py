@@ -166,6 +166,21 @@ async def test_nobody_gives_more_than_they_have(house: House) -> None:
     assert len(await house.operations.tokens()) == 1
 
 
+async def test_tokens_are_listed_page_by_page(house: House) -> None:
+    made = [await house.token(tenant=one) for one in ("acme", "other", "acme", "acme")]
+    acme = Grant(role=Role.ADMIN, tenant="acme")
+    listed = await house.operations.tokens(caller=acme)
+
+    first = await house.operations.tokens(limit=2, caller=acme)
+    rest = await house.operations.tokens(before=first[-1].id, limit=2, caller=acme)
+
+    assert [*first, *rest] == listed
+    assert (len(first), len(rest)) == (2, 1)
+    for unknown in ("nothing", made[1].token.id):
+        with pytest.raises(UsageError, match="begin with the first"):
+            await house.operations.tokens(before=unknown, caller=acme)
+
+
 async def test_who_is_limited_sees_and_revokes_nothing_of_others(house: House) -> None:
     acme = Grant(role=Role.ADMIN, tenant="acme")
     mine, other = await house.token(tenant="acme"), await house.token(tenant="other")

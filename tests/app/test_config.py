@@ -34,6 +34,7 @@ from redrive.model.delivery import Delivery, Leased, Status
 from redrive.model.limits import Limits
 from redrive.model.outcome import Outcome
 from redrive.model.replay import Pace
+from redrive.model.request_log import RequestLog
 from redrive.observer import HandlerStuck
 from redrive.policies.terms import Terms
 from redrive.store import Claim, ClaimRequest
@@ -45,19 +46,23 @@ from tests.app import (
     test_environments,
     test_expiring,
     test_fairness,
+    test_giving_up,
     test_keeping,
     test_limits,
     test_outages,
     test_redacting,
     test_replays,
+    test_request_log,
     test_results,
     test_schedules,
+    test_secrets,
     test_terms,
     test_threads,
 )
 from tests.app.recorder import Recorder
 from tests.effects import test_effects
 from tests.http import test_health_checks
+from tests.tracking import test_settings as test_tracking
 from tests.waiting import eventually
 
 ONCE = Retry(max_attempts=1)
@@ -317,10 +322,16 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "history": test_history_is_how_many_tries_are_remembered,
     "keep_delivered": test_keeping.test_keep_delivered_is_how_long_what_arrived_is_kept,
     "keep_events": test_keeping.test_keep_events_is_how_long_the_log_is_kept,
+    "keep_events_of": test_keeping.test_keep_events_of_is_the_same_for_some_types,
     "keep_idempotency": test_keeping.test_keep_idempotency_is_how_long_a_key_is_remembered,
     "keep_inbox": test_effects.test_keep_inbox_is_how_long_applied_effects_are_remembered,
     "keep_audit": test_keeping.test_keep_audit_is_how_long_it_is_known_who_did_what,
+    "keys_file": test_secrets.test_rotation_encrypts_all_by_the_first_key,
     "export_folder": test_keeping.test_dead_letters_over_the_count_are_exported_before_they_go,
+    "journal": test_tracking.test_journal_is_the_folder_of_what_the_store_could_not_take,
+    "journal_sync": test_tracking.test_journal_sync_is_when_it_is_flushed,
+    "journal_size": test_tracking.test_journal_size_is_how_large_a_file_gets,
+    "keep_journal": test_tracking.test_keep_journal_is_how_long_drained_files_stay,
     "redact": test_redacting.test_whoever_looks_sees_no_secret,
 }
 TERMS: Mapping[str, Callable[..., object]] = {
@@ -333,6 +344,7 @@ TERMS: Mapping[str, Callable[..., object]] = {
     "snooze_limit": test_terms.test_snooze_limit_bounds_how_often_a_delivery_is_put_off,
     "snooze_age": test_terms.test_snooze_age_bounds_for_how_long_a_delivery_is_put_off,
     "health": test_outages.test_a_healthy_answer_ends_the_open_time_early,
+    "request_log": test_request_log.test_a_destination_of_code_is_logged_if_it_says_so,
 }
 LIMITS: Mapping[str, Callable[..., object]] = {
     "breaker": test_limits.test_an_open_breaker_holds_deliveries_and_spends_no_attempt,
@@ -343,6 +355,11 @@ LIMITS: Mapping[str, Callable[..., object]] = {
     "retry_budget": test_limits.test_retry_budget_bounds_retries_by_the_first_attempts_there_were,
     "shared_rate": test_limits.test_destinations_that_share_a_rate_keep_to_it_together,
     "concurrency": test_limits.test_concurrency_of_a_destination_is_shared_by_all_workers,
+    "disable_after": test_giving_up.test_a_destination_that_fails_for_long_is_paused_and_told_of,
+}
+REQUEST_LOG: Mapping[str, Callable[..., object]] = {
+    "keep": test_request_log.test_a_service_says_how_many_are_kept,
+    "share": test_request_log.test_a_share_of_the_successes_is_kept_and_every_failure,
 }
 BREAKER: Mapping[str, Callable[..., object]] = {
     "failures": test_limits.test_failures_is_how_many_in_a_row_open_the_breaker,
@@ -441,6 +458,7 @@ RETRY: Mapping[str, Callable[..., object]] = {
         pytest.param(HandlerOptions.__annotations__, HANDLER, id="handler"),
         pytest.param(Retry.__struct_fields__, RETRY, id="Retry"),
         pytest.param(Limits.__struct_fields__, LIMITS, id="Limits"),
+        pytest.param(RequestLog.__struct_fields__, REQUEST_LOG, id="RequestLog"),
         pytest.param(Breaker.__struct_fields__, BREAKER, id="Breaker"),
         pytest.param(Rate.__struct_fields__, RATE, id="Rate"),
         pytest.param(HealthCheck.__struct_fields__, HEALTH, id="HealthCheck"),
@@ -466,16 +484,20 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
         test_environments,
         test_expiring,
         test_fairness,
+        test_giving_up,
         test_health_checks,
         test_keeping,
         test_limits,
         test_outages,
         test_redacting,
         test_replays,
+        test_request_log,
         test_results,
         test_schedules,
+        test_secrets,
         test_terms,
         test_threads,
+        test_tracking,
     )
     collected = {name: test for one in elsewhere for name, test in vars(one).items()} | globals()
     assert all(collected[test.__name__] is test for test in shown.values())

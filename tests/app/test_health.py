@@ -14,9 +14,18 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from redrive import ConfigurationError, Event, Redrive, StoreUnavailableError
+from redrive import (
+    ConfigurationError,
+    Event,
+    Query,
+    ReadModel,
+    Redrive,
+    Retry,
+    StoreUnavailableError,
+)
 from redrive.app.declaration import Ports
 from redrive.clock import SystemClock
+from redrive.model.delivery import Status
 from redrive.observer import StoreBack, StoreLost, WorkerStarted, WorkerStopped
 from redrive.store import Claim, ClaimRequest, Figures
 from redrive.stores.memory import MemoryStore
@@ -108,8 +117,36 @@ async def test_a_running_worker_is_alive_and_ready(store: str) -> None:
         live, ready = await one.get("/healthz"), await one.get("/readyz?verbose=1")
 
     assert (live.status, live.json["alive"]) == (200, True)
-    assert (ready.status, ready.json) == (200, {"ready": True, "reasons": [], "notes": []})
+    assert (ready.status, ready.json) == (
+        200,
+        {"ready": True, "reasons": [], "notes": [], "projections": {}},
+    )
     assert ready.kind == "application/json"
+
+
+async def test_a_worker_is_ready_whatever_its_projections_do_and_says_how_they_are() -> None:
+    app = Redrive("memory://")
+
+    @app.projection("order.*", name="orders", on_failure="halt", retry=Retry(max_attempts=1))
+    async def apply(event: Event[Any], _: ReadModel) -> None:
+        raise ValueError(event.id)
+
+    async def stands(one: Watched, expected: str) -> bool:
+        ready = await one.get("/readyz")
+        return bool((ready.status, ready.json["projections"]) == (200, {"orders": expected}))
+
+    async with watched(app) as one:
+        await eventually(lambda: stands(one, "at the end of the log"), what="it has read all")
+        await app.publish("order.paid", key="a")
+        await eventually(lambda: _has_failed(app), what="its event is a dead letter")
+        await app.publish("order.paid", key="b")
+        await eventually(
+            lambda: stands(one, "held by a person, or by a dead letter"), what="it is halted"
+        )
+
+
+async def _has_failed(app: Redrive) -> bool:
+    return bool((await app.operations.deliveries(Query(status=Status.FAILED))).deliveries)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)

@@ -110,6 +110,28 @@ async def test_keep_events_is_how_long_the_log_is_kept(store: str) -> None:
     assert (figures.events, figures.pruned_events) == (0, 1)
 
 
+async def test_keep_events_of_is_the_same_for_some_types(store: str) -> None:
+    spans = {"order.placed": "forever", "order.*": "2d"}
+    app = shop(keep_events="3d", keep_events_of=spans)
+    async with Kit(app, store=store) as kit:
+        for kind in ("order.placed", "order.paid", "mail.sent"):
+            await app.publish(kind)
+        await kit.drain()
+        left = []
+        for days in ("2d", "1d", "1000d"):
+            kit.clock.advance(days)
+            counted = (await kit.operations.prunable()).pruned.events
+            await kit.drain()
+            events = [one.event.type for one in await app.log.read()]
+            left.append((counted, events))
+
+    assert left == [
+        (1, ["order.placed", "mail.sent"]),
+        (1, ["order.placed"]),
+        (0, ["order.placed"]),
+    ]
+
+
 async def test_keep_audit_is_how_long_it_is_known_who_did_what(store: str) -> None:
     app = shop(keep_audit="50d")
     async with Kit(app, store=store) as kit:

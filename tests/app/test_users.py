@@ -59,6 +59,16 @@ async def test_who_knows_the_password_is_let_in_and_nobody_else(house: House) ->
     assert await house.operations.check_password("ANN", PASSWORD) is None
 
 
+async def test_who_was_given_no_password_is_let_in_by_none(house: House) -> None:
+    user = await house.operations.add_user("bob", None, role="view", by="ada", why="by the proxy")
+
+    assert await house.operations.find_user("bob") == user
+    for guess in ("", "None", "bob"):
+        assert await house.operations.check_password("bob", guess) is None
+    await house.operations.set_password("bob", PASSWORD, by="ada", why="works from home")
+    assert await house.operations.check_password("bob", PASSWORD)
+
+
 async def test_there_is_no_user_at_first(house: House) -> None:
     assert await house.operations.users() == []
     for name in ("admin", "root", ""):
@@ -97,6 +107,39 @@ async def test_others_do_not_wait_for_who_guesses(house: House) -> None:
         await house.operations.check_password("eve", "wrong")
 
     assert await house.operations.check_password("ann", PASSWORD)
+
+
+async def test_who_guesses_from_one_address_keeps_out_nobody_elsewhere(house: House) -> None:
+    await house.add()
+    check = house.operations.check_password
+    for _ in range(5):
+        await check("ann", "wrong", address="2001:db8::1")
+
+    for near in ("2001:db8::1", "2001:db8:0:0:ffff::2"):
+        with pytest.raises(LoginThrottledError):
+            await check("ann", PASSWORD, address=near)
+    assert await check("ann", PASSWORD, address="2001:db8:0:1::1")
+
+
+async def test_many_names_from_one_address_have_to_wait_together(house: House) -> None:
+    await house.add()
+    check = house.operations.check_password
+    for number in range(50):
+        await check(f"user{number}", "wrong", address="203.0.113.9")
+
+    with pytest.raises(LoginThrottledError):
+        await check("ann", PASSWORD, address="203.0.113.9")
+    assert await check("ann", PASSWORD, address="203.0.113.10")
+
+
+async def test_one_name_from_many_addresses_has_to_wait(house: House) -> None:
+    await house.add()
+    check = house.operations.check_password
+    for number in range(50):
+        await check("ann", "wrong", address=f"203.0.113.{number}")
+
+    with pytest.raises(LoginThrottledError):
+        await check("ann", PASSWORD, address="198.51.100.1")
 
 
 async def test_a_password_is_kept_at_higher_costs_when_they_grow(house: House) -> None:

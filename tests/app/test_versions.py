@@ -1,208 +1,381 @@
-"""Versions of keys and positions in the log, through the public entry points."""
+"""Versions of a projection through the app: built beside, swapped in one step, dropped."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 
-from redrive import (
-    ConfigurationError,
-    LogPosition,
-    NewEvent,
-    Operations,
-    Receipt,
-    Redrive,
-    StoreError,
-    VersionConflictError,
-)
-from redrive.testing import Kit, ScriptedDestination
-from tests.waiting import PATIENCE_SECONDS
+from redrive import ConfigurationError, Event, Projection, ReadModel, Redrive, UsageError, on
+from redrive.observer import ProjectionFailed
+from redrive.testing import Kit
+from tests.app.recorder import Recorder
+from tests.app.test_projecting import run
 
 
-def shop(store: str) -> Redrive:
-    app = Redrive(store)
-    app.handler("order.*", order="park")(ScriptedDestination("ledger"))
-    return app
+class Sales:
+    """An app with versions of a projection into `sales`; the second knows the buyers, too."""
+
+    def __init__(self, url: str) -> None:
+        self.app = Redrive(url)
+        self.kit: Kit
+        schema = url.partition("schema=")[2]
+        self.table = f"{schema}.sales" if schema else "sales"
+        self.checkpoints = f"{schema}.checkpoints" if schema else "redrive_checkpoints"
+        self.leftovers = [
+            f"DROP VIEW IF EXISTS {self.table}",
+            *(f"DROP TABLE IF EXISTS {self.table}_v{version}" for version in (1, 2)),
+        ]
+        self.poison: set[int] = set()
+        self.columns = {1: "n INTEGER", 2: "n INTEGER, buyer TEXT"}
+
+    def declare(self, *versions: int) -> None:
+        for version in versions:
+            self.app.projection(
+                "order.paid",
+                name="sales",
+                version=version,
+                tables=[self.table],
+                create=self.create,
+                timeout="2s",
+            )(self.paid)
+
+    async def create(self, model: ReadModel) -> None:
+        columns = self.columns[model.version]
+        await run(model.connection, f"CREATE TABLE {model.table(self.table)} ({columns})")
+
+    async def paid(self, event: Event[Any], model: ReadModel) -> None:
+        number = event.payload["n"]
+        values = {1: f"{number}", 2: f"{number}, 'ada'"}[model.version]
+        into = model.table(self.table)
+        await run(model.connection, f"INSERT INTO {into} VALUES ({values})")  # noqa: S608 - a test
+        if number in self.poison and model.version == 2:
+            raise RuntimeError(f"{number} is poison")
+
+    async def publish(self, *numbers: int) -> None:
+        for number in numbers:
+            await self.app.publish("order.paid", {"n": number}, key="a")
+
+    async def read(self, what: str = "*") -> list[tuple[Any, ...]]:
+        """Read as readers do, by the plain name."""
+        return await self.on_store(f"SELECT {what} FROM {self.table} ORDER BY n")  # noqa: S608 - a test
+
+    async def on_store(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements on the store's database, past the app; returns the rows of the last."""
+        if self.app.settings.store.startswith("sqlite"):
+            async with self.app.transaction() as transaction:
+                return [transaction.execute(one).fetchall() for one in statements][-1]
+        connection = await asyncpg.connect(self.app.settings.store.partition("?")[0])
+        try:
+            return [[tuple(row) for row in await connection.fetch(one)] for one in statements][-1]
+        finally:
+            await connection.close()
+
+    async def trouble(self) -> str:
+        """Return what a worker says that cannot read on for a projection."""
+        facts = Recorder()
+        self.app.observe(facts)
+        await self.app.drain()
+        [fact] = [one for one in facts.facts if isinstance(one, ProjectionFailed)]
+        return fact.error
+
+    async def names(self) -> list[str]:
+        """Return the tables and views that there are of it."""
+        if self.app.settings.store.startswith("sqlite"):
+            found = await self.on_store("SELECT name FROM sqlite_master WHERE name LIKE 'sales%'")
+        else:
+            schema = self.table.partition(".")[0]
+            found = await self.on_store(
+                f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' "  # noqa: S608 - a test
+                f"UNION SELECT viewname FROM pg_views WHERE schemaname = '{schema}'"
+            )
+        return sorted(name for (name,) in found if name.startswith("sales"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.fixture
-def app(store: str) -> Iterator[Redrive]:
-    app = shop(store)
-    yield app
-    app.sync.close()
+async def sales(url: str) -> AsyncIterator[Sales]:
+    sales = Sales(url)
+    async with Kit(sales.app, store=url) as kit:
+        sales.kit = kit
+        yield sales
+        await sales.on_store(*sales.leftovers)
 
 
-async def test_an_event_is_stored_only_if_its_key_is_as_expected(store: str) -> None:
-    app = shop(store)
-    async with Kit(app, store=store) as kit:
-        first = await app.publish("order.placed", key="order-7", expected_version=0)
-        second = await app.publish("order.paid", key="order-7", expected_version=1)
+async def test_a_new_version_is_built_beside_and_swapped_in(sales: Sales) -> None:
+    sales.declare(1)
+    await sales.publish(1, 2)
+    await sales.app.drain()
+    sales.declare(2)
+    await sales.publish(3)
+    await sales.app.drain()
+    before = await sales.read()
 
-        with pytest.raises(VersionConflictError) as caught:
-            await app.publish("order.paid", key="order-7", expected_version=1)
+    served = await sales.app.projections.swap("sales", by="ada", why="buyers")
 
-        conflict = caught.value
-        assert [first.version, second.version] == [1, 2]
-        assert (conflict.key, conflict.expected, conflict.actual) == ("order-7", 1, 2)
-        assert str(conflict) == (
-            "The key 'order-7' is at version 2, not 1 as expected; nothing was stored. "
-            "Look at what was published to it, and try again with its version."
-        )
-        assert isinstance(conflict, StoreError)
-        assert len(kit.published()) == 2
-        assert (await kit.drain()).delivered == 2
-
-
-async def test_an_event_without_a_key_has_no_version(store: str) -> None:
-    app = shop(store)
-    async with Kit(app, store=store):
-        receipt = await app.publish("order.placed")
-
-        assert receipt.version is None
+    assert before == [(1,), (2,), (3,)]
+    assert await sales.read() == [(1, "ada"), (2, "ada"), (3, "ada")]
+    assert (served.checkpoint.version, served.is_serving) == (2, True)
+    await sales.publish(4)
+    await sales.app.drain()
+    assert await sales.read("n") == [(1,), (2,), (3,), (4,)]
+    back = await sales.app.projections.swap("sales", by="ada", version=1)
+    assert (back.checkpoint.version, await sales.read()) == (1, [(1,), (2,), (3,), (4,)])
 
 
-async def test_of_publishes_that_share_a_commit_the_wrong_one_is_refused_alone(store: str) -> None:
-    app = shop(store)
-    async with Kit(app, store=store) as kit:
-        await app.publish("order.placed", key="k")
-        results = await asyncio.gather(
-            *[app.publish("order.placed", number, key="k") for number in range(3)],
-            app.publish("order.paid", key="k", expected_version=0),
-            app.publish("order.paid", key="other", expected_version=0),
-            return_exceptions=True,
-        )
+async def test_a_table_is_there_before_the_first_event(sales: Sales) -> None:
+    sales.declare(1)
 
-        versions = [one.version for one in results if isinstance(one, Receipt)]
-        assert sorted(versions, key=str) == [1, 2, 3, 4]
-        assert isinstance(results[3], VersionConflictError)
-        assert len(kit.published()) == 5
+    await sales.app.drain()
+
+    assert await sales.read() == []
 
 
-async def test_one_wrong_version_keeps_a_whole_bulk_out(store: str) -> None:
-    app = shop(store)
-    async with Kit(app, store=store) as kit:
-        with pytest.raises(VersionConflictError, match="'b' is at version 0, not 4"):
-            await app.publish_many(
-                [
-                    NewEvent(type="order.placed", key="a", expected_version=0),
-                    NewEvent(type="order.paid", key="a", expected_version=1),
-                    NewEvent(type="order.paid", key="b", expected_version=4),
-                ]
-            )
+async def test_a_version_that_has_not_caught_up_is_not_swapped_in(sales: Sales) -> None:
+    sales.declare(1, 2)
+    await sales.app.drain()
+    await sales.publish(1)
 
-        assert kit.published() == []
-        stored = await app.publish_many(
-            [
-                NewEvent(type="order.placed", key="a", expected_version=0),
-                NewEvent(type="order.paid", key="a", expected_version=1),
-            ]
-        )
-        assert [one.version for one in stored] == [1, 2]
+    with pytest.raises(UsageError, match=r"Version 2 of .* not caught up: it is 1 events behind"):
+        await sales.app.projections.swap("sales", by="ada", timeout="0s")
 
 
-async def test_a_repeated_publish_gets_its_receipt_whatever_has_happened_since(store: str) -> None:
-    app = shop(store)
-    async with Kit(app, store=store):
-        given: dict[str, Any] = {"key": "k", "expected_version": 0, "idempotency_key": "once"}
-        first = await app.publish("order.placed", **given)
-        await app.publish("order.paid", key="k")
+async def test_a_version_with_failures_is_swapped_in_when_somebody_says_so(sales: Sales) -> None:
+    sales.declare(1, 2)
+    sales.poison = {2}
+    await sales.publish(1, 2)
+    await sales.app.drain()
 
-        again = await app.publish("order.placed", **given)
+    with pytest.raises(UsageError, match="1 events that have failed or wait"):
+        await sales.app.projections.swap("sales", by="ada", timeout="0s")
+    await sales.app.projections.swap("sales", by="ada", parked=True)
 
-        assert (again.event_id, again.version, again.is_duplicate) == (first.event_id, 1, True)
-
-
-def test_a_script_expects_versions_too(app: Redrive) -> None:
-    app.sync.publish("order.placed", key="k", expected_version=0)
-
-    with pytest.raises(VersionConflictError):
-        app.sync.publish("order.placed", key="k", expected_version=0)
-    with pytest.raises(VersionConflictError):
-        app.sync.publish_many([NewEvent(type="order.paid", key="k", expected_version=2)])
-
-    [logged] = app.sync.operate(Operations.events)
-    assert logged.version == 1
+    assert await sales.read("n") == [(1,)]
 
 
-async def test_a_transaction_of_the_app_can_expect_a_version(sqlite: str) -> None:
-    app = shop(sqlite)
-    async with app:
-        async with app.transaction() as tx:
-            await app.publish("order.placed", key="k", expected_version=0, within=tx)
-            with pytest.raises(VersionConflictError):
-                await app.publish("order.paid", key="k", expected_version=0, within=tx)
-            second = await app.publish("order.paid", key="k", expected_version=1, within=tx)
+async def test_a_version_that_lacks_a_table_of_readers_is_not_swapped_in(sales: Sales) -> None:
+    sales.declare(1, 2)
+    await sales.app.drain()
+    more = f"{sales.table}_more"
+    await sales.on_store(
+        f"CREATE TABLE {more}_v1 (n INTEGER)",
+        f'UPDATE {sales.checkpoints} SET tables = \'["{sales.table}", "{more}"]\' '  # noqa: S608 - a test
+        "WHERE version = 1",
+    )
+    await sales.on_store(f"CREATE VIEW {more} AS SELECT * FROM {more}_v1")  # noqa: S608 - a test
 
-        assert second.version == 2
-        assert len(await app.operations.events()) == 2
+    with pytest.raises(UsageError, match=f"has no table {more}, of which readers would go on"):
+        await sales.app.projections.swap("sales", by="ada")
+
+    await sales.on_store(f"DROP VIEW {more}", f"DROP TABLE {more}_v1")
+    await sales.app.projections.swap("sales", by="ada")
 
 
-async def test_a_publish_that_is_undone_leaves_the_version_as_it_was(sqlite: str) -> None:
-    app = shop(sqlite)
+async def test_nobody_waits_behind_a_swap_that_waits_for_a_reader(
+    postgres_url: str,
+) -> None:
+    sales = Sales(postgres_url)
+    sales.declare(1, 2)
+    async with Kit(sales.app, store=postgres_url) as kit:
+        sales.kit = kit
+        await sales.app.drain()
+        reader = await asyncpg.connect(postgres_url.partition("?")[0])
+        await reader.execute(f"BEGIN; SELECT * FROM {sales.table}")  # noqa: S608 - a test
 
-    async def fail() -> None:
-        async with app.transaction() as tx:
-            await app.publish("order.placed", key="k", within=tx)
-            raise ZeroDivisionError
+        with pytest.raises(UsageError, match="somebody has had the readers' views"):
+            await sales.app.projections.swap("sales", by="ada", timeout="0s")
 
-    async with app:
-        with pytest.raises(ZeroDivisionError):
-            await fail()
-        receipt = await app.publish("order.placed", key="k", expected_version=0)
+        await reader.execute("COMMIT")
+        await reader.close()
+        await sales.app.projections.swap("sales", by="ada")
+        assert await sales.read("buyer, n") == []
+        await sales.on_store(*sales.leftovers)
 
-        assert receipt.version == 1
-        [logged] = await app.operations.events()
-        assert logged.event.id == receipt.event_id
+
+async def test_who_reads_what_they_wrote_waits_for_the_version_that_readers_have(
+    sales: Sales,
+) -> None:
+    sales.declare(1, 2)
+    await sales.app.drain()
+    sales.poison = {1}
+    receipt = await sales.app.publish("order.paid", {"n": 1})
+    await sales.app.drain()
+
+    await sales.app.projections.reached(receipt, "sales", timeout="1s")
+
+    assert (await sales.app.operations.projection("sales", version=2)).handed_over == 1
+
+
+async def test_an_old_version_is_dropped_with_its_table_and_its_letters(sales: Sales) -> None:
+    sales.declare(1, 2)
+    await sales.publish(1)
+    await sales.app.drain()
+    await sales.app.projections.swap("sales", by="ada")
+    with pytest.raises(UsageError, match="versions 1, 2; say which"):
+        await sales.app.projections.drop("sales", by="ada")
+    with pytest.raises(UsageError, match="Readers have version 2"):
+        await sales.app.projections.drop("sales", by="ada", version=2)
+    sales.kit.clock.advance("1m")
+
+    await sales.app.projections.drop("sales", by="ada", version=1)
+
+    assert await sales.names() == ["sales", "sales_v2"]
+    assert [one.checkpoint.version for one in await sales.app.projections.list()] == [2]
+    assert await sales.read("n") == [(1,)]
+    sales.kit.clock.advance("1m")
+    await sales.app.projections.drop("sales", by="ada")
+    assert await sales.names() == ["sales", "sales_v2"]
+
+
+async def test_a_read_model_without_a_function_to_empty_it_is_emptied(sales: Sales) -> None:
+    sales.declare(1)
+    await sales.publish(1, 2)
+    await sales.app.drain()
+
+    await sales.app.projections.reset("sales", by="ada")
+    before = await sales.read()
+    await sales.app.drain()
+
+    assert before == await sales.read() == [(1,), (2,)]
+
+
+async def test_a_table_in_the_place_of_a_view_keeps_only_its_projection(sales: Sales) -> None:
+    seen: list[int] = []
+
+    @sales.app.projection("order.paid", name="others")
+    async def apply(event: Event[Any], _: ReadModel) -> None:
+        seen.append(event.payload["n"])
+
+    sales.declare(1)
+    await sales.on_store(f"CREATE TABLE {sales.table} (n INTEGER)")
+    await sales.publish(1)
+    error = await sales.trouble()
+
+    assert f"{sales.table} is a table, and readers of a projection use a view" in error
+    assert seen == [1]
+    one = await sales.app.operations.projection("sales")
+    assert (one.events_behind, one.handed_over) == (1, 0)
+    await sales.on_store(f"DROP TABLE {sales.table}")
+    await sales.app.drain()
+    assert await sales.read() == [(1,)]
+
+
+async def test_tables_that_cannot_be_created_are_told_of(sales: Sales) -> None:
+    sales.declare(1)
+    sales.columns = {1: "n INTEGER, UNIQUE (missing)"}
+    await sales.publish(1)
+
+    assert "missing" in await sales.trouble()
+    sales.columns = {1: "n INTEGER"}
+    await sales.app.drain()
+    assert await sales.read() == [(1,)]
+
+
+async def test_tables_that_nobody_creates_are_told_of(sales: Sales) -> None:
+    tables = [sales.table]
+    sales.app.projection("order.paid", name="sales", tables=tables, timeout="2s")(sales.paid)
+    await sales.publish(1)
+
+    assert f"'sales' has no table {sales.table}_v1; create it" in await sales.trouble()
+    await sales.on_store(f"CREATE TABLE {sales.table}_v1 (n INTEGER)")
+    await sales.app.drain()
+    assert await sales.read() == [(1,)]
+
+
+async def test_a_version_is_rebuilt_and_told_of(sales: Sales) -> None:
+    sales.declare(1, 2)
+    sales.poison = {2}
+    await sales.publish(1, 2)
+    await sales.app.drain()
+    with pytest.raises(UsageError, match="versions 1, 2; say which"):
+        await sales.app.projections.rebuild("sales", by="ada")
+    with pytest.raises(UsageError, match="Readers have version 1"):
+        await sales.app.projections.cancel("sales", by="ada", version=1)
+    with pytest.raises(UsageError, match="is not being rebuilt"):
+        await sales.app.projections.cancel("sales", by="ada", version=2)
+    sales.poison = set()
+
+    removed = await sales.app.projections.rebuild(
+        "sales", by="ada", version=2, rate="1000/s", strict=True
+    )
+    begun = await sales.app.operations.projection("sales", version=2)
+    await sales.app.drain()
+
+    done = await sales.app.operations.projection("sales", version=2)
+    assert (removed, begun.progress, done.progress) == (1, 0.0, 1.0)
+    assert begun.checkpoint.rebuild is not None
+    assert (begun.checkpoint.rebuild.rate, begun.checkpoint.rebuild.is_strict) == (1000.0, True)
+    await sales.app.projections.swap("sales", by="ada")
+    assert await sales.read("n") == [(1,), (2,)]
+
+
+async def test_a_rebuild_beside_is_cancelled(sales: Sales) -> None:
+    sales.declare(1, 2)
+    await sales.publish(1)
+    await sales.app.drain()
+    await sales.app.projections.rebuild("sales", by="ada", version=2)
+
+    await sales.app.projections.cancel("sales", by="ada", version=2, why="not now")
+    await sales.app.drain()
+
+    beside = await sales.app.operations.projection("sales", version=2)
+    assert (beside.checkpoint.count, beside.events_behind) == (0, 1)
+    with pytest.raises(UsageError, match="has not caught up"):
+        await sales.app.projections.swap("sales", by="ada", timeout="0s")
+    await sales.app.projections.rebuild("sales", by="ada", version=2)
+    await sales.app.drain()
+    await sales.app.projections.swap("sales", by="ada", timeout="0s")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("options", "said"),
     [
-        ({"key": "k", "expected_version": -1}, "expected_version is -1; it is how many events"),
-        ({"key": "k", "expected_version": True}, "expected_version is True"),
-        ({"key": "k", "expected_version": "1"}, "expected_version is '1'"),
-        ({"expected_version": 1}, "the event has no key"),
+        ({"version": 0}, "version is 0"),
+        ({"version": "2"}, "version is '2'"),
+        ({"tables": "sales"}, r"tables is 'sales'; .* \[\"orders\"\]"),
+        ({"tables": ["Sales; DROP"]}, "a name that cannot be used"),
+        ({"create": Sales.create}, "names none"),
     ],
 )
-async def test_what_cannot_be_expected_is_refused(wrong: dict[str, Any], message: str) -> None:
-    app = shop("memory://")
-    async with Kit(app) as kit:
-        with pytest.raises(ConfigurationError, match=message):
-            await app.publish("order.paid", **wrong)
+async def test_what_is_wrong_with_a_version_is_told_at_once(
+    options: dict[str, Any], said: str
+) -> None:
+    app = Redrive("memory://")
 
-        assert kit.published() == []
-
-
-async def test_the_log_is_read_page_by_page_with_a_cursor_kept_as_text(store: str) -> None:
-    app = shop(store)
-    async with Kit(app, store=store):
-        for number in range(5):
-            await app.publish("order.placed", {"number": number}, key=f"k{number % 2}")
-        read: list[object] = []
-        cursor = "0-0"
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(read) < 5:
-                for one in await app.operations.events(after=cursor, limit=2):
-                    read.append((one.payload, one.version))
-                    cursor = str(one.position)
-
-        assert read == [({"number": number}, number // 2 + 1) for number in range(5)]
+    with pytest.raises(ConfigurationError, match=said):
+        app.projection("order.*", name="sales", **options)(Sales("memory://").paid)
 
 
-@pytest.mark.parametrize("wrong", ["", "7", "a-b", "1-", "-1-2", "1-2-3", "٣-٤", f"0-{2**63}", 7])
-async def test_what_is_no_position_is_refused(wrong: Any) -> None:  # noqa: ANN401 - anything
-    app = shop("memory://")
+async def test_only_tables_that_are_named_can_be_written_to() -> None:
+    model = ReadModel(connection=None, version=3, tables=("sales",))
+
+    assert model.table("sales") == "sales_v3"
+    with pytest.raises(UsageError, match="no table 'orders'"):
+        model.table("orders")
+
+
+async def test_a_class_creates_its_tables_itself() -> None:
+    app = Redrive("memory://")
+
+    @app.projection(version=2, tables=["totals"])
+    class Totals(Projection):
+        @on("order.paid")
+        async def paid(self, event: Event[Any], model: ReadModel) -> None:
+            assert model.table("totals") == "totals_v2"
+
+        async def create(self, model: ReadModel) -> None:
+            raise AssertionError("there are no tables in memory")
+
     async with Kit(app):
-        with pytest.raises(ConfigurationError, match="is not one of the log"):
-            await app.operations.events(after=wrong)
+        await app.publish("order.paid", {"n": 1})
+        await app.drain()
 
-
-def test_positions_compare_in_the_order_of_the_log() -> None:
-    texts = ["9-10", "10-2", "0-3", "10-10"]
-
-    ordered = sorted(LogPosition.parse(text) for text in texts)
-
-    assert [str(one) for one in ordered] == ["0-3", "9-10", "10-2", "10-10"]
+        [one] = await app.projections.list()
+        assert (one.checkpoint.projection, one.checkpoint.count) == ("totals.v2", 1)
+        assert (one.is_serving, one.handed_over) == (True, 0)

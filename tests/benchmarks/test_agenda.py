@@ -75,9 +75,12 @@ def test_a_quick_run_leaves_out_what_takes_long_to_fill() -> None:
         "idle",
         "memory",
         "outbox",
+        "projecting",
+        "sending",
         "serving",
         "storage",
         "tenants",
+        "tracked",
     }
 
 

@@ -17,7 +17,6 @@ from benchmarks.study import find_studies
 CONTENDERS = find_contenders()
 STUDIES = find_studies()
 VERSIONS = Path(__file__).parents[2] / "benchmarks" / "constraints.txt"
-QUEUES = (Arena.POSTGRES, Arena.SQLITE, Arena.REDIS)
 
 
 @pytest.mark.parametrize("module", CONTENDERS)
@@ -29,7 +28,9 @@ def test_a_contender_says_what_it_does(module: str) -> None:
     assert set(contender.workloads) <= set(FULL.sizes)
 
 
-@pytest.mark.parametrize("module", [m for m, one in CONTENDERS.items() if one.arena in QUEUES])
+@pytest.mark.parametrize(
+    "module", [m for m, one in CONTENDERS.items() if Workload.DRAIN in one.workloads]
+)
 def test_a_queue_can_be_made_by_its_worker_process(module: str) -> None:
     assert issubclass(importlib.import_module(f"benchmarks.contenders.{module}").Queue, Queue)
 
@@ -57,7 +58,10 @@ def test_a_quick_run_has_the_main_peers_and_nothing_the_whole_has_not() -> None:
     quick = {module for module, one in CONTENDERS.items() if one.is_quick}
 
     peers = {module for module in quick if CONTENDERS[module].role is Role.PEER}
-    assert peers == {"pgqueuer", "huey_sqlite", "dramatiq_redis", "tenacity_purgatory"}
+    assert peers == {
+        *("pgqueuer", "huey_sqlite", "dramatiq_redis", "tenacity_purgatory"),
+        *("eventsourcing_sqlite", "eventsourcing_postgres"),
+    }
     assert set(QUICK.sizes) <= set(FULL.sizes) == set(Workload)
     assert all(QUICK.sizes[one] <= FULL.sizes[one] for one in QUICK.sizes)
     assert QUICK.rounds >= 3

@@ -3,11 +3,14 @@
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pytest
+import structlog
 import typer
 
 from redrive import Event, Redrive, Retry, Terminal
@@ -29,6 +32,19 @@ class Answer(NamedTuple):
         return json.loads(self.out)
 
 
+@contextmanager
+def _own_log() -> Iterator[None]:
+    """Let a command set up its log, as some do, and take it back: its stream ends with the test."""
+    root, config = logging.getLogger(), structlog.get_config()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.configure(**config)
+
+
 class Shell:
     """Runs commands in this process; each answer is what came out since the one before."""
 
@@ -44,7 +60,8 @@ class Shell:
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Answer:
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capsys.readouterr()
-        code = main(arguments)
+        with _own_log():
+            code = main(arguments)
         return Answer(code, *self._capsys.readouterr())
 
 

@@ -103,6 +103,15 @@ def test_a_user_is_added_with_a_password_from_standard_input(shell: Shell, shop:
     assert user.name == "ann"
 
 
+def test_a_user_whom_a_proxy_lets_in_needs_no_password(shell: Shell, shop: Shop) -> None:
+    added = shell(*ADD, "--no-password", stdin=PASSWORD)
+
+    assert added.out == "Added ann, who may operate.\n"
+    assert shop.do(lambda app: app.operations.find_user("ann")) is not None
+    known = shop.do(lambda app: app.operations.check_password("ann", "correct horse battery"))
+    assert known is None
+
+
 def test_a_password_is_changed_and_a_user_removed_on_record(shell: Shell, shop: Shop) -> None:
     shell(*ADD, stdin=PASSWORD)
 

@@ -103,7 +103,7 @@ def store(sqlite: str) -> str:
             ["publish", "order.paid", "1", "--key", "k", "--expected-version", "4"],
             "The key 'k' is at version 0, not 4 as expected",
         ),
-        (["worker"], "Missing argument 'MODULE:APP'"),
+        (["worker", "--only", "billing"], "There is no destination 'billing'"),
         (["worker", "shop:app", "--processes", "0"], "'--processes'"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,

@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 
 EXTRAS = {
     *("aiohttp", "asyncpg", "jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"),
-    "uvloop",
+    *("mcp", "mcp_types", "uvloop"),
 }
 
 class Hiding(PathFinder):
@@ -63,6 +63,7 @@ def command(*arguments: str) -> str:
         (["init", "--store", "postgresql://localhost/shop"], "redrive[postgres]"),
         (["worker", "shop:app", "--store", "postgresql://localhost/s"], "redrive[postgres]"),
         (["serve", "shop:app"], "redrive[web]"),
+        (["mcp", "shop:app"], "redrive[mcp]"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -96,3 +97,16 @@ def test_a_store_in_a_file_needs_no_extra(tmp_path: Path) -> None:
     )
 
     assert (made.returncode, seen.returncode, loaded.returncode) == (0, 0, 0), made.stderr
+
+
+def test_a_client_that_blocks_needs_no_extra_and_the_other_names_it(tmp_path: Path) -> None:
+    program = """
+from redrive.client import AsyncClient, Client
+print(Client("http://localhost"))
+AsyncClient("http://localhost")
+"""
+
+    answer = on_plain_install(tmp_path, program)
+
+    assert answer.stdout == "Client('http://localhost')\n"
+    assert "pip install 'redrive[http]'" in answer.stderr

@@ -212,13 +212,19 @@ def test_the_worker_gets_its_options(shell: Shell, monkeypatch: pytest.MonkeyPat
     ]
 
 
-@pytest.mark.parametrize("options", [(), ("--plain",)])
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [((), 10), (("--plain",), 11), (("--plain", "--web"), 13), (("--gateway",), 14)],
+)
 def test_the_demo_plays_and_its_code_counts(
-    options: Sequence[str], shell: Shell, monkeypatch: pytest.MonkeyPatch
+    options: Sequence[str], code: int, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.demo.run_demo", lambda *, plain, store: 10 + plain)
+    monkeypatch.setattr(
+        "redrive.demo.run_demo",
+        lambda *, plain, store, web, gateway: 10 + plain + 2 * web + 4 * gateway,
+    )
 
-    assert shell("demo", *options).code == 10 + len(options)
+    assert shell("demo", *options).code == code
 
 
 def test_an_interrupt_ends_the_command_quietly(

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from redrive import Event, ReadModel, Redrive, Retry
+from tests.app.test_projecting import run
 from tests.cli.shell import Shell, Shop
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -39,10 +41,11 @@ def projecting(shop: Shop) -> Shop:
 def test_projections_are_listed_with_how_far_they_are(shell: Shell, projecting: Shop) -> None:
     said = shell("projection", "list").out
 
-    assert re.search(r"^letters +not read +1 +\S+ +1 +2 *$", said, re.MULTILINE)
+    assert re.search(r"^letters +behind +1 +\S+ +1 +2 +nobody *$", said, re.MULTILINE)
     [one] = shell("projection", "list", "--json").json["projections"]
     assert (one["name"], one["events_behind"], one["parked_keys"]) == ("letters", 1, 1)
     assert (one["is_caught_up"], one["applied"], one["handed_over"]) == (False, 2, 2)
+    assert (one["is_read"], one["lag"]) == (False, {"letter.sent": 1})
 
 
 def test_one_is_shown_with_all_of_it(shell: Shell, projecting: Shop) -> None:
@@ -102,6 +105,95 @@ def test_one_that_nobody_reads_is_dropped(shell: Shell, projecting: Shop) -> Non
     assert shell("projection", "drop", "letters", "--yes", "--json").code == 2
 
 
+@pytest.fixture
+def versions(shop: Shop) -> Shop:
+    """A shop with two versions of a projection, of which readers have the first."""
+
+    async def session() -> None:
+        app = Redrive(shop.url)
+        schema = shop.url.partition("schema=")[2]
+        table = f"{schema}.paid" if schema else "paid"
+
+        async def apply(_: Event[Any], model: ReadModel) -> None:
+            assert model.table(table)
+
+        async def create(model: ReadModel) -> None:
+            await run(model.connection, f"CREATE TABLE {model.table(table)} (n INTEGER)")
+
+        for version in (1, 2):
+            declare = app.projection(
+                "order.*", name="paid", version=version, tables=[table], create=create
+            )
+            declare(apply)
+        async with app:
+            await app.publish("order.paid", 1)
+
+            async def has_read() -> bool:
+                await app.drain()
+                return all(one.checkpoint.count == 1 for one in await app.projections.list())
+
+            # An event can be read once all who began before it have ended, in the whole server.
+            await eventually(has_read, what="both versions have read it")
+
+    asyncio.run(session())
+    return shop
+
+
+def test_versions_are_shown_swapped_and_dropped(shell: Shell, versions: Shop) -> None:
+    listed = shell("projection", "list").out
+    beside = shell("projection", "show", "paid", "--version", "2").out
+    swapped = shell("projection", "swap", "paid", "--why", "it is better")
+    again = shell("projection", "swap", "paid", "--version", "2", "--json")
+    back = shell("projection", "swap", "paid", "--version", "1", "--parked", "--json")
+    paused = shell("projection", "pause", "paid", "--version", "2", "--why", "moving")
+    dropped = shell("projection", "drop", "paid", "--version", "2", "--yes")
+
+    assert re.search(r"^paid +1 +caught up", listed, re.MULTILINE)
+    assert re.search(r"^paid\.v2 +2, beside +caught up", listed, re.MULTILINE)
+    assert "paid_v2" in beside
+    assert swapped.out == "Readers of paid have version 2.\n"
+    assert (again.code, "the one that readers have" in again.err) == (2, True)
+    assert back.json == {"changed": ["paid"], "version": 1}
+    assert "paid.v2" in paused.out
+    assert dropped.out == "Version 2 of paid is forgotten; 0 deliveries were removed.\n"
+    shown = shell("projection", "show", "paid", "--json").json
+    assert (shown["version"], shown["is_serving"]) == (1, True)
+    assert shown["tables"][0].endswith("paid_v1")
+    assert shell("projection", "show", "paid", "--version", "7").code == 2
+
+
+def test_a_version_is_rebuilt_and_that_is_cancelled(shell: Shell, versions: Shop) -> None:
+    asked = shell("projection", "rebuild", "paid", "--version", "2")
+    begun = shell(
+        *("projection", "rebuild", "paid", "--version", "2", "--rate", "500/s", "--strict"),
+        *("--from", "0-0", "--yes", "--json"),
+    )
+    shown = shell("projection", "show", "paid", "--version", "2").out
+    told = shell("projection", "show", "paid", "--version", "2", "--json").json
+    ended = shell("projection", "rebuild", "paid", "--version", "2", "--cancel")
+    after = shell("projection", "show", "paid", "--version", "2").out
+
+    assert (asked.code, "say --yes" in asked.err) == (2, True)
+    assert begun.json == {"changed": ["paid"], "removed": 0}
+    assert "0% of 1 event" in shown
+    assert "at most 500 per second" in shown
+    assert (told["progress"], told["rebuild"]["is_strict"]) == (0.0, True)
+    assert ended.out == "The rebuild of paid has ended where it was.\n"
+    assert "cancelled" in after
+    again = shell("projection", "rebuild", "paid", "--version", "2", "--cancel", "--json")
+    assert (again.code, "is not being rebuilt" in again.err) == (2, True)
+
+
+def test_a_version_that_is_behind_waits_no_longer_than_it_is_told(
+    shell: Shell, versions: Shop
+) -> None:
+    versions.do(lambda app: app.publish("order.paid", 2))
+
+    late = shell("projection", "swap", "paid", "--timeout", "0s")
+
+    assert (late.code, "1 events behind" in late.err) == (2, True)
+
+
 def test_among_destinations_one_is_called_what_it_is(shell: Shell, projecting: Shop) -> None:
     assert "projection of the log" in shell("destination", "list").out
     listed = shell("destination", "list", "--json").json["destinations"]
@@ -136,7 +228,7 @@ def test_what_was_resolved_comes_back_only_out_of_order(
 def test_the_status_tells_how_far_they_are(shell: Shell, projecting: Shop) -> None:
     said = shell("status").out
 
-    assert re.search(r"^letters +not read +1 +\S+ +1 +2 *$", said, re.MULTILINE)
+    assert re.search(r"^letters +behind +1 +\S+ +1 +2 +nobody *$", said, re.MULTILINE)
     assert "The projection letters is 1 event behind" in " ".join(said.split())
     [one] = shell("status", "--json").json["projections"]
     assert (one["name"], one["events_behind"], one["parked_keys"]) == ("letters", 1, 1)

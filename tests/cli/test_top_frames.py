@@ -11,16 +11,20 @@ from redrive.cli.show.spark import chart, sparkline
 from redrive.cli.show.top.frame import frame
 from redrive.cli.show.top.view import Reading, Sort, View
 from redrive.model.delivery import DeliveryId
+from redrive.model.destination import NOTHING
 from redrive.model.gate import Gate, GateFigures, HalfOpen, Hold, Open, Pause
 from redrive.model.limits import Limits
+from redrive.model.position import LogPosition
 from redrive.model.replay import ReplayState
 from redrive.model.settlement import FailureReason
 from redrive.store import (
+    Checkpoint,
     DestinationFigures,
     DueWork,
     Figures,
     Group,
     LaneFigures,
+    ProjectionFigures,
     Replay,
     Serving,
     WorkerFigures,
@@ -77,6 +81,43 @@ def shown(reading: Reading, *, width: int = 80, height: int | None = None) -> st
 
 def line_of(text: str, word: str) -> str:
     return next(line for line in text.splitlines() if word in line)
+
+
+def projection(name: str, *, count: int, seen: float, lag: int = 0) -> ProjectionFigures:
+    place = LogPosition()
+    return ProjectionFigures(
+        checkpoint=Checkpoint(
+            projection=name, began=place, position=place, count=count, worker="worker-1"
+        ),
+        now=NOW,
+        lag={"order.paid": lag} if lag else {},
+        is_at_least=False,
+        oldest_at=ago(90) if lag else None,
+        handed_over=2,
+        parked_keys=1,
+        seen_at=ago(seen),
+    )
+
+
+def test_projections_are_shown_with_how_far_and_how_fast_they_are() -> None:
+    begun = figures(destination("orders", patterns=NOTHING), now=ago(2))
+    fresh = (projection("orders", count=40, seen=1, lag=7), projection("totals", count=5, seen=600))
+    view = View().after(
+        Reading(figures=begun, projections=(projection("orders", count=20, seen=1),))
+    )
+    view = view.after(Reading(figures=replace(begun, now=NOW), projections=fresh))
+
+    said = frame(view, width=100).plain
+
+    assert line_of(said, "worker-1").split()[1:] == [
+        "behind",
+        "7",
+        "1m30s",
+        "10",
+        "1",
+        "worker-1",
+    ]
+    assert line_of(said, "nobody").split()[1:] == ["caught", "up", "-", "-", "2.5", "1", "nobody"]
 
 
 def test_a_destination_is_one_line_with_all_its_counts() -> None:

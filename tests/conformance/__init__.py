@@ -12,6 +12,7 @@ from redrive.errors import StoreUnavailableError
 from tests.conformance.access import TokenConformance, UserConformance
 from tests.conformance.auto_replaying import AutoReplayConformance, EditConformance
 from tests.conformance.backfilling import BackfillConformance
+from tests.conformance.calling import CallingConformance
 from tests.conformance.claiming import (
     ClaimingConformance,
     KindConformance,
@@ -22,6 +23,7 @@ from tests.conformance.durability import DurabilityConformance, WaitingConforman
 from tests.conformance.effects import EffectConformance, InboxConformance
 from tests.conformance.events import EventSearchConformance
 from tests.conformance.fencing import FencingConformance
+from tests.conformance.following import FollowerConformance
 from tests.conformance.gating import (
     BreakerConformance,
     PauseConformance,
@@ -38,6 +40,7 @@ from tests.conformance.intervening import (
     AuditQueryConformance,
     InterventionConformance,
     ReplayConformance,
+    ScopeConformance,
 )
 from tests.conformance.lanes import LaneConformance
 from tests.conformance.lettering import LetterConformance
@@ -60,6 +63,7 @@ from tests.conformance.quotas import (
 from tests.conformance.reading import LogConformance, LogReaderConformance, VersionConformance
 from tests.conformance.regrouping import RegroupConformance
 from tests.conformance.replaying import ReplaysConformance, SurveyConformance
+from tests.conformance.request_logs import RequestLogConformance
 from tests.conformance.rerouting import MoveConformance, RemovalConformance
 from tests.conformance.rescuing import (
     DeadlineConformance,
@@ -67,15 +71,24 @@ from tests.conformance.rescuing import (
     SuspectConformance,
 )
 from tests.conformance.retention import RetentionConformance
+from tests.conformance.secrets import SecretConformance
 from tests.conformance.sending import SendingConformance
+from tests.conformance.services import ServiceConformance
 from tests.conformance.settling import LeaseConformance, SettlingConformance
 from tests.conformance.shared_rates import SharedRateConformance
 from tests.conformance.sharing import FairnessConformance
+from tests.conformance.taking_over import TakingOverConformance
 from tests.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from tests.conformance.ticking import TickConformance
 from tests.conformance.transitions import TransitionConformance
+from tests.conformance.trends import TrendConformance
 from tests.conformance.unreadable import UnreadableConformance
-from tests.conformance.workers import ExchangeConformance, WorkerConformance
+from tests.conformance.versions import RebuildConformance, VersionsConformance
+from tests.conformance.workers import (
+    AddresseesConformance,
+    ExchangeConformance,
+    WorkerConformance,
+)
 from tests.conformance.world import MakeStore, World, an_event, entries
 
 __all__ = [
@@ -97,13 +110,18 @@ class StoreConformance(
     ClaimingConformance,
     KindConformance,
     RoomConformance,
+    CallingConformance,
+    RequestLogConformance,
     SettlingConformance,
     FencingConformance,
     TransitionConformance,
     LeaseConformance,
     EffectConformance,
     InboxConformance,
+    FollowerConformance,
     ProjectionConformance,
+    VersionsConformance,
+    RebuildConformance,
     RescueConformance,
     SuspectConformance,
     DeadlineConformance,
@@ -120,6 +138,7 @@ class StoreConformance(
     RampConformance,
     ShedConformance,
     ExchangeConformance,
+    AddresseesConformance,
     WorkerConformance,
     FairnessConformance,
     TenantLimitConformance,
@@ -131,27 +150,32 @@ class StoreConformance(
     RegroupConformance,
     FigureConformance,
     ReplayConformance,
+    ScopeConformance,
     InterventionConformance,
     ReplaysConformance,
     SendingConformance,
     SurveyConformance,
     AutoReplayConformance,
     TickConformance,
+    TrendConformance,
     EditConformance,
     AuditConformance,
     AuditQueryConformance,
     TokenConformance,
+    SecretConformance,
     UserConformance,
     RetentionConformance,
     LimitConformance,
     WatchConformance,
     WorkloadConformance,
     LetterConformance,
+    TakingOverConformance,
     UnreadableConformance,
     RemovalConformance,
     MoveConformance,
     BackfillConformance,
     DeclarationConformance,
+    ServiceConformance,
     WaitingConformance,
 ):
     """Subclass it in a test file, and say how to make the store.

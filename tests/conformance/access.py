@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from redrive.model.access import Grant, LoginSession, Role, User
-from redrive.store import TokenTerms
+from redrive.store import TOKENS_KEPT, TokenTerms
 from tests.conformance.world import OPERATOR, World, only
 
 __all__ = ["TokenConformance", "UserConformance"]
@@ -61,6 +61,22 @@ class TokenConformance:
         await world.store.revoke_token("c", actor=OPERATOR)
 
         assert [one.id for one in await world.store.tokens()] == ["b", "a", "c"]
+
+    async def test_tokens_that_ended_long_ago_are_forgotten(self, world: World) -> None:
+        for name, lasts in (("a", timedelta(days=1)), ("b", None), ("c", None)):
+            await world.store.add_token(_terms(name, lasts=lasts), actor=OPERATOR)
+        world.clock.advance(timedelta(days=1))
+        await world.store.add_token(_terms("d"), actor=OPERATOR)
+        await world.store.revoke_token("b", actor=OPERATOR)
+
+        world.clock.advance(TOKENS_KEPT - timedelta(seconds=1))
+        await world.store.add_token(_terms("e"), actor=OPERATOR)
+        soon = {one.id for one in await world.store.tokens()}
+        world.clock.advance(timedelta(seconds=1))
+        await world.store.add_token(_terms("f"), actor=OPERATOR)
+
+        assert soon == {"a", "b", "c", "d", "e"}
+        assert {one.id for one in await world.store.tokens()} == {"c", "d", "e", "f"}
 
     async def test_a_revoked_token_is_revoked_for_whoever_asks_next(self, world: World) -> None:
         await world.store.add_token(_terms(), actor=OPERATOR)
@@ -301,8 +317,9 @@ class UserConformance:
         self, world: World
     ) -> None:
         user = await _user(world)
-        await _opened(world, "secret a", user)
-        await world.store.close_session("secret a")
+        digest = "0123456789abcdef" * 4
+        await _opened(world, digest, user)
+        await world.store.close_session(digest)
         await world.store.set_password("ann", "secret b", actor=OPERATOR)
         await world.store.remove_user("ann", actor=OPERATOR)
 
@@ -311,6 +328,6 @@ class UserConformance:
         assert await _actions(world) == [
             *("add_user", "log_in", "log_out", "change_password", "remove_user")
         ]
-        assert {one.by for one in entries} == {"ada", "user:ann"}
+        assert {one.by for one in entries} == {"ada", "user:ann:0123456789ab"}
         assert all("ann" in one.detail for one in entries)
         assert not any(word in one.detail for one in entries for word in ("secret", "of ann"))

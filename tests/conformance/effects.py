@@ -18,7 +18,7 @@ from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Appended, Effect, Ending, Pruned, Query
 from tests.conformance.world import OPERATOR, World, an_event, entries, only
 
-__all__ = ["EffectConformance", "InboxConformance"]
+__all__ = ["EffectConformance", "InboxConformance", "Trace", "prune_all"]
 
 _AT_MOST = timedelta(seconds=5)
 _SHORT = Retention(
@@ -81,7 +81,7 @@ async def _publish_and_apply(world: World, event: Event[msgspec.Raw]) -> Counted
     return trace
 
 
-async def _prune_all(world: World, *, after: timedelta) -> Pruned:
+async def prune_all(world: World, *, after: timedelta) -> Pruned:
     """Let time pass, and prune until nothing more goes."""
     world.clock.advance(after)
     rounds: list[Pruned] = []
@@ -260,7 +260,7 @@ class InboxConformance:
         letters = (await world.store.letters(Query())).letters
         await world.store.replay([delivery_id], actor=OPERATOR)
         assert await _apply(world, await world.claim_one(), Counted()) is Ending.APPLIED
-        assert (await _prune_all(world, after=timedelta(days=5))).events == 1
+        assert (await prune_all(world, after=timedelta(days=5))).events == 1
         [again] = (await world.store.restore(letters, actor=OPERATOR)).deliveries
         await world.store.replay([again], actor=OPERATOR)
         trace = Counted()
@@ -279,7 +279,7 @@ class InboxConformance:
             return
         key = {"source": "shop", "idempotency_key": "order-42"}
         await _publish_and_apply(world, an_event(**key))
-        gone = await _prune_all(world, after=timedelta(days=5))
+        gone = await prune_all(world, after=timedelta(days=5))
         assert (gone.events, gone.keys, gone.inbox) == (1, 1, 0)
         await world.publish(an_event(**key))
         trace = Counted()
@@ -306,7 +306,7 @@ class InboxConformance:
         for _ in range(3):
             await _publish_and_apply(world, an_event())
 
-        before = await _prune_all(world, after=timedelta(days=9))
+        before = await prune_all(world, after=timedelta(days=9))
         could = await world.store.prunable(_SHORT)
         world.clock.advance("1d")
         batches = [await world.store.prune(_SHORT, limit=2) for _ in range(3)]
@@ -325,7 +325,7 @@ class InboxConformance:
         could = await world.store.prunable(_SHORT)
 
         assert could == Pruned(delivered=2, events=2, inbox=2)
-        assert await _prune_all(world, after=timedelta(0)) == could
+        assert await prune_all(world, after=timedelta(0)) == could
 
     async def test_a_dead_letter_keeps_what_is_known_of_its_event(self, world: World) -> None:
         """However old it is: it may yet be moved, or sent again."""
@@ -335,7 +335,7 @@ class InboxConformance:
         assert await _apply(world, await world.claim_one("billing"), Counted()) is Ending.APPLIED
         assert not await world.fail(await world.claim_one("mailing"))
 
-        gone = await _prune_all(world, after=timedelta(days=100))
+        gone = await prune_all(world, after=timedelta(days=100))
 
         assert gone == Pruned(delivered=1)
 
@@ -344,10 +344,10 @@ class InboxConformance:
         if not _has_effects(world):
             return
         await _publish_and_apply(world, an_event(idempotency_key="42"))
-        await _prune_all(world, after=timedelta(days=5))
+        await prune_all(world, after=timedelta(days=5))
         await world.publish(an_event(idempotency_key="42"))
 
-        gone = await _prune_all(world, after=timedelta(days=30))
+        gone = await prune_all(world, after=timedelta(days=30))
 
         assert gone == Pruned()
         assert await _apply(world, await world.claim_one(), Counted()) is Ending.REPEATED

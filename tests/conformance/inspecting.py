@@ -166,6 +166,55 @@ class FindingConformance:
 
         assert _ids(await world.found(status=Status.PENDING, text="4711")) == [delivery_id]
 
+    @pytest.mark.parametrize("status", [Status.FAILED, None])
+    async def test_text_is_looked_for_in_so_many_of_what_the_rest_leaves(
+        self, world: World, status: Status | None
+    ) -> None:
+        said = ("sought", "other", "sought", "other", "other")
+        dead = [await world.dead_letter(an_event(tenant="t"), fault=a_fault(one)) for one in said]
+        await world.dead_letter(an_event(tenant="u"), fault=a_fault("sought"))
+        query, pages, cursor = Query(status=status, tenant="t", text="sought"), [], None
+
+        for _ in range(3):
+            page = await world.store.find(query, cursor=cursor, limit=10, most_read=2)
+            pages.append(_ids(page.deliveries))
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+
+        assert pages == [[], [dead[2]], [dead[0]]]
+        assert cursor is None
+
+    async def test_of_a_destination_so_many_of_its_own_letters_are_looked_at(
+        self, world: World
+    ) -> None:
+        for group, to in (("old", "billing"), ("new", "billing"), ("other", "mailing")):
+            await world.dead_letter(fault=a_fault(group=group), to=to)
+            world.clock.advance("1s")
+
+        found = [
+            [one.id for one in await world.groups(destination="billing", most_read=most)]
+            for most in (1, 2)
+        ]
+
+        assert found == [["new"], ["new", "old"]]
+
+    async def test_without_a_text_so_many_of_its_status_are_looked_at(self, world: World) -> None:
+        tenants = ("t", "u", "u", "t", "u")
+        dead = [await world.dead_letter(an_event(tenant=one)) for one in tenants]
+        query = Query(tenant="t")
+
+        first = await world.store.find(query, limit=10, most_read=3)
+        second = await world.store.find(query, cursor=first.next_cursor, limit=10, most_read=3)
+        counts = [
+            [one.count for one in await world.store.groups(query, most_read=most)]
+            for most in (None, 3)
+        ]
+
+        assert _ids(first.deliveries) == [dead[3]]
+        assert (_ids(second.deliveries), second.next_cursor) == ([dead[0]], None)
+        assert counts == [[2], [1]]
+
     async def test_text_is_found_in_any_case_of_any_script(self, world: World) -> None:
         said = {
             one: await world.dead_letter(fault=a_fault(f"say {one} now"))

@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
+from redrive.model.access import Scope
 from redrive.model.audit import Actor, AuditQuery
 from redrive.model.delivery import Cycle, DeliveryId, Kind, Status
+from redrive.model.event import Event
 from redrive.model.retention import Retention
 from redrive.model.settlement import Delivered, FailureReason, Snoozed
 from redrive.store import Store
@@ -26,10 +30,12 @@ __all__ = [
     "AuditQueryConformance",
     "InterventionConformance",
     "ReplayConformance",
+    "ScopeConformance",
 ]
 
 Action = Callable[[Store, Sequence[DeliveryId]], Awaitable[Sequence[DeliveryId]]]
 
+_NOBODYS = Scope(tenant="globex", destinations=("mailing",))
 _DUE = datetime(2030, 1, 2, tzinfo=UTC)
 _ON_PENDING: dict[str, Action] = {
     "cancel": lambda store, ids: store.cancel(ids, blame=blame, actor=OPERATOR),
@@ -347,6 +353,81 @@ class InterventionConformance:
         assert list(changed) == [second]
         assert (await world.show(second)).priority == 7
         assert ids_of(await world.claim()) == [second, first]
+
+
+class ScopeConformance:
+    """Acts within a scope: what is outside, as it stands at that moment, is left alone."""
+
+    async def test_acts_on_dead_letters_keep_to_their_scope(self, world: World) -> None:
+        mine, theirs, mailed = [await world.dead_letter(one, to=to) for one, to in _of_each()]
+        ids, store = [mine, theirs, mailed], world.store
+
+        acts = {
+            "resolve": (Scope(tenant="globex"), [theirs]),
+            "reopen": (Scope(tenant="globex", destinations=("billing", "mailing")), [theirs]),
+            "replay": (Scope(destinations=("mailing", "sms")), [mailed]),
+            "delete": (Scope(tenant="globex", destinations=("billing",)), [theirs]),
+        }
+        for name, (scope, expected) in acts.items():
+            act = getattr(store, name)
+            assert list(await act(ids, actor=OPERATOR, scope=_NOBODYS)) == [], name
+            assert list(await act(ids, actor=OPERATOR, scope=scope)) == expected, name
+
+        left = await world.show(mine)
+        assert (left.status, left.resolution) == (Status.FAILED, None)
+        assert [list(one.deliveries) for one in await store.audit()] == [
+            *([theirs], [mailed], [theirs], [theirs]),
+        ]
+
+    async def test_acts_on_pending_deliveries_keep_to_their_scope(self, world: World) -> None:
+        ids = [only(await world.publish(one, to=to)) for one, to in _of_each()]
+        mine, theirs, mailed = ids
+        store = world.store
+
+        acts: dict[str, tuple[dict[str, object], Scope, list[DeliveryId]]] = {
+            "reschedule": ({"due": _DUE}, Scope(tenant="acme"), [mine, mailed]),
+            "prioritise": ({"priority": 7}, Scope(destinations=("mailing",)), [mailed]),
+            "cancel": ({"blame": blame}, Scope(tenant="globex"), [theirs]),
+        }
+        for name, (given, scope, expected) in acts.items():
+            act = getattr(store, name)
+            assert list(await act(ids, actor=OPERATOR, scope=_NOBODYS, **given)) == [], name
+            assert list(await act(ids, actor=OPERATOR, scope=scope, **given)) == expected, name
+
+        assert (await world.show(mine)).status is Status.PENDING
+        assert [(await world.show(one)).priority for one in ids] == [0, 0, 7]
+
+    async def test_an_edit_keeps_to_its_scope(self, world: World) -> None:
+        event = an_event({"order": 1}, tenant="acme")
+        letter = await world.dead_letter(event)
+
+        done = [
+            await world.store.edit(
+                letter,
+                before=event.payload,
+                payload=msgspec.Raw(b"{}"),
+                changes=(),
+                more=0,
+                actor=OPERATOR,
+                is_replayed=False,
+                scope=scope,
+            )
+            for scope in (
+                Scope(tenant="globex"),
+                Scope(destinations=("mailing",)),
+                Scope(tenant="acme", destinations=("billing", "mailing")),
+            )
+        ]
+
+        assert done == [False, False, True]
+
+
+def _of_each() -> list[tuple[Event[msgspec.Raw], str]]:
+    return [
+        (an_event(tenant="acme"), "billing"),
+        (an_event(tenant="globex"), "billing"),
+        (an_event(tenant="acme"), "mailing"),
+    ]
 
 
 class AuditQueryConformance:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.gate import Hold
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.store import Claim, LaneFigures, Rescue
 from tests.conformance.world import (
+    LEDGER,
     OPERATOR,
     World,
     a_fault,
@@ -88,6 +91,20 @@ class OrderConformance:
         await world.settle(leased, Delivered())
 
         assert ids_of(await _claim(world)) == [third]
+
+    async def test_dead_letters_of_some_types_are_passed_by(self, world: World) -> None:
+        """By the first pattern that fits, whatever the order of the others."""
+        passing = (("order.paid", False), ("order.*", True))
+        await world.declare(msgspec.structs.replace(LEDGER, passing=passing))
+        events = [an_event(type=kind, key="a") for kind in ("order.sent", "order.paid")]
+        sent, paid, _ = await world.publish(*events, an_event(key="a"), to="ledger")
+        assert not await world.fail(await world.claim_one("ledger"))
+        second = await world.claim_one("ledger")
+        assert not await world.fail(second)
+
+        assert second.lease.delivery_id == paid
+        assert ids_of(await world.claim("ledger")) == []
+        assert (await world.show(sent)).status is Status.FAILED
 
     async def test_nothing_is_behind_a_dead_letter_that_is_passed_by(self, world: World) -> None:
         first, second, third = await _ordered(world, Order.SKIP, "aaa")
@@ -235,6 +252,8 @@ class OrderConformance:
             ),
         ]
         assert [one.key for one in await world.store.lanes(limit=1)] == ["a"]
+        assert len(await world.store.lanes(destination="ordered")) == 2
+        assert list(await world.store.lanes(destination="billing")) == []
 
     async def test_a_lane_that_moves_is_not_listed(self, world: World) -> None:
         first, *_ = await _ordered(world, Order.PARK, "aa")

@@ -163,6 +163,32 @@ class AutoPauseConformance:
         assert pause is not None
         assert pause.by == OPERATOR.by
 
+    async def test_what_has_failed_for_long_is_paused_and_has_as_long_once_it_is_resumed(
+        self, world: World
+    ) -> None:
+        limits = Limits(
+            breaker=Breaker(failures=1, open_for="60s"), disable_after=timedelta(days=5)
+        )
+        gated = Gated(world, limits)
+        await gated.publish(4)
+        await gated.report(DOWN)
+        world.clock.advance("4d")
+        await gated.probes(1)
+        early = (await gated.gate()).gate.pause
+        world.clock.advance("1d")
+
+        await gated.probes(1)
+        figures = await gated.gate()
+        await world.store.resume("gated", actor=OPERATOR)
+        await gated.probes(1)
+        resumed = (await gated.gate()).gate.pause
+
+        assert (early, resumed) == (None, None)
+        assert figures.gate.pause is not None
+        assert figures.gate.pause.by == REDRIVE
+        assert "It has failed since 2026-01-01 12:00 UTC" in figures.gate.pause.why
+        assert [one.action for one in await world.store.audit()] == ["resume", "pause"]
+
 
 class ShedConformance:
     """`DeliveryQueue.shed`."""

@@ -15,7 +15,7 @@ from redrive.model.event import EventId
 from redrive.model.outcome import Fault
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.retention import Retention
-from redrive.model.settlement import Failed, FailureReason, RetryAt
+from redrive.model.settlement import Delivered, Failed, FailureReason, RetryAt
 from redrive.store import (
     Checkpoint,
     LoggedEvent,
@@ -28,15 +28,18 @@ from redrive.store import (
 )
 from tests.conformance.world import OPERATOR, World, an_event, entries, only
 
-__all__ = ["ProjectionConformance", "ProjectionEffectConformance"]
+__all__ = ["LEASE", "DeadAtOnce", "ProjectionConformance", "ProjectionEffectConformance", "log"]
 
-_LEASE = timedelta(seconds=15)
+LEASE = timedelta(seconds=15)
 _DAY = timedelta(days=1)
 _FAULT = Fault(error_class="Poison", message="bad", rule="test")
 
 
 class Reader:
     """A projection into `ledger`, which keeps order, that fails for the keys in `poison`."""
+
+    version = 1
+    tables: tuple[str, ...] = ()
 
     def __init__(self, world: World, worker: str = "reader", *, to: str = "ledger") -> None:
         self.world = world
@@ -51,14 +54,21 @@ class Reader:
 
     async def begin(self, begin: LogPosition = LOG_START) -> bool:
         """Tell that its worker lives, and take the turn."""
-        await self.world.store.heartbeat(self.worker, [], lease=_LEASE)
+        await self.world.store.heartbeat(self.worker, [], lease=LEASE)
         self.turn = await self.world.store.take_turn(
-            self.name, worker=self.worker, lease=_LEASE, begin=begin, types=self.types
+            self.name,
+            worker=self.worker,
+            lease=LEASE,
+            begin=begin,
+            types=self.types,
+            version=self.version,
+            tables=self.tables,
         )
         return self.turn is not None
 
     async def checkpoint(self) -> Checkpoint:
-        return only(await self.world.store.projections()).checkpoint
+        found = [one.checkpoint for one in await self.world.store.projections()]
+        return only([one for one in found if one.projection == self.name])
 
     async def read(self, count: int, *, after: LogPosition | None = None) -> LogPage:
         """Return a page behind the checkpoint, once so many events can be read."""
@@ -81,7 +91,16 @@ class Reader:
             generation="default",
             at_most=timedelta(seconds=5),
             truncate=self._truncate,
+            create=self.create,
         )
+
+    async def prepare(self) -> Projected:
+        """Have its tables made, though there is nothing to apply."""
+        place = (await self.checkpoint()).position
+        return await self.apply(LogPage(events=(), reached=place, is_end=True), after=place)
+
+    async def create(self, connection: object) -> None:
+        """Make its tables."""
 
     async def _truncate(self, connection: object) -> None:
         if self.is_not_emptied:
@@ -134,7 +153,8 @@ class DeadAtOnce(Reader):
         )
 
 
-async def _log(world: World, *keys: str | None) -> list[EventId]:
+async def log(world: World, *keys: str | None) -> list[EventId]:
+    """Publish an event for each key, to nobody."""
     events = [an_event(key=key) for key in keys]
     await world.append(entries(*events, to=[]))
     return [one.id for one in events]
@@ -144,7 +164,7 @@ class ProjectionConformance:
     """`Projections`."""
 
     async def test_a_checkpoint_tells_how_far_a_projection_is(self, world: World) -> None:
-        ids = await _log(world, "a", "b")
+        ids = await log(world, "a", "b")
         reader = Reader(world)
         assert await reader.begin()
         before = await reader.checkpoint()
@@ -167,7 +187,7 @@ class ProjectionConformance:
         reader = Reader(world)
         await reader.begin()
         nothing = await world.store.log_news(LOG_START)
-        await _log(world, "a")
+        await log(world, "a")
         page = await reader.read(1)
 
         something = await world.store.log_news(LOG_START)
@@ -181,10 +201,10 @@ class ProjectionConformance:
         assert lost.tokens["ledger"] != reader.turn.token
 
     async def test_a_new_projection_begins_where_it_says(self, world: World) -> None:
-        await _log(world, "a")
+        await log(world, "a")
         await world.logged(1)
         end = await world.store.end_of_log()
-        new = await _log(world, "a")
+        new = await log(world, "a")
         reader = Reader(world)
 
         await reader.begin(end)
@@ -198,7 +218,7 @@ class ProjectionConformance:
         assert await first.begin()
         assert not await second.begin()
 
-        world.clock.advance(_LEASE + timedelta(seconds=1))
+        world.clock.advance(LEASE + timedelta(seconds=1))
 
         assert await second.begin()
         assert not await first.begin()
@@ -212,10 +232,10 @@ class ProjectionConformance:
         assert await second.begin()
 
     async def test_who_has_lost_the_turn_applies_nothing(self, world: World) -> None:
-        await _log(world, "a")
+        await log(world, "a")
         first, second = Reader(world, "first"), Reader(world, "second")
         await first.begin()
-        world.clock.advance(_LEASE + timedelta(seconds=1))
+        world.clock.advance(LEASE + timedelta(seconds=1))
         await second.begin()
 
         late = await first.project(1)
@@ -225,7 +245,7 @@ class ProjectionConformance:
         assert (projected.ending, len(second.applied)) == (Projecting.KEPT, 1)
 
     async def test_a_page_is_applied_once_though_no_answer_came(self, world: World) -> None:
-        await _log(world, "a", "b")
+        await log(world, "a", "b")
         reader = Reader(world)
         await reader.begin()
         page = await reader.read(2)
@@ -237,7 +257,7 @@ class ProjectionConformance:
         assert (await reader.checkpoint()).count == 2
 
     async def test_a_reader_that_breaks_off_has_applied_nothing(self, world: World) -> None:
-        await _log(world, "a")
+        await log(world, "a")
         reader = Reader(world)
         await reader.begin()
         reader.is_fatal = True
@@ -250,7 +270,7 @@ class ProjectionConformance:
         assert (await reader.project(1)).ending is Projecting.KEPT
 
     async def test_what_fails_is_handed_over_with_what_follows_it(self, world: World) -> None:
-        ids = await _log(world, "a", "b", "a", "b", None)
+        ids = await log(world, "a", "b", "a", "b", None)
         reader = Reader(world)
         reader.poison = {ids[0]}
         await reader.begin()
@@ -269,17 +289,17 @@ class ProjectionConformance:
         assert (await world.claim("ledger")).deliveries == ()
 
     async def test_the_lane_of_a_key_goes_in_order_and_ends(self, world: World) -> None:
-        ids = await _log(world, "a", "a")
+        ids = await log(world, "a", "a")
         reader = Reader(world)
         reader.poison = {ids[0]}
         await reader.begin()
         await reader.project(2)
-        ids += await _log(world, "a")
+        ids += await log(world, "a")
         await reader.project(1)
         world.clock.advance("1s")
 
         order = await world.run_all("ledger")
-        ids += await _log(world, "a")
+        ids += await log(world, "a")
         await reader.project(1)
 
         assert len(order) == 3
@@ -289,30 +309,30 @@ class ProjectionConformance:
     async def test_a_dead_letter_holds_its_key_until_somebody_deals_with_it(
         self, world: World
     ) -> None:
-        ids = await _log(world, "a")
+        ids = await log(world, "a")
         reader = DeadAtOnce(world)
         reader.poison = {ids[0]}
         await reader.begin()
         [(_, settled)] = (await reader.project(1)).handed_over
         assert settled is not None
-        ids += await _log(world, "a")
+        ids += await log(world, "a")
         await reader.project(1)
         parked = list(reader.applied)
 
         await world.store.resolve([settled.lease.delivery_id], actor=OPERATOR)
         await world.run_all("ledger")
-        ids += await _log(world, "a")
+        ids += await log(world, "a")
         await reader.project(1)
 
         assert (parked, reader.applied) == ([], [ids[2]])
 
     async def test_a_key_that_is_parked_holds_up_nobody_else(self, world: World) -> None:
-        ids = await _log(world, "a", None)
+        ids = await log(world, "a", None)
         reader = DeadAtOnce(world)
         reader.poison = set(ids)
         await reader.begin()
         await reader.project(2)
-        more = await _log(world, "b", None)
+        more = await log(world, "b", None)
 
         await reader.project(2)
 
@@ -321,7 +341,7 @@ class ProjectionConformance:
         assert {one.status for one in dead} == {Status.FAILED}
 
     async def test_a_paused_projection_applies_nothing(self, world: World) -> None:
-        await _log(world, "a")
+        await log(world, "a")
         reader = Reader(world)
         await reader.begin()
         await world.store.pause("ledger", actor=OPERATOR)
@@ -342,7 +362,7 @@ class ProjectionConformance:
         await world.append(entries(early, *others, to=[]))
         await world.logged(4)
         world.clock.advance("5s")
-        await world.store.heartbeat("reader", [], lease=_LEASE)
+        await world.store.heartbeat("reader", [], lease=LEASE)
 
         behind = only(await world.store.projections())
         await reader.project(4)
@@ -357,7 +377,7 @@ class ProjectionConformance:
         assert after.checkpoint.types == ("order.*",)
 
     async def test_what_is_parked_is_counted(self, world: World) -> None:
-        ids = await _log(world, "a", "a", "b", None)
+        ids = await log(world, "a", "a", "b", None)
         reader = DeadAtOnce(world)
         reader.poison = {ids[0], ids[3]}
         await reader.begin()
@@ -376,7 +396,7 @@ class ProjectionConformance:
     async def test_an_event_is_reached_when_it_is_applied_or_its_delivery_is(
         self, world: World
     ) -> None:
-        ids = await _log(world, "a", "b")
+        ids = await log(world, "a", "b")
         reader = Reader(world)
         reader.poison = {ids[0]}
         await reader.begin()
@@ -390,7 +410,7 @@ class ProjectionConformance:
         assert await world.store.has_applied("ledger", ids[0])
 
     async def test_after_a_reset_everything_is_applied_anew(self, world: World) -> None:
-        ids = await _log(world, "a", "b", "a")
+        ids = await log(world, "a", "b", "a")
         reader = DeadAtOnce(world)
         reader.poison = {ids[0]}
         await reader.begin()
@@ -409,14 +429,14 @@ class ProjectionConformance:
         await reader.begin()
         reader.poison, reader.applied = set(), []
         again = await reader.project(3)
-        await _log(world, "a")
+        await log(world, "a")
         await reader.project(1)
         assert (late.ending, again.ending) == (Projecting.REFUSED, Projecting.KEPT)
         assert (reader.applied[:3], len(emptied)) == (ids, 1)
         assert not (await reader.checkpoint()).is_reset
 
     async def test_nothing_begins_anew_unless_it_is_emptied(self, world: World) -> None:
-        await _log(world, "a")
+        await log(world, "a")
         reader = Reader(world)
         await reader.begin()
         await world.store.reset_projection("ledger", to=LOG_START, actor=OPERATOR)
@@ -434,16 +454,16 @@ class ProjectionConformance:
             await world.store.reset_projection("billing", to=LOG_START, actor=OPERATOR)
 
     async def test_a_projection_that_is_dropped_is_forgotten(self, world: World) -> None:
-        ids = await _log(world, "a", "a")
+        ids = await log(world, "a", "a")
         reader = DeadAtOnce(world)
         reader.poison = {ids[0]}
         await reader.begin()
         await reader.project(2)
         with pytest.raises(UsageError, match="read by the worker reader"):
-            await world.store.drop_projection("ledger", lease=_LEASE, actor=OPERATOR)
-        world.clock.advance(_LEASE)
+            await world.store.drop_projection("ledger", lease=LEASE, actor=OPERATOR)
+        world.clock.advance(LEASE)
 
-        removed = await world.store.drop_projection("ledger", lease=_LEASE, actor=OPERATOR)
+        removed = await world.store.drop_projection("ledger", lease=LEASE, actor=OPERATOR)
 
         assert removed == 2
         assert (await reader.deliveries(), len(await world.store.projections())) == ([], 0)
@@ -453,11 +473,11 @@ class ProjectionConformance:
             Projected(ending=Projecting.REFUSED)
         )
         with pytest.raises(NotFoundError, match="projection"):
-            await world.store.drop_projection("ledger", lease=_LEASE, actor=OPERATOR)
+            await world.store.drop_projection("ledger", lease=LEASE, actor=OPERATOR)
 
     async def test_what_a_projection_has_not_read_is_kept(self, world: World) -> None:
         keep = Retention(delivered=_DAY / 2, events=_DAY, idempotency=30 * _DAY)
-        await _log(world, "a", "b")
+        await log(world, "a", "b")
         reader = Reader(world)
         await reader.begin()
         page = await reader.read(2)
@@ -473,6 +493,23 @@ class ProjectionConformance:
         assert (await world.store.prunable(keep)).events == 1
         assert (await world.store.prune(keep)).events == 1
         assert [one.event.key for one in await world.read_events()] == ["b"]
+
+    async def test_what_is_kept_keeps_nothing_else_from_going(self, world: World) -> None:
+        """However much a projection has still to read: what it has read goes when it is time."""
+        keep = Retention(delivered=_DAY / 2, events=_DAY, idempotency=30 * _DAY)
+        reader = Reader(world)
+        await reader.begin()
+        await world.publish(an_event(key="read"))
+        await reader.project(1)
+        await log(world, *"abcdefg")
+        world.clock.advance(_DAY)
+        await world.settle(await world.claim_one(), Delivered())
+        world.clock.advance(2 * _DAY)
+
+        for _ in range(3):
+            await world.store.prune(keep, limit=2)
+
+        assert [one.event.key for one in await world.read_events()] == [*"abcdefg"]
 
 
 class Writing(Reader):
@@ -492,7 +529,7 @@ class ProjectionEffectConformance:
     """What is written by projections in the store's own database."""
 
     async def test_of_a_batch_with_a_failure_the_rest_counts_once(self, world: World) -> None:
-        ids = await _log(world, "a", "b", "a", "c")
+        ids = await log(world, "a", "b", "a", "c")
         reader = Writing(world)
         reader.poison = {ids[2]}
         await reader.begin()
@@ -502,7 +539,7 @@ class ProjectionEffectConformance:
         assert await _traces(world, 7) == [ids[0], ids[1], ids[3]]
 
     async def test_who_is_cut_off_leaves_nothing_behind(self, world: World) -> None:
-        ids = await _log(world, "a")
+        ids = await log(world, "a")
         reader = Hanging(world)
         await reader.begin()
         page = await reader.read(1)

@@ -61,7 +61,9 @@ class RemovalConformance:
 
         names = [one.name for one in (await world.store.figures()).destinations]
         gates = [one.destination for one in await world.store.gates()]
+        some = [one.destination for one in await world.store.gates(["billing", "ledger"])]
         assert names == gates == ["ledger", "mailing"]
+        assert some == ["ledger"]
 
     async def test_what_was_removed_and_has_only_history_has_no_gate(self, world: World) -> None:
         """The figures tell of what has arrived; there is nothing left to hold."""

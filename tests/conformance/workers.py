@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.model.delivery import Leased
-from redrive.model.outcome import Exchange
+from redrive.model.outcome import Addressees, Exchange
 from redrive.model.settlement import Delivered, Failed, FailureReason, RetryAt, Settlement, Snoozed
-from redrive.store import Serving, Settled
+from redrive.store import Query, Serving, Settled
 from tests.conformance.world import OPERATOR, World, a_fault, an_event, only
 
-__all__ = ["ExchangeConformance", "WorkerConformance"]
+__all__ = ["AddresseesConformance", "ExchangeConformance", "WorkerConformance"]
 
 
 class ExchangeConformance:
@@ -72,6 +72,54 @@ class ExchangeConformance:
         assert (await world.show(delivery_id)).exchange is None
 
 
+class AddresseesConformance:
+    """`Settled.addressees` and `Delivery.addressees`."""
+
+    async def test_who_has_answered_for_good_is_kept_over_tries_and_replays(
+        self, world: World
+    ) -> None:
+        [delivery_id] = await world.publish(an_event())
+        first = Addressees(accepted=("ann@example.com",))
+        both = Addressees(accepted=("ann@example.com",), refused={"bob@example.com": "550"})
+        now = RetryAt(when=world.now, fault=a_fault())
+        await _settle(world, await world.claim_one(), now, None, first)
+        after_one = (await world.show(delivery_id)).addressees
+        await _settle(world, await world.claim_one(), now, None)
+        after_none = (await world.show(delivery_id)).addressees
+        await _settle(world, await world.claim_one(), _failed(), None, both)
+        [letter] = (await world.store.letters(Query())).letters
+
+        await world.store.replay([delivery_id], actor=OPERATOR)
+
+        assert (after_one, after_none) == (first, first)
+        assert letter.delivery.addressees == both
+        assert (await world.show(delivery_id)).addressees == both
+
+    async def test_a_late_settlement_leaves_no_addressees(self, world: World) -> None:
+        [delivery_id] = await world.publish(an_event())
+        leased = await world.claim_one()
+        world.clock.advance("30s")
+
+        late = Addressees(accepted=("ann@example.com",))
+        await world.store.settle(
+            [Settled(lease=leased.lease, settlement=_failed(), addressees=late)]
+        )
+
+        assert (await world.show(delivery_id)).addressees is None
+
+    async def test_who_has_answered_comes_along_with_a_letter(self, world: World) -> None:
+        [delivery_id] = await world.publish(an_event())
+        both = Addressees(accepted=("ann@example.com",), refused={"bob@example.com": "550"})
+        await _settle(world, await world.claim_one(), _failed(), None, both)
+        [letter] = (await world.store.letters(Query())).letters
+        await world.store.delete([delivery_id], actor=OPERATOR)
+
+        await world.store.restore([letter], actor=OPERATOR)
+
+        [restored] = (await world.store.letters(Query())).letters
+        assert restored.delivery.addressees == both
+
+
 class WorkerConformance:
     """What `DeliveryQueue.heartbeat` is told that workers serve, and who hears of it."""
 
@@ -119,9 +167,15 @@ async def _beat(world: World, worker: str, serving: Serving | None = None) -> No
 
 
 async def _settle(
-    world: World, leased: Leased, settlement: Settlement, exchange: Exchange | None
+    world: World,
+    leased: Leased,
+    settlement: Settlement,
+    exchange: Exchange | None,
+    addressees: Addressees | None = None,
 ) -> None:
-    settled = Settled(lease=leased.lease, settlement=settlement, exchange=exchange)
+    settled = Settled(
+        lease=leased.lease, settlement=settlement, exchange=exchange, addressees=addressees
+    )
     assert list(await world.store.settle([settled])) == []
 
 

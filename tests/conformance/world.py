@@ -359,10 +359,12 @@ class World:
         """Fail what is past its deadline."""
         return await self.store.expire(blame=blame, limit=limit)
 
-    async def groups(self, *, limit: int = 50, **query: object) -> list[Group]:
+    async def groups(
+        self, *, limit: int = 50, most_read: int | None = None, **query: object
+    ) -> list[Group]:
         """Return the groups of what a query finds."""
         chosen = Query(**query)  # type: ignore[arg-type]
-        return list(await self.store.groups(chosen, limit=limit))
+        return list(await self.store.groups(chosen, limit=limit, most_read=most_read))
 
     async def figures_of(self, destination: str = "billing") -> DestinationFigures:
         """Return the figures of one destination."""

@@ -7,30 +7,28 @@ import io
 import os
 import re
 import select
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import apsw
 import pytest
 from rich.console import Console
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from redrive.app.config import parse_store
-from redrive.cli.main import app
-from redrive.demo import perform, run_demo
+from redrive.demo import dashboard, perform, run_demo
 from redrive.demo.count import Count
 from redrive.demo.narrator import Scene
 from redrive.demo.narrators.lines import Lines
 from redrive.demo.narrators.picture import Picture
 from redrive.demo.venue import Venue
 from redrive.errors import ConfigurationError
+from tests.demo.commands import read_commands
 from tests.waiting import PATIENCE_SECONDS, spend_at_once
 
 FAST = 10.0
@@ -39,23 +37,23 @@ FAST = 10.0
 
 
 class Saboteur(Lines):
-    """Deletes one delivery behind the demo's back when an act begins."""
+    """Deletes one delivery behind the demo's back, at the scene that begins so."""
 
-    def __init__(self, *, in_act: int, status: int) -> None:
+    def __init__(self, *, at: str, status: int) -> None:
         self.out = io.StringIO()
         super().__init__(self.out)
-        self._in_act = in_act
+        self._at = at
         self._status = status
         self._store = ""
 
-    def begin(self, venue: Venue) -> None:
-        super().begin(venue)
+    def begin(self, venue: Venue, *, dashboard: str = "") -> None:
+        super().begin(venue, dashboard=dashboard)
         self._store = venue.store
 
     def scene(self, scene: Scene) -> None:
         super().scene(scene)
-        if scene.act == self._in_act:
-            self._in_act = 0
+        if self._at and scene.sentence.startswith(self._at):
+            self._at = ""
             # In a thread: the shop may hold the write lock, and needs its event loop to let go.
             threading.Thread(target=self._delete).start()
 
@@ -76,10 +74,31 @@ def _look_again(_: int) -> bool:
     return True
 
 
+class Onlooker(Lines):
+    """Looks at the dashboard when the dead letters are told of."""
+
+    seen: ClassVar[dict[str, str]] = {}
+
+    def begin(self, venue: Venue, *, dashboard: str = "") -> None:
+        super().begin(venue, dashboard=dashboard)
+        self.url = dashboard
+
+    def scene(self, scene: Scene) -> None:
+        super().scene(scene)
+        if scene.act == 4:
+            # In a thread: the dashboard is served by the loop that tells the story.
+            threading.Thread(target=self._look, args=(scene.page,)).start()
+
+    def _look(self, page: str) -> None:
+        with urllib.request.urlopen(self.url + page) as answer:  # noqa: S310 - our own
+            self.seen[page] = answer.read().decode()
+
+
 class Told(NamedTuple):
     code: int
     text: str
     left_behind: list[str]
+    seen: dict[str, str]
 
     def numbers(self, pattern: str) -> list[int]:
         """Return the numbers that stand where the pattern has a group."""
@@ -94,14 +113,24 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder, out = tmp_path_factory.mktemp("demo"), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         patch.setattr(tempfile, "tempdir", str(folder))
-        code = run_demo(speed=FAST)
-    return Told(code, out.getvalue(), [path.name for path in folder.iterdir()])
+        patch.setattr("redrive.demo.narrators.lines.Lines", Onlooker)
+        code = run_demo(speed=FAST, web=True)
+    left_behind = [path.name for path in folder.iterdir()]
+    return Told(code, out.getvalue(), left_behind, Onlooker.seen)
 
 
 def test_the_demo_ends_with_nothing_lost(told: Told) -> None:
     """This is the promise, so it is the last thing the demo says."""
     assert "lost: 0" in told.text
     assert told.code == 0, told.text
+
+
+def test_the_dashboard_shows_the_story_beside_it(told: Told) -> None:
+    [letter] = [page for page in told.seen if page.startswith("/deliveries/")]
+
+    assert "Dead letters by cause" in told.seen["/dead-letters"]
+    assert "422" in told.seen[letter]
+    assert re.search(r"see http://127\.0\.0\.1:\d+/replays/1", told.text)
 
 
 def test_plain_lines_tell_every_act_without_control_characters(told: Told) -> None:
@@ -172,6 +201,18 @@ def test_an_order_that_no_release_can_read_is_corrected_and_arrives(told: Told) 
     assert 'It is delivered, with 1 edit on record: parcels "two" -> 2.' in said
 
 
+def test_a_projection_of_the_last_act_makes_its_read_model_from_the_first_order(
+    told: Told,
+) -> None:
+    [read] = told.numbers(r"It has read (\d+) events, each one once")
+    published, stored = told.numbers(r"events published (\d+) (\d+)")
+    taken, summed_up = told.numbers(r"takings (\d+) (\d+)")
+
+    assert read == published == stored
+    assert taken == summed_up > published
+    assert f"takings: {read} events read, caught up" in told.text
+
+
 def test_nothing_is_left_behind(told: Told) -> None:
     """A demo that litters is run once."""
     assert told.left_behind == []
@@ -179,7 +220,7 @@ def test_nothing_is_left_behind(told: Told) -> None:
 
 def test_a_dead_letter_deleted_behind_its_back_is_reported_as_lost() -> None:
     """A count that cannot fail proves nothing."""
-    saboteur = Saboteur(in_act=4, status=3)
+    saboteur = Saboteur(at="The operator looks at one", status=3)
 
     code = perform(saboteur, speed=FAST)
 
@@ -191,7 +232,7 @@ def test_a_dead_letter_deleted_behind_its_back_is_reported_as_lost() -> None:
 
 def test_a_finished_delivery_deleted_behind_its_back_does_not_add_up() -> None:
     """It arrived, so it is not lost, but the store's book is wrong."""
-    saboteur = Saboteur(in_act=6, status=2)
+    saboteur = Saboteur(at="The shop closes", status=2)
 
     code = perform(saboteur, speed=FAST)
 
@@ -212,7 +253,9 @@ def test_the_picture_gives_the_terminal_back() -> None:
     assert "redrive replay start" in running
     assert "\x1b[?25h" in out.getvalue().rpartition("\x1b[?25l")[2]
     assert "lost: 0" in after
-    assert code == 0
+    assert "events read, caught up" in running
+    assert "takings" in after
+    assert code == 0, after
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -268,16 +311,7 @@ def test_workers_end_with_a_demo_that_was_killed(tmp_path: Path) -> None:
 
 def test_every_command_it_shows_is_one_the_cli_knows(told: Told) -> None:
     """People type what they see."""
-    prompt = "    $ redrive "
-    shown = {line for line in told.text.splitlines() if line.startswith(prompt)}
-
-    assert len(shown) >= 5
-    for line in sorted(shown):
-        arguments = shlex.split(line.removeprefix(prompt))
-        command = get_command(app)
-        while isinstance(command, TyperGroup):
-            command = command.commands[arguments.pop(0)]
-        command.make_context(command.name, arguments)
+    assert read_commands(told.text) >= 5
 
 
 def test_without_aiohttp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,6 +319,13 @@ def test_without_aiohttp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(ConfigurationError, match=r"pip install 'redrive\[http\]'"):
         run_demo(plain=True)
+
+
+def test_without_jinja2_no_dashboard_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "jinja2" else name)
+
+    with pytest.raises(ConfigurationError, match=r"pip install 'redrive\[web\]'"):
+        run_demo(web=True)
 
 
 def test_a_speed_that_makes_no_sense_is_refused() -> None:
@@ -311,6 +352,25 @@ def test_a_service_that_missed_an_event_does_not_add_up() -> None:
 
     assert not count.adds_up
     assert count.problems == ["1 lost: event to mail."]
+
+
+def test_a_read_model_that_says_something_else_does_not_add_up() -> None:
+    count = Count(
+        published=1,
+        stored=1,
+        orders_paid=1,
+        orders_written=1,
+        takings=7,
+        takings_read=14,
+        expected=1,
+        effects=1,
+        repeated=0,
+        delivered=1,
+        failed=0,
+        pending=0,
+    )
+
+    assert count.problems == ["The shop took 7, and its read model says 14."]
 
 
 def test_an_effect_that_was_repeated_for_no_reason_does_not_add_up() -> None:

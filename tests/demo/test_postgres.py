@@ -13,7 +13,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from asyncpg.transaction import Transaction
 
+from redrive import Redrive
 from redrive.cli.main import main
 from redrive.demo import perform
 from redrive.demo.narrator import Scene
@@ -54,8 +56,21 @@ def test_the_whole_story_plays_and_nothing_is_left(database: Database) -> None:
     assert "warehouse: breaker open for" in said
     assert "stopped itself: 1 letter sent" in said
     assert 'parcels "two" -> 2' in said
+    assert "events read, caught up" in said
     assert database.value(_SCHEMAS) == 0
     assert database.value("SELECT to_regnamespace('of_the_user')") is None
+
+
+def test_the_story_of_the_gateway_is_counted_before_its_schema_is_dropped(
+    database: Database,
+) -> None:
+    out = io.StringIO()
+
+    code = perform(Lines(out), speed=FAST, store=database.url, gateway=True)
+
+    assert "lost: 0" in out.getvalue()
+    assert code == 0, out.getvalue()
+    assert database.value(_SCHEMAS) == 0
 
 
 def test_broken_off_it_drops_its_schema(database: Database, tmp_path: Path) -> None:
@@ -76,6 +91,30 @@ def test_broken_off_it_drops_its_schema(database: Database, tmp_path: Path) -> N
     assert complaints == ""
     assert "Stopped before the end; the schema redrive_demo_" in said
     assert demo.returncode == 130
+    assert database.value(_SCHEMAS) == 0
+
+
+async def test_broken_off_within_an_order_it_drops_its_schema(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that had just begun would take the drop back when its connection closes."""
+    begin = Transaction.start
+
+    async def begin_and_break_off(self: Transaction) -> None:
+        await begin(self)
+        raise asyncio.CancelledError
+
+    async def order() -> None:
+        app = Redrive("memory://")
+        async with Postgres(database.url, tmp_path / "redrive-demo-cut") as venue:
+            await venue.furnish(app)
+            monkeypatch.setattr(Transaction, "start", begin_and_break_off)
+            async with venue.sale(app, 1, 9.5):
+                pass
+
+    with pytest.raises(asyncio.CancelledError):
+        await order()
+
     assert database.value(_SCHEMAS) == 0
 
 

@@ -76,7 +76,8 @@ class Walk:
             if variable.startswith("REDRIVE_"):
                 self._monkeypatch.delenv(variable)
         blocks = blocks_of(self._page)
-        for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+        pairs = zip(blocks, [*blocks[1:], None], strict=True)
+        for block, below in [(one, below) for one, below in pairs if one.is_possible]:
             if block.holds_tests:
                 self._save(block, self._test_name(block))
             elif block.file_name:
@@ -144,7 +145,7 @@ class Walk:
         commands = [one for one in block.commands() if OURS.match(one[0])]
         for number, (command, expected) in enumerate(commands, start=1):
             with self._started(["bash", "-c", f"{_COMMAND}{self._here(command)}"]) as process:
-                if is_worker := re.search(r"redrive[ _](?:worker|serve)", command) is not None:
+                if is_worker := re.search(r"redrive[ _](?:worker|serve|mcp)", command) is not None:
                     printed = _stop_after(expected, process)
                 else:
                     printed, _ = process.communicate()
@@ -205,5 +206,5 @@ def programs_of(page: Path) -> Iterator[tuple[str, str]]:
     """Return the Python of a page as modules for the type checker, each with its file name."""
     stem = re.sub(r"\W", "_", name_of(page).removesuffix(".md").lower())
     for block in blocks_of(page):
-        if block.language == "python":
+        if block.language == "python" and block.is_possible:
             yield block.file_name or f"{stem}_line_{block.line}.py", block.source

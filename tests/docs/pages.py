@@ -7,6 +7,8 @@ How a page says what becomes of an example:
   with `<!-- a file -->` above it, it is saved and not run. A `settings.py` in a folder is taken for
   a Django project, and gets the files that Django makes for one.
 - The database at `postgresql:///shop`, or `"NAME": "shop"` in Django's settings, is a real one.
+- With `<!-- needs eventsourcing -->` above it, a block is left out where that library is not
+  installed.
 - A `text` block directly below a `python` block is what it prints: the same words in the same
   order, where `…` stands for any.
 - In a `console` block, what follows `$` is a command, and the lines below it are what it prints.
@@ -17,6 +19,7 @@ How a page says what becomes of an example:
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +31,7 @@ _FENCE = re.compile(r"^```(\w*)\s*$")
 _COMMENT = re.compile(r"^<!-- (.+) -->$")
 _FILE_NAME = re.compile(r"# ([\w./]+\.(?:py|toml))\n")
 _EXIT_CODE = re.compile(r"exit code (\d+)")
+_NEEDS = re.compile(r"needs (\w+)")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _MENTION = re.compile(r"(?:\$ )?(?:\w+=\S+ )*(redrive(?: [\w-].*?)?)(?:  .*)?$")
@@ -52,6 +56,12 @@ class Block(NamedTuple):
     @property
     def is_only_a_file(self) -> bool:
         return self.note == "a file"
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the library is here that the note above it names."""
+        found = _NEEDS.fullmatch(self.note)
+        return found is None or find_spec(found[1]) is not None
 
     @property
     def holds_tests(self) -> bool:

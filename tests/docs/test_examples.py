@@ -60,6 +60,7 @@ def test_every_example_is_strictly_typed(tmp_path: Path) -> None:
     ("example", "complaint"),
     [
         ("```python\n1 / 0\n```", "division by zero"),
+        ("<!-- needs msgspec -->\n```python\n1 / 0\n```", "division by zero"),
         ("```python\nprint(1)\n```\n\n```text\n2\n```", "page.md:6 promises"),
         ("```python\na = 1\n```\n\n```python\na\n```", "name 'a' is not defined"),
         ("```python\ndef test_it() -> None:\n    assert 0\n```", "1 failed"),
@@ -67,7 +68,7 @@ def test_every_example_is_strictly_typed(tmp_path: Path) -> None:
         ("```console\n$ redrive --help\nUsage: other\n```", "page.md:2 promises"),
         ("<!-- exit code 1 -->\n```console\n$ redrive --help\n```", "redrive --help"),
     ],
-    ids=["raises", "prints", "apart", "tests", "command", "command-prints", "exit-code"],
+    ids=["raises", "needs", "prints", "apart", "tests", "command", "command-prints", "exit-code"],
 )
 def test_an_example_that_breaks_its_promise_is_found(
     example: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +90,7 @@ def test_examples_that_keep_their_promises_pass(
         "```python\n# saved.py\na = 1\n```\n\n"
         "```python\nimport saved\nprint(saved.a, 'and more')\n```\n\n"
         "```text\n1   …\n```\n\n"
+        "<!-- needs what_nobody_has -->\n```python\n1 / 0\n```\n\n"
         "<!-- exit code 2 -->\n```console\n$ make nothing\n$ A=1 redrive nonsense\n```\n",
         encoding="utf-8",
     )

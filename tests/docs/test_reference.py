@@ -37,7 +37,12 @@ from redrive.policies.profiles import PROFILES, Profile
 from redrive.policies.retry import PRESETS, Proportional, Retry
 from redrive.policies.terms import Terms
 from redrive.store import TenantFigures
-from redrive.transports.http.options import HttpOptions
+from redrive.templates.checks import CHECKS
+from redrive.templates.filters import FILTERS
+from redrive.templates.methods import METHODS
+from redrive.templates.parsing import LONGEST, MOST_PARTS
+from redrive.templates.rendering import DEEPEST, LARGEST, MOST_STEPS, MOST_WORK
+from redrive.transports.http.options import HttpOptions, LineOptions, RequestOptions
 from tests.docs.pages import (
     ROOT,
     anchors_of,
@@ -80,7 +85,7 @@ def test_every_page_can_be_reached_from_the_first() -> None:
         ]
         ahead += [one for one in targets if one.suffix == ".md" and one not in reached]
 
-    assert [name_of(page) for page in pages() if page not in reached] == ["docs/README.md"]
+    assert [name_of(page) for page in pages() if page not in reached] == []
 
 
 def test_the_index_lists_every_page() -> None:
@@ -131,7 +136,7 @@ def test_every_attribute_of_an_event_is_listed() -> None:
         (AppOptions,),
         (EventAttributes,),
         (HandlerOptions, NamedOptions, DestinationOptions),
-        (HttpOptions,),
+        (HttpOptions, RequestOptions, LineOptions),
         (ScheduleOptions,),
     ],
     ids=lambda kinds: kinds[0].__name__,
@@ -152,6 +157,23 @@ def test_editors_have_something_to_say_of_each_option(kinds: Sequence[type]) -> 
         }
 
     assert set(kinds[0].__annotations__) - told == set()
+
+
+def test_every_filter_and_test_of_templates_is_listed() -> None:
+    filters, tests = (
+        table_of(GUIDES / "templates.md", heading) for heading in ("Filters", "Tests")
+    )
+
+    assert sorted(filters) == sorted([*FILTERS, "default"])
+    assert list(tests) == sorted(CHECKS)
+
+
+def test_the_methods_and_limits_of_templates_are_listed() -> None:
+    page = (GUIDES / "templates.md").read_text("utf-8")
+    limits = (LONGEST, MOST_PARTS, DEEPEST, MOST_STEPS, MOST_WORK, LARGEST)
+
+    assert [name for name in METHODS if f"`{name}`" not in page] == []
+    assert [limit for limit in limits if f"| {limit:,}" not in page] == []
 
 
 def test_every_option_of_a_retry_is_listed_with_its_default() -> None:
@@ -307,7 +329,7 @@ def test_every_line_of_the_log_is_listed_with_its_level() -> None:
 def test_every_metric_is_listed() -> None:
     source = "".join(
         (ENGINE / "observers" / name).read_text(encoding="utf-8")
-        for name in ("prometheus.py", "gauges.py")
+        for name in ("prometheus.py", "gauges.py", "tracking.py")
     )
 
     assert set(table_of(GUIDES / "operations.md", "Metrics")) == set(

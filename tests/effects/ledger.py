@@ -11,7 +11,7 @@ import asyncpg
 from redrive.app.config import parse_store
 from redrive.stores.postgres.connection import read_address
 
-__all__ = ["Connection", "Ledger"]
+__all__ = ["Connection", "Entries", "Ledger"]
 
 Connection = Any
 """What a handler is handed, of either store."""
@@ -59,3 +59,35 @@ class Ledger:
             return rows
         finally:
             await line.close()
+
+
+class Entries(Ledger):
+    """A table with one row for each time that a number was written down for a key, in order."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        values = "?, ?" if self.is_sqlite else "$1, $2"
+        self._add = f"INSERT INTO {self.table} (key, number) VALUES ({values})"
+
+    async def create(self) -> None:
+        """Create it, empty."""
+        place = "integer" if self.is_sqlite else "bigserial"
+        await self.execute(f"DROP TABLE IF EXISTS {self.table}")
+        await self.execute(
+            f"CREATE TABLE {self.table} (place {place} PRIMARY KEY, key text, number integer)"
+        )
+
+    async def write(self, connection: Connection, key: str, number: int) -> None:  # type: ignore[override]
+        """Write a number down for a key, within the function's transaction."""
+        if self.is_sqlite:
+            connection.execute(self._add, (key, number))
+        else:
+            await connection.execute(self._add, key, number)
+
+    async def by_key(self) -> dict[str, list[int]]:
+        """Return what was written down for each key, in order."""
+        found: dict[str, list[int]] = {}
+        rows = await self.execute(f"SELECT key, number FROM {self.table} ORDER BY place")
+        for key, number in rows:
+            found.setdefault(key, []).append(number)
+        return found

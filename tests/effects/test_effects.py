@@ -141,7 +141,8 @@ async def test_the_effect_of_a_late_worker_is_undone_and_counted(url: str, ledge
         assert await ledger.numbers() == Counter()
 
         # A heartbeat under way may have prolonged the lease once more, so it has to run out.
-        assert (await kit.run_for("2m")).delivered == 1
+        delivered = [(await kit.run_for("2m")).delivered for _ in range(3)]
+        assert sum(delivered) == 1
         assert await ledger.numbers() == Counter({7: 1})
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from redrive import Breaker, Event, Redrive, Retry, Terminal, http
+from redrive import Breaker, Event, ReadModel, Redrive, Retry, Terminal, http
 from redrive.clock import SystemClock
 from redrive.model.destination import Order
 from redrive.observer import Claimed, DeclarationChanged, Fact, WorkerStarted
-from tests.effects.ledger import Connection, Ledger
+from tests.effects.ledger import Connection, Entries, Ledger
 from tests.faults import mortality
 from tests.faults.deadlock import lock_up
 from tests.faults.journal import is_first, record
@@ -372,6 +372,23 @@ def bookkeeping(folder: Path) -> Redrive:
         await ledger.write(connection, event.payload["number"])
         await spend(0.001)
         mortality.die_once(folder, event, at="effect")
+
+    return app
+
+
+def projecting(folder: Path) -> Redrive:
+    """Writes what was paid for each key into a table of the store's database.
+
+    What is marked as bad fails until somebody has mended it.
+    """
+    app = make_app(folder)
+    entries = Entries(app.settings.store)
+
+    @app.projection("thing.*", name="entries", timeout="1s", retry=never_again)
+    async def write(event: Payload, model: ReadModel) -> None:
+        await entries.write(model.connection, event.key or "", event.payload["number"])
+        if event.payload["is_bad"] and not (folder / "mended").exists():
+            raise RuntimeError("it is bad")
 
     return app
 

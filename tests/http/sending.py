@@ -14,8 +14,8 @@ from redrive.model.event import Event, EventId
 from redrive.model.outcome import Faulted, Outcome
 from redrive.policies.terms import Terms
 from redrive.transports.http import HttpOptions, http
-from redrive.transports.http.options import read_networks
 from redrive.transports.http.transport import HttpTransport
+from redrive.transports.options import read_networks
 
 
 class FakeResolver(AbstractResolver):

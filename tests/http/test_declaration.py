@@ -217,7 +217,7 @@ def test_declaring_does_not_load_the_http_library() -> None:
 def test_without_the_http_library_the_declaration_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("redrive.transports.http.declaration.find_spec", lambda _: None)
+    monkeypatch.setattr("redrive.transports.options.find_spec", lambda _: None)
 
     with pytest.raises(ConfigurationError, match=r"redrive\[http\]"):
         http(URL)

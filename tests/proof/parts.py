@@ -24,6 +24,7 @@ from tests.proof.sabotage.acts import SABOTAGES
 from tests.proof.sabotage.running import is_caught
 from tests.proof.soak import BEDS, soak
 from tests.servers.postgres import the_database
+from tests.web.contract import prove_answers, served
 
 __all__ = ["PARTS", "Order", "Part"]
 
@@ -33,6 +34,7 @@ _CHUNK = 25
 _MOST_EXAMPLES = 5_000
 _STEPS = 100
 _SEEDS_ON_A_SERVER = 300
+_SEEDS_THAT_PROJECT = 300
 _SAME_SEEDS = range(250, 500)
 """Always these, after those that `make test` runs: a change is to blame when one fails."""
 _SHARED = ("sqlite", "postgres")
@@ -195,11 +197,33 @@ def payloads(order: Order) -> Iterator[Result]:
         yield watch.result(tried, failure=failure)
 
 
+def answers(order: Order) -> Iterator[Result]:
+    """Requests made from the OpenAPI document, by new seeds until the time is up."""
+    watch = _Watch("answers", "requests that fit the document of the API, or do not", "sqlite")
+    tried, seed, failure = 0, order.start, ""
+    with served() as send:
+        while watch.seconds < order.seconds and not failure:
+            order.told(f"{tried:,} requests")
+            try:
+                tried += prove_answers(send, examples=_CHUNK, start=seed)
+            except BaseExceptionGroup as error:
+                failure = f"Seed {seed}.\n{_told(error)}"
+            except Exception as error:  # noqa: BLE001 - it is the result
+                failure = f"Seed {seed}.\n{_told(error)}"
+            seed += 1
+    yield watch.result(tried, failure=failure)
+
+
 def kills(order: Order) -> Iterator[Result]:
     """`kill -9` of workers, of publishers, and of publishers in a transaction."""
     tests = {
         "workers killed under load": ("tests/faults/test_kill.py", "workers_are_killed"),
         "publishers killed": ("tests/faults/test_kill.py", "publishers_are_killed"),
+        "workers killed that project": ("tests/faults/test_projecting.py", "recount_of_the_log"),
+        "versions swapped under readers": (
+            "tests/faults/test_swapping.py",
+            "of_a_version",
+        ),
     }
     for what, (path, words) in tests.items():
         for name in _SHARED:
@@ -229,6 +253,9 @@ FAULTS: dict[str, dict[str, Sequence[str]]] = {
             *("-k", "fork or fill_the_threads"),
         ],
         "releases rolled out and back": ["tests/faults/test_deployment.py", "-k", "sqlite"],
+        "one poison event of 100,000, and 100,000 behind one": [
+            *("tests/faults/test_parking.py", "-k", "very_many and sqlite"),
+        ],
         "the HTTP server killed under 50 clients": ["tests/faults/test_serving.py"],
         "workers, publishers, a server, the command line at once": [
             *("tests/faults/test_sharing.py", "-k", "sqlite"),
@@ -241,6 +268,9 @@ FAULTS: dict[str, dict[str, Sequence[str]]] = {
         "signals at any moment": ["tests/faults/test_stop.py", "-k", "signal and postgres"],
         "the server crashed under load": ["tests/faults/test_server_crash.py"],
         "releases rolled out and back": ["tests/faults/test_deployment.py", "-k", "postgres"],
+        "one poison event of 100,000, and 100,000 behind one": [
+            *("tests/faults/test_parking.py", "-k", "very_many and postgres"),
+        ],
         "a network that delays, narrows, stalls, cuts": ["tests/faults/test_network.py"],
     },
 }
@@ -338,11 +368,15 @@ def simulation(order: Order) -> Iterator[Result]:
     figures, failure = _simulated("--store", "postgres", "--seeds", str(_SEEDS_ON_A_SERVER))
     figures = figures or {"seeds": 0, "ways": {}}
     yield watch.result(figures["seeds"], failure=failure, ways=figures["ways"])
+    watch = _Watch("simulation", "simulated worlds that project", "sqlite")
+    order.told("seed by seed, with projections")
+    figures, failure = _simulated("--projections", "--seeds", str(_SEEDS_THAT_PROJECT))
+    yield watch.result(figures["seeds"] if isinstance(figures, dict) else 0, failure=failure)
 
 
 def planted(order: Order) -> Iterator[Result]:
     """Plant bugs in the engine, and see that the simulation finds each of them."""
-    watch = _Watch("planted", "planted bugs that the simulation found", "memory and postgres")
+    watch = _Watch("planted", "planted bugs that the simulation found", "all stores")
     order.told("bug by bug")
     catches, failure = _simulated("--bugs")
     yield watch.result(sum(one.get("seed") is not None for one in catches or ()), failure=failure)
@@ -371,6 +405,7 @@ PARTS = (
     Part("clients", "an order for what clients at once were told", 1, clients),
     Part("callers", "callers' transactions with views of any age", 1, callers),
     Part("payloads", "payloads of every shape at each door", 1, payloads),
+    Part("answers", "requests made from the document of the API", 1, answers),
     Part("kills", "kill -9 of workers and publishers", 0, kills),
     Part("faults", "frozen, blocked, full, cut off, crashed", 3, faults),
     Part("soak", "a load with faults, for minutes", 0, soaking),

@@ -8,7 +8,7 @@ from tests.proof.contract import prove_contract
 from tests.proof.grounds import Ground, Memory
 from tests.stores import mutants
 
-SIZES = {"memory": (60, 40), "sqlite": (200, 50), "postgres": (60, 40)}
+SIZES = {"memory": (60, 40), "sqlite": (100, 50), "postgres": (60, 40)}
 """How many examples of how many steps: many where they are cheap."""
 WAYS = ("statement", "steps")
 

@@ -12,7 +12,8 @@ from tests.proof.nth import check, prove_every_call, prove_every_write
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ground", ["sqlite"], indirect=True)
 def test_any_call_may_fail_before_or_after_it_took_effect(ground: Ground) -> None:
-    assert prove_every_call(ground) > 200
+    """Every third here; `make prove` tries each."""
+    assert prove_every_call(ground, every=3) > 70
 
 
 @pytest.mark.timeout(300)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.sabotage.acts import SABOTAGES, Sabotage
+from tests.proof.sabotage.act import Sabotage
+from tests.proof.sabotage.acts import SABOTAGES
 from tests.proof.sabotage.running import ROOT, is_caught, spoil
 
 

@@ -21,7 +21,7 @@ __all__ = ["Daemon", "a_folder", "free_port", "run", "unprivileged"]
 # The shell outlives us by a moment: it notices that its input has ended, and ends the server.
 _KEEPER = """
 exec 3<&0
-"$@" 3<&- </dev/null &
+"$@" 3<&- </dev/null >&2 &
 server=$!
 (read -r _ <&3; kill -$END $server) &
 watch=$!

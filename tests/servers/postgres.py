@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -54,7 +54,17 @@ SELECT bool_or(pg_relation_size(oid) > 500000) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = $1::text::regnamespace
 """
 
+_RELATIONS = "SELECT count(*) FROM pg_class WHERE relnamespace = $1::text::regnamespace"
+
 _numbers = itertools.count(1)
+
+
+class _Spare(NamedTuple):
+    """A schema with the tables of a new store, and how it is brought back to that."""
+
+    name: str
+    relations: int
+    empty: str
 
 
 def _a_name() -> str:
@@ -71,7 +81,7 @@ class Database:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._connection: asyncpg.Connection[Any] | None = None
-        self._spares: list[tuple[str, str]] = []
+        self._spares: list[_Spare] = []
 
     @contextmanager
     def schema(self) -> Iterator[str]:
@@ -85,16 +95,18 @@ class Database:
         """Lend a schema with the tables of a new store; yields its URL.
 
         Making one takes longer than most tests, so it is emptied and lent again, unless somebody
-        may still be at work in it, or its tables have grown: vacuumed, they would look empty to
-        the planner of the next test, however much that stores.
+        may still be at work in it; or it has tables that the test has made; or its tables have
+        grown: vacuumed, they would look empty to the planner of the next test, however much that
+        stores.
         """
-        name, empty = self._spares.pop() if self._spares else self._run(self._make())
-        yield self._store_url(name)
-        if self.value(_OTHERS) or self.value(_HAS_GROWN, name):
-            self.execute(f"DROP SCHEMA {name} CASCADE")
+        spare = self._spares.pop() if self._spares else self._run(self._make())
+        yield self._store_url(spare.name)
+        has_more = self.value(_RELATIONS, spare.name) != spare.relations
+        if has_more or self.value(_OTHERS) or self.value(_HAS_GROWN, spare.name):
+            self.execute(f"DROP SCHEMA {spare.name} CASCADE")
         else:
-            self.execute(empty)
-            self._spares.append((name, empty))
+            self.execute(spare.empty)
+            self._spares.append(spare)
 
     def execute(self, statement: str, *values: object) -> None:
         """Run a statement beside the tests."""
@@ -106,8 +118,8 @@ class Database:
 
     def tidy(self) -> None:
         """Remove what is left in it."""
-        for name, _ in self._spares:
-            self.execute(f"DROP SCHEMA {name} CASCADE")
+        for spare in self._spares:
+            self.execute(f"DROP SCHEMA {spare.name} CASCADE")
 
     def close(self) -> None:
         """Let go of it for good."""
@@ -134,8 +146,7 @@ class Database:
     async def _value(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - any column
         return await (await self._connected()).fetchval(statement, *values)
 
-    async def _make(self) -> tuple[str, str]:
-        """Make a schema; return its name and the statements that bring it back to how it was."""
+    async def _make(self) -> _Spare:
         name = _a_name()
         store = PostgresStore(self._store_url(name), clock=SystemClock())
         await store.open()
@@ -153,7 +164,8 @@ class Database:
                 empty.append(f"INSERT INTO {table} SELECT * FROM {given};")
         sequences = await connection.fetch(_SEQUENCES, name)
         empty += [f"SELECT setval('{name}.{one}', 1, false);" for (one,) in sequences]
-        return name, " ".join(empty)
+        relations = await connection.fetchval(_RELATIONS, name)
+        return _Spare(name, relations, " ".join(empty))
 
     def _store_url(self, schema: str) -> str:
         return f"{self.url}{'&' if '?' in self.url else '?'}schema={schema}"

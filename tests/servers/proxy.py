@@ -28,6 +28,11 @@ class Proxy:
         self._is_flowing.set()
         self._left: int | None = None
 
+    @property
+    def carried(self) -> int:
+        """How many connections there are."""
+        return len(self._lines)
+
     def delay(self, seconds: float) -> None:
         """Pass everything on this much later; 0 heals."""
         self._latency = seconds

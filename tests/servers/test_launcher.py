@@ -58,6 +58,19 @@ def test_without_any_server_the_run_fails_with_advice() -> None:
         programs.postgres_programs()
     with pytest.raises(RuntimeError, match="apt install pgbouncer"):
         programs.bouncer_program()
+    with pytest.raises(RuntimeError, match="apt install chromium"):
+        programs.browser_program()
+
+
+def test_a_browser_that_the_environment_names_has_to_be_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REDRIVE_TEST_BROWSER", sys.executable)
+    assert programs.browser_program() == Path(sys.executable)
+
+    monkeypatch.setenv("REDRIVE_TEST_BROWSER", str(tmp_path / "none"))
+    with pytest.raises(RuntimeError, match="REDRIVE_TEST_BROWSER"):
+        programs.browser_program()
 
 
 def test_the_wheel_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +93,11 @@ def test_an_address_in_the_environment_is_taken_and_left_running(
 
     assert tables > 0
     assert database.value("SELECT version()") == version
+
+
+def test_a_store_in_which_a_test_made_tables_is_not_lent_again(database: Database) -> None:
+    with database.empty_store() as url:
+        first = url.rpartition("=")[2]
+        database.execute(f"CREATE TABLE {first}.orders (n INTEGER)")
+
+    assert database.value("SELECT to_regnamespace($1)::text", first) is None

@@ -14,7 +14,7 @@ from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from random import SystemRandom
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -49,23 +49,23 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
-def kept_seeds(store: StoreKind | None = None) -> list[int]:
-    """Return the seeds of the kept list that found something on the store they draw, or on this.
+def kept_seeds(world: StoreKind | Literal["projections"] | None = None) -> list[int]:
+    """Return the seeds of the kept list that found something in worlds as drawn, or in such ones.
 
     What follows a `#` says what each found.
     """
     lines = [line.partition("#")[0].split() for line in KEPT.read_text("utf-8").splitlines()]
-    on = [] if store is None else [store]
+    on = [] if world is None else [world]
     return [int(line[0]) for line in lines if line and line[1:] == on]
 
 
-def run_brief(seed: int, *, store: StoreKind | None = None) -> Brief:
+def run_brief(seed: int, *, store: StoreKind | None = None, projects: bool = False) -> Brief:
     """Run a seed; one in a hundred twice, which must give the same trace."""
-    result = run(seed, store=store)
+    result = run(seed, store=store, projects=projects)
     report = "" if result.is_well else result.report()
     is_repeated = seed % 100 == 0
     if is_repeated and not report:
-        again = run(seed, store=store)
+        again = run(seed, store=store, projects=projects)
         if again.trace != result.trace:
             report = f"seed {seed} has two traces: {result.trace} and {again.trace}"
     faults = Counter(one.what for one in result.plan.faults)
@@ -107,14 +107,15 @@ def main() -> None:
     parser.add_argument("--bugs", action="store_true", help="look for every planted bug")
     stores = get_args(StoreKind)
     parser.add_argument("--store", choices=stores, help="run on this store; drawn when left out")
+    parser.add_argument("--projections", action="store_true", help="run worlds that project")
     options = parser.parse_args()
     if options.bugs:
         _hunt_all(options)
     if options.seed is not None:
-        _show(run(options.seed, store=options.store))
+        _show(run(options.seed, store=options.store, projects=options.projections))
         return
     start = options.start if options.start is not None else SystemRandom().randrange(10**9)
-    seeds = iter(kept_seeds(options.store))
+    seeds = iter(kept_seeds("projections" if options.projections else options.store))
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)
@@ -178,7 +179,8 @@ def _run_all(
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:
         seeds = still_going()
         while batch := list(islice(seeds, _AT_ONCE * options.jobs)):
-            for brief in pool.map(partial(run_brief, store=options.store), batch, chunksize=5):
+            run_one = partial(run_brief, store=options.store, projects=options.projections)
+            for brief in pool.map(run_one, batch, chunksize=5):
                 briefs.append(brief)
                 if brief.report:
                     wrong.append(brief)

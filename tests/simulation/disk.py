@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -18,8 +18,10 @@ from unittest.mock import patch
 
 import apsw
 
+from redrive.errors import StoreUnavailableError
 from redrive.model.delivery import Delivery, Status
 from redrive.model.destination import Destination, Routes
+from redrive.model.pattern import matches
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sql.audit import read_audit
@@ -27,6 +29,7 @@ from redrive.stores.sql.counts import read_miscounts
 from redrive.stores.sql.figures import read_figures
 from redrive.stores.sql.inspection import conditions_of, find_deliveries
 from redrive.stores.sql.log import read_events
+from redrive.stores.sql.projections import all_projections
 from redrive.stores.sql.registering import register
 from redrive.stores.sql.replays import find_replays
 from redrive.stores.sqlite import (
@@ -38,13 +41,22 @@ from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.session import SqliteSession, finish
 from redrive.stores.sqlite.threads import Reader, Threads, Writer
-from tests.proof.checkers.records import Call, ClockSet, Looked, Made
+from tests.proof.checkers.records import (
+    Call,
+    ClockSet,
+    Looked,
+    Made,
+    Modelled,
+    Record,
+    Served,
+    Wanted,
+)
 from tests.simulation.follower import Follower
 from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.machine import Machine
 from tests.simulation.network import WITNESSED, given_by_name, tells
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Plan, ProjectionPlan
 from tests.simulation.ports import HostClock
 
 __all__ = ["HostGround"]
@@ -55,6 +67,12 @@ _ALL = 100_000
 _ALL_REPLAYS = "ORDER BY r.id DESC"
 _TICKS = (0.5, 0.5)
 """How often a waiting worker looks for what others have written; 0.05 s would be most of a run."""
+_PATIENCE = 10.0
+_ASKS_AGAIN = 0.005
+"""How long a process waits for the write lock, and how often it looks, in seconds."""
+_COMMITS = ("_commit", "_finish")
+"""What ends the transactions of projections and their lanes."""
+_MODEL = "CREATE TABLE model (number INTEGER PRIMARY KEY, projection TEXT, event TEXT)"
 _numbers = count(1)
 
 
@@ -160,10 +178,20 @@ class _InlineWriter(Writer):
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         calls = self._gathered.pop(loop)
-        loop.call_later(self._process.latency(), self._serve, calls)
+        until = loop.time() + _PATIENCE
+        loop.call_later(self._process.latency(), self._when_free, loop, calls, until)
+
+    def _when_free(self, loop: asyncio.AbstractEventLoop, calls: list[Any], until: float) -> None:
+        """Wait for whoever has the write lock, as SQLite does, and not for ever."""
+        if self._process.is_locked and loop.time() < until:
+            loop.call_later(_ASKS_AGAIN, self._when_free, loop, calls, until)
+            return
+        self._serve(calls)
 
     def _perform(self, connection: apsw.Connection, calls: list[Any]) -> None:
         self._done = []
+        if self._process.is_locked:
+            raise apsw.BusyError("another process has the write lock")
         super()._perform(connection, calls)
         for about, answer in self._done:
             self._process.witness(about, answer)
@@ -197,14 +225,34 @@ class _Process(Threads):
         self._files.append(reader)
         return reader
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether somebody on the host has a transaction open that writes."""
+        return self._ground.is_locked
+
+    def has_lock(self) -> bool:
+        self._connections = [one for one in self._connections if _is_open(one)]
+        return any(one.in_transaction for one in self._connections)
+
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if args[1:] == ("COMMIT",) and self._ground.dies_now():
+        name = getattr(function, "__name__", "")
+        if (args[1:] == ("COMMIT",) or name in _COMMITS) and self._ground.dies_now():
             self._machine.die("it crashes in a transaction")
             await self._machine.loop.create_future()
+        if args[1:] == ("BEGIN IMMEDIATE",) or name == "_take_lock":
+            await self._wait_for_lock()
         result = function(*args, **kwargs)
         if isinstance(result, apsw.Connection):
             self._connections.append(result)
         return result
+
+    async def _wait_for_lock(self) -> None:
+        loop = self._machine.loop
+        until = loop.time() + _PATIENCE
+        while self.is_locked:
+            if loop.time() >= until:
+                raise StoreUnavailableError("another process has the write lock")
+            await loop.pause(_ASKS_AGAIN)
 
     def let_go(self) -> None:
         """Close what the dead process had open: a transaction under way is as if it never was."""
@@ -212,6 +260,13 @@ class _Process(Threads):
             file.let_go()
         for connection in self._connections:
             connection.close(force=True)
+
+
+def _is_open(connection: apsw.Connection) -> bool:
+    try:
+        return connection.in_transaction or True
+    except apsw.ConnectionClosedError:
+        return False
 
 
 class _SimulatedStore(SqliteStore):
@@ -286,6 +341,7 @@ class HostGround:
     def begin(self, destinations: list[Destination]) -> None:
         def prepare() -> None:
             migrate(self._eye, name="simulated")
+            self._eye.execute(_MODEL)
             with self._eye:
                 finish(register(self._session, destinations, by=PUBLISHER, again=False, history=20))
 
@@ -339,6 +395,70 @@ class HostGround:
         self._safely(self._follower.go_on)
         return self._safely(read)
 
+    def models(self, projections: Sequence[ProjectionPlan], *, is_final: bool) -> list[Record]:
+        """Read every read model beside the log, and what readers have."""
+        return self._safely(
+            lambda: [
+                *self._read_models(projections, is_final=is_final),
+                *self._read_served(projections),
+            ]
+        )
+
+    def _read_served(self, projections: Sequence[ProjectionPlan]) -> list[Served]:
+        views = "SELECT name FROM sqlite_master WHERE type = 'view'"
+        known = {name for (name,) in self._eye.execute(views)}
+        return [
+            Served(
+                at=self._loop.time(),
+                projection=one.name,
+                events=frozenset(
+                    event
+                    for (event,) in self._eye.execute(f"SELECT event FROM {one.name}")  # noqa: S608 - a view of ours
+                ),
+            )
+            for one in projections
+            if one.name in known
+        ]
+
+    def _read_models(
+        self, projections: Sequence[ProjectionPlan], *, is_final: bool
+    ) -> list[Modelled]:
+        session = self._session
+        figures = {one.checkpoint.projection: one for one in finish(all_projections(session))}
+        log = finish(read_events(session, after=LOG_START, limit=_ALL)).events
+        handed_over = [one for status in Status for one in self._in(status)]
+        applied = list(self._eye.execute("SELECT projection, event FROM model ORDER BY number"))
+        return [
+            Modelled(
+                at=self._loop.time(),
+                projection=title,
+                keeps_order=plan.on_failure != "skip",
+                wanted=tuple(
+                    Wanted(one.position, one.event.id, one.event.key)
+                    for one in log
+                    if any(matches(pattern, one.event.type) for pattern in plan.patterns)
+                ),
+                applied=tuple(event for name, event in applied if name == title),
+                handed_over=frozenset(
+                    one.event_id for one in handed_over if one.destination == title
+                ),
+                unfinished=frozenset(
+                    one.event_id
+                    for one in handed_over
+                    if one.destination == title
+                    and one.status is not Status.DELIVERED
+                    and one.resolution is None
+                ),
+                reached=figures[title].checkpoint.position,
+                is_reset=figures[title].checkpoint.is_reset,
+                is_told_caught_up=figures[title].is_caught_up,
+                is_final=is_final,
+            )
+            for plan in projections
+            for title in plan.titles.values()
+            if title in figures
+        ]
+
     def unsettled(self) -> tuple[datetime, list[Delivery]]:
         def read() -> list[Delivery]:
             return [
@@ -363,6 +483,12 @@ class HostGround:
 
     def latency(self) -> float:
         return self._chance.random() * self._plan.latency
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether some process has the write lock of the file."""
+        processes = [one for some in self._processes.values() for one in some]
+        return any(one.has_lock() for one in processes)
 
     def dies_now(self) -> bool:
         """Tell whether a process crashes in the middle of its transaction."""
@@ -404,7 +530,7 @@ class HostGround:
 
     def _find(self, query: Query) -> list[Delivery]:
         session = self._session
-        conditions, values = conditions_of(session, query, "d.enqueued_at")
+        conditions, values = finish(conditions_of(session, query, "d.enqueued_at"))
         where = f"WHERE {' AND '.join(conditions)} ORDER BY d.id"
         return finish(find_deliveries(session, where, *values))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from redrive.model.delivery import Leased
 from redrive.model.destination import Destination, Routes
 from redrive.store import Claim, RoutesChanged, Settled
-from tests.proof.checkers import Inspector, Promise, Violation
-from tests.proof.checkers.records import Call, Looked, Record
+from tests.proof.checkers import CHECKS, Check, Inspector, Promise, Violation
+from tests.proof.checkers.records import Call, Looked, Modelled, Record
 
 __all__ = ["History"]
 
@@ -25,10 +25,15 @@ class History:
     `on_wrong` is called once an invariant is broken: there is no point in going on.
     """
 
-    def __init__(self, promises: Mapping[str, Promise], on_wrong: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        promises: Mapping[str, Promise],
+        on_wrong: Callable[[], None],
+        checks: Sequence[type[Check]] = CHECKS,
+    ) -> None:
         self.count = 0
         self._on_wrong = on_wrong
-        self._inspector = Inspector(promises)
+        self._inspector = Inspector(promises, checks)
         self._last: deque[str] = deque(maxlen=_KEPT)
         self._hash = hashlib.blake2b(digest_size=12)
 
@@ -84,6 +89,11 @@ def _line(record: Record) -> str:
             return f"{method}({told}) -> {_brief(answer)}"
         case Looked(deliveries=deliveries, events=events):
             return f"looked: {len(events)} events, {len(deliveries)} deliveries"
+        case Modelled(projection=name, wanted=wanted, applied=applied, reached=reached):
+            return (
+                f"modelled {name}: {len(applied)} of {len(wanted)} events, up to {reached}, "
+                f"{len(record.unfinished)} unfinished"
+            )
         case _:
             fields = msgspec.structs.asdict(record)
             del fields["at"]

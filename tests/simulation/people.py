@@ -135,9 +135,9 @@ class Publisher:
         plan, chance = self._plan, self._chance
         payload: dict[str, Any] = {"offer": self._offer + 1, "chance": chance.randrange(10**9)}
         if chance.random() < plan.terminal:
-            payload["terminal"] = chance.choice(plan.destinations).name
+            payload["terminal"] = chance.choice(plan.names)
         if chance.random() < plan.poison:
-            payload["poison"] = chance.choice(plan.destinations).name
+            payload["poison"] = chance.choice(plan.names)
         return payload
 
     def _draw(self, app: Redrive) -> NewEvent:

@@ -13,9 +13,10 @@ import msgspec
 
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Breaker, Rate, SharedRate
+from redrive.model.projection import destination_of
 from redrive.model.replay import AutoReplay
 
-__all__ = ["DestinationPlan", "Fault", "Plan", "StoreKind", "draw"]
+__all__ = ["DestinationPlan", "Fault", "Plan", "ProjectionPlan", "StoreKind", "draw"]
 
 StoreKind = Literal["memory", "sqlite", "postgres"]
 _SQLITE_EVERY = 8
@@ -67,6 +68,28 @@ class DestinationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     auto_replay: AutoReplay | None = None
 
 
+class ProjectionPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A projection, and how its function behaves; the shares are of its calls."""
+
+    name: str
+    patterns: tuple[str, ...]
+    on_failure: Literal["park", "halt", "skip"] = "park"
+    max_attempts: int = 3
+    base: float = 0.5
+    timeout: float = 5.0
+    transient: float = 0.0
+    slow: float = 0.0
+    deadly: float = 0.0
+    latency: float = 0.0
+    takes_batch: bool = False
+    versions: int = 1
+
+    @property
+    def titles(self) -> dict[int, str]:
+        """What each version is called among destinations."""
+        return {one: destination_of(self.name, one) for one in range(1, self.versions + 1)}
+
+
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that goes wrong at a time: what, with which machine, and how much."""
 
@@ -82,7 +105,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `far` is the share of events that are due in minutes or hours, `ahead` how many seconds past the
     minute the clocks begin. `lock_timeout` is the server's own, where it has one. Events of a plain
     world have no priority. Where there is a `next_release`, it is rolled out at the first of the
-    `rollouts`, back at the second, and so on.
+    `rollouts`, back at the second, and so on. Where there are `projections`, there are no
+    destinations but them.
     """
 
     seed: int
@@ -128,15 +152,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     faults: tuple[Fault, ...] = ()
     next_release: tuple[DestinationPlan, ...] = ()
     rollouts: tuple[float, ...] = ()
+    projections: tuple[ProjectionPlan, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The destinations, or the projections."""
+        return [
+            *(one.name for one in self.destinations),
+            *(title for one in self.projections for title in one.titles.values()),
+        ]
 
     def destinations_of(self, release: int) -> tuple[DestinationPlan, ...]:
         """Return what a release declares: the first, or the next one where there are two."""
         return self.next_release if release else self.destinations
 
 
-def draw(seed: int, *, store: StoreKind | None = None) -> Plan:
-    """Return the plan of a seed."""
-    return _Draw(seed, store).plan()
+def draw(seed: int, *, store: StoreKind | None = None, projects: bool = False) -> Plan:
+    """Return the plan of a seed; of a world with destinations, or one that projects."""
+    return _Draw(seed, "sqlite").projecting() if projects else _Draw(seed, store).plan()
 
 
 class _Draw:
@@ -189,6 +222,38 @@ class _Draw:
         if self._accounts.random() < _WITH_ACCOUNTS:
             plan = self._with_account(plan)
         return self._on_a_server(plan) if plan.store == "postgres" else plan
+
+    def projecting(self) -> Plan:
+        """Draw a world whose workers project."""
+        plan = self._first_draft()
+        chance = Random(f"projections of {self._seed}")  # noqa: S311 - a simulation
+        versions = Random(f"versions of {self._seed}")  # noqa: S311 - as above
+        return msgspec.structs.replace(
+            plan,
+            workers=chance.choice([2, 2, 3]),
+            events=chance.choice([20, 40, 60]),
+            destinations=(),
+            projections=tuple(
+                ProjectionPlan(
+                    name=f"p{number}",
+                    patterns=chance.choice([("*",), ("a.*",), ("b.*", "c.x")]),
+                    on_failure=chance.choice(["park", "park", "park", "halt", "skip"]),
+                    max_attempts=chance.choice([1, 2, 3]),
+                    base=chance.choice([0.0, 0.5]),
+                    timeout=chance.choice([0.3, 2.0]),
+                    transient=chance.choice([0.0, 0.1, 0.4]),
+                    slow=chance.choice([0.0, 0.0, 0.1]),
+                    deadly=chance.choice([0.0, 0.0, 0.02]),
+                    latency=chance.choice([0.0, 0.001, 0.05]),
+                    takes_batch=chance.random() < 0.3,
+                    versions=versions.choice([1, 2]),
+                )
+                for number in range(chance.choice([1, 2]))
+            ),
+            faults=tuple(
+                msgspec.structs.replace(one, machine=one.machine % 2) for one in plan.faults
+            ),
+        )
 
     def _with_account(self, plan: Plan) -> Plan:
         """Let most destinations share one rate."""

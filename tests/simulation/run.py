@@ -12,7 +12,7 @@ import msgspec
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import counting
 from redrive.worker import ring
-from tests.proof.checkers import Violation
+from tests.proof.checkers import CHECKS, Violation
 from tests.simulation.bugs import Bug, planted
 from tests.simulation.disk import HostGround
 from tests.simulation.ground import Ground, NetworkGround
@@ -20,6 +20,7 @@ from tests.simulation.history import History
 from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
 from tests.simulation.plan import Plan, StoreKind, draw
 from tests.simulation.postgres import ServerGround
+from tests.simulation.projecting import PROJECTING_CHECKS, ProjectingWorld
 from tests.simulation.world import World, promises_of
 
 __all__ = ["Result", "run"]
@@ -50,6 +51,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _where(self) -> str:
+        if self.plan.projections:
+            return " PROJECTIONS=1"
         return " STORE=postgres" if self.plan.store == "postgres" else ""
 
     def report(self) -> str:
@@ -65,20 +68,30 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def run(seed: int, *, bug: Bug | None = None, store: StoreKind | None = None) -> Result:
+def run(
+    seed: int,
+    *,
+    bug: Bug | None = None,
+    store: StoreKind | None = None,
+    projects: bool = False,
+) -> Result:
     """Run a seed from beginning to end, or up to the first thing that is wrong.
 
-    Without a store it is drawn; a planted bug is one of the store that it names.
+    Without a store it is drawn; a planted bug is one of the store that it names. A world that
+    `projects` is on SQLite.
     """
     with planted(bug) as make:
-        plan = draw(seed, store=store if bug is None else bug.on)
+        if bug is not None:
+            store, projects = bug.on, bug.is_projecting
+        plan = draw(seed, store=store, projects=projects)
         return _run(plan, make, spoils=None if bug is None else bug.words)
 
 
 def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None) -> Result:
     seed = plan.seed
     loop = SimulationLoop(seed)
-    history = History(promises_of(plan), on_wrong=loop.stop)
+    checks = PROJECTING_CHECKS if plan.projections else CHECKS
+    history = History(promises_of(plan), on_wrong=loop.stop, checks=checks)
     ground: Ground
     if plan.store == "sqlite":
         ground = HostGround(plan, loop, history)
@@ -86,7 +99,7 @@ def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None)
         ground = ServerGround(plan, loop, history, spoils=spoils)
     else:
         ground = NetworkGround(plan, loop, history, make)
-    world = World(plan, loop, history, ground)
+    world = (ProjectingWorld if plan.projections else World)(plan, loop, history, ground)
     crowd = ExitStack()
     crowd.enter_context(patch.object(ring, "FEW", plan.few))
     crowd.enter_context(patch.object(ring, "PAGE", plan.page))

@@ -79,7 +79,7 @@ def test_going_round_without_end_is_an_error() -> None:
 def test_a_run_without_end_or_bound_is_given_up(
     limit: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looping, "_TIDIES_EVERY", 100)
+    monkeypatch.setattr(looping, "_TIDIES_EVERY", 500)
     monkeypatch.setattr(looping, limit, 1_000)
 
     async def main(loop: SimulationLoop) -> None:

@@ -14,6 +14,7 @@ from tests.simulation.run import run
 ROOT = Path(__file__).parents[2]
 SHARES = 25
 SEEDS_PER_SHARE = 10
+PROJECTING_SEEDS = 3
 
 
 @pytest.mark.timeout(600)
@@ -28,6 +29,20 @@ def test_what_must_hold_holds(share: int) -> None:
         brief.report
         for seed in range(first, first + SEEDS_PER_SHARE)
         if (brief := run_brief(seed)).report
+    ]
+
+    assert not reports, "\n\n".join(reports)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("share", range(2))
+def test_read_models_equal_the_log_whatever_happens(share: int) -> None:
+    """Few here; `make prove` runs as many as there is time for."""
+    first = share * PROJECTING_SEEDS
+    reports = [
+        brief.report
+        for seed in range(first + 1, first + PROJECTING_SEEDS + 1)
+        if (brief := run_brief(seed, projects=True)).report
     ]
 
     assert not reports, "\n\n".join(reports)

@@ -12,6 +12,7 @@ from redrive.app.declaration import declare_destination
 from redrive.app.redrive import Redrive
 from redrive.errors import StoreError
 from redrive.model.delivery import Delivery, Status
+from redrive.model.destination import NOTHING, Destination
 from redrive.operations import Operations
 from redrive.testing.fakes import CountingIds
 from redrive.worker import Worker
@@ -54,6 +55,10 @@ def promises_of(plan: Plan) -> dict[str, Promise]:
             one.max_attempts,
         )
         for one in plan.destinations
+    } | {
+        title: Promise(Destination(name=title, patterns=NOTHING), one.max_attempts)
+        for one in plan.projections
+        for title in one.titles.values()
     }
 
 
@@ -77,7 +82,7 @@ class World:
             for one in range(plan.publishers)
         ]
         self._operators = [
-            (Operator(one, plan, history, loop), self._machine(f"operator-{one}", 20 + one))
+            (self._operator(one), self._machine(f"operator-{one}", 20 + one))
             for one in range(plan.operators)
         ]
 
@@ -101,6 +106,9 @@ class World:
         await self._heal()
         await self._drain()
         await self._end(begun)
+
+    def _operator(self, number: int) -> Operator:
+        return Operator(number, self._plan, self._history, self._loop)
 
     def _machine(self, name: str, number: int) -> Machine:
         return Machine(
@@ -252,7 +260,10 @@ class World:
         """Look at everything every now and then."""
         while not self._behaviour.is_healed:
             await self._loop.pause(self._plan.duration / 4)
-            self._history.write(self._ground.look())
+            self._look()
+
+    def _look(self, *, is_final: bool = False) -> None:
+        self._history.write(self._ground.look(is_final=is_final))
 
     async def _heal(self) -> None:
         self._ground.heal()
@@ -400,7 +411,7 @@ class World:
 
     async def _end(self, begun: list[asyncio.Task[None]]) -> None:
         await self._stop_all()
-        self._history.write(self._ground.look(is_final=True))
+        self._look(is_final=True)
         for task in begun:
             if task.done() and task.exception() is not None:
                 task.result()

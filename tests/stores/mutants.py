@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,10 +16,11 @@ from redrive.claiming.round_robin import Line, Share
 from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.claiming.turnstile import Turnstile
 from redrive.clock import Clock
-from redrive.model.access import Grant, LoginSession, Token, User
+from redrive.model.access import WHOLE_STORE, Grant, LoginSession, Scope, Token, User
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
-from redrive.model.destination import Destination, Routes
+from redrive.model.destination import Destination, Order, Routes
+from redrive.model.edit import Edit
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import Bucket, Closed, Gate, Open, Override, Pause, Rotation
 from redrive.model.letter import Letter
@@ -26,21 +28,28 @@ from redrive.model.limits import Limits, Rate
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
 from redrive.model.retention import Retention
+from redrive.model.rule import Stored
 from redrive.model.schedule import Schedule
+from redrive.model.secret import Secret
 from redrive.model.settlement import Delivered, FailureReason, RetryAt, Snoozed
+from redrive.model.trend import Measure
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
 from redrive.store import (
     EVERYTHING,
     PUBLISHER,
+    Admission,
+    Admissions,
     Advance,
     Allowance,
     Append,
     Appended,
     AppendResult,
+    AppliedLane,
     Applying,
     Blame,
     CaughtUp,
+    Checkpoint,
     Claim,
     ClaimRequest,
     Conflict,
@@ -49,14 +58,20 @@ from redrive.store import (
     DueWork,
     Effect,
     Ending,
+    Entrance,
     Entry,
     EventPage,
     EventQuery,
     Figures,
+    Following,
+    Gateway,
+    GatewayChange,
     Group,
     Grouping,
+    KeptSecret,
     KeptToken,
     KeptUser,
+    LaneFigures,
     Left,
     LetterPage,
     LoggedEvent,
@@ -70,20 +85,25 @@ from redrive.store import (
     Pruned,
     Query,
     ReaderTurn,
+    Rebuild,
     Registered,
     Replay,
     Report,
     Reported,
+    RequestBatch,
     Rescue,
+    Rest,
     Restored,
     RoutesChanged,
     Selection,
     Serving,
     Settled,
     ShedBlame,
+    Swapping,
     TenantFigures,
     Ticked,
     TokenTerms,
+    Tried,
     Truncating,
     Work,
 )
@@ -93,6 +113,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
 from redrive.stores.scheduling import is_still, ticked_on
+from redrive.stores.trending import floor
 from tests.conformance.world import a_fault
 from tests.waiting import spend
 
@@ -114,6 +135,20 @@ class RunsEffectsWithoutADatabase(Mutant):
         await effect(None)
         await self.settle([Settled(lease=leased.lease, settlement=Delivered())])
         return Ending.APPLIED
+
+
+class RunsLanesWithoutADatabase(Mutant):
+    async def apply_lane(
+        self,
+        leased: Leased,
+        effect: Effect,
+        follow: Following,
+        *,
+        at_most: timedelta,
+    ) -> AppliedLane:
+        await effect(None)
+        await self.settle([Settled(lease=leased.lease, settlement=Delivered())])
+        return AppliedLane(Ending.APPLIED)
 
 
 class AcceptsLateSettlements(Mutant):
@@ -517,9 +552,14 @@ class LosesTheFirstFailureOnReplay(Mutant):
 
 class KeepsDeadlinesOnReplay(Mutant):
     async def replay(
-        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        replayed = await super().replay(ids, actor=actor, generation=generation)
+        replayed = await super().replay(ids, actor=actor, generation=generation, scope=scope)
         for row in self._found(replayed):
             row.deadline = row.event.deadline
         return replayed
@@ -527,17 +567,24 @@ class KeepsDeadlinesOnReplay(Mutant):
 
 class LetsEveryReplayWin(Mutant):
     async def replay(
-        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
         failed = [row.id for row in self._replayable(ids)]
         await self._clock.sleep(0)
-        await super().replay(ids, actor=actor, generation=generation)
+        await super().replay(ids, actor=actor, generation=generation, scope=scope)
         return failed
 
 
 class ReusesDeliveryIds(Mutant):
-    async def delete(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
-        deleted = await super().delete(ids, actor=actor)
+    async def delete(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, scope: Scope = WHOLE_STORE
+    ) -> Sequence[DeliveryId]:
+        deleted = await super().delete(ids, actor=actor, scope=scope)
         self._last_delivery_id = max(self._rows, default=0)
         return deleted
 
@@ -557,11 +604,30 @@ class PagesByOffset(Mutant):
 
 
 class PagesBeforeItFilters(Mutant):
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+    async def find(
+        self,
+        query: Query,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_read: int | None = None,
+    ) -> Page:
         page = await super().find(Query(status=query.status), cursor=cursor, limit=limit)
         wanted = await super().find(query, limit=1000)
         deliveries = tuple(one for one in page.deliveries if one in wanted.deliveries)
         return Page(deliveries=deliveries, next_cursor=page.next_cursor)
+
+
+class ReadsAllForAText(Mutant):
+    async def find(
+        self,
+        query: Query,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_read: int | None = None,
+    ) -> Page:
+        return await super().find(query, cursor=cursor, limit=limit)
 
 
 class RepeatsTheLastEventOfAPage(Mutant):
@@ -593,8 +659,10 @@ class PagesTheAuditBeforeItFilters(Mutant):
 
 
 class ReopensIntoTheLane(Mutant):
-    async def reopen(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
-        changed = await super().reopen(ids, actor=actor)
+    async def reopen(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, scope: Scope = WHOLE_STORE
+    ) -> Sequence[DeliveryId]:
+        changed = await super().reopen(ids, actor=actor, scope=scope)
         for one in changed:
             self._rows[one].was_passed_by = False
         return changed
@@ -603,6 +671,13 @@ class ReopensIntoTheLane(Mutant):
 class NeverPassesBy(Mutant):
     def _pass_by(self) -> None:
         pass
+
+
+class PassesByWhateverItsType(Mutant):
+    def _pass_by(self) -> None:
+        for row in self._rows.values():
+            if row.is_dead_letter and self._destinations[row.destination].order is Order.SKIP:
+                row.was_passed_by = True
 
 
 class NamesTheEarliestAsTheHead(Mutant):
@@ -819,6 +894,20 @@ class LosesExchanges(Mutant):
         row.exchange = None
 
 
+class ForgetsAddresseesWithTheNextTry(Mutant):
+    def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
+        super()._carry_out(settled, row, now=now)
+        row.addressees = settled.addressees
+
+
+class RestoresWithoutAddressees(Mutant):
+    def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
+        row = super()._restore(letter, now=now)
+        if row is not None:
+            row.addressees = None
+        return row
+
+
 class RemembersWhatRetiredWorkersServed(Mutant):
     def _forget(self, worker: str) -> None:
         serving = dict(self._serving)
@@ -948,30 +1037,57 @@ class KeepsAccountOfNobody(Mutant):
         self._turn_on(destination, serving.rotation)
 
 
+class GroupsReadAll(Mutant):
+    async def groups(
+        self, query: Query, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
+        return await super().groups(query, limit=limit)
+
+
+class ListsLanesOfAll(Mutant):
+    async def lanes(
+        self, *, destination: str | None = None, limit: int = 50
+    ) -> Sequence[LaneFigures]:
+        return await super().lanes(limit=limit)
+
+
 class GroupsIgnoreFilters(Mutant):
-    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
-        return await super().groups(Query(with_resolved=query.with_resolved), limit=limit)
+    async def groups(
+        self, query: Query, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
+        return await super().groups(
+            Query(with_resolved=query.with_resolved), limit=limit, most_read=most_read
+        )
 
 
 class GroupsCutBeforeTheySort(Mutant):
-    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
-        groups = await super().groups(query, limit=1000)
+    async def groups(
+        self, query: Query, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
+        groups = await super().groups(query, limit=1000, most_read=most_read)
         earliest = sorted(groups, key=lambda one: one.first_seen)[:limit]
         return [one for one in groups if one in earliest]
 
 
 class GroupsCountEveryTenant(Mutant):
-    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
-        groups = await super().groups(query, limit=limit)
+    async def groups(
+        self, query: Query, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
+        groups = await super().groups(query, limit=limit, most_read=most_read)
         everywhere = tuple(tenant for one in groups for tenant in one.top_tenants)
         return [msgspec.structs.replace(one, top_tenants=everywhere) for one in groups]
 
 
 class BlamesOneDestinationForAll(Mutant):
     async def cancel(
-        self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        blame: Blame,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        return await super().cancel(ids, blame=lambda _: blame("billing"), actor=actor)
+        return await super().cancel(ids, blame=lambda _: blame("billing"), actor=actor, scope=scope)
 
 
 class SendsWhatFailsLater(Mutant):
@@ -1092,10 +1208,15 @@ class CountsOnlyWhatIsSettled(Mutant):
 
 class CountsReplaysByHandForOthers(Mutant):
     async def replay(
-        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
         senders = {row.id: row.sender for row in self._found(ids)}
-        replayed = await super().replay(ids, actor=actor, generation=generation)
+        replayed = await super().replay(ids, actor=actor, generation=generation, scope=scope)
         for row in self._found(replayed):
             row.sender = senders[row.id]
         return replayed
@@ -1219,6 +1340,49 @@ class FollowsTheLastWhoDeclaresASchedule(Mutant):
     async def declare_schedules(self, schedules: Sequence[Schedule], *, by: Declarer) -> None:
         self._workers = {}
         await super().declare_schedules(schedules, by=by)
+
+
+class LosesTrendsAsItRollsThemUp(Mutant):
+    def _add_point(self, name: str, start: datetime, measure: Measure) -> None:
+        if start == floor(start, 60) == floor(self._clock.now(), 60):
+            super()._add_point(name, start, measure)
+        else:
+            self._trends.setdefault(name, {})[start] = measure
+
+
+class RollsUpTrendsTooEarly(Mutant):
+    async def roll_up_trends(self, *, limit: int = 500) -> int:
+        for name, points in list(self._trends.items()):
+            self._trends[name] = {}
+            for start, measure in points.items():
+                self._add_point(name, floor(start, 600), measure)
+        return await super().roll_up_trends(limit=limit)
+
+
+class LetsTrendsPileUp(Mutant):
+    async def roll_up_trends(self, *, limit: int = 500) -> int:
+        return 0
+
+
+class KeepsTrendsForEver(Mutant):
+    async def roll_up_trends(self, *, limit: int = 500) -> int:
+        kept = {name: dict(points) for name, points in self._trends.items()}
+        done = await super().roll_up_trends(limit=limit)
+        self._trends = self._trends or kept
+        return done
+
+
+class KeepsNoTrendOfAllTogether(Mutant):
+    def _add_point(self, name: str, start: datetime, measure: Measure) -> None:
+        if name:
+            super()._add_point(name, start, measure)
+
+
+class AddsUpHowLateThingsAre(Mutant):
+    def _add_point(self, name: str, start: datetime, measure: Measure) -> None:
+        known = self._trends.get(name, {}).get(start, Measure()).overdue
+        late = msgspec.structs.replace(measure, overdue=known + measure.overdue)
+        super()._add_point(name, start, late)
 
 
 class AutoReplaysIgnoreGates(Mutant):
@@ -1706,9 +1870,16 @@ def _tokens(bucket: Bucket) -> float:
 
 def _ignoring(filter_name: str, default: object = None) -> type[Mutant]:
     class IgnoresAFilter(Mutant):
-        async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        async def find(
+            self,
+            query: Query,
+            *,
+            cursor: str | None = None,
+            limit: int = 50,
+            most_read: int | None = None,
+        ) -> Page:
             query = msgspec.structs.replace(query, **{filter_name: default})
-            return await super().find(query, cursor=cursor, limit=limit)
+            return await super().find(query, cursor=cursor, limit=limit, most_read=most_read)
 
     IgnoresAFilter.__name__ = f"IgnoresTheFilter_{filter_name}"
     return IgnoresAFilter
@@ -2032,9 +2203,14 @@ class TellsNoVersionOfTheRoutes(Mutant):
 
 class GoesOnCountingWhatIsReplayed(Mutant):
     async def replay(
-        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        replayed = await super().replay(ids, actor=actor, generation=generation)
+        replayed = await super().replay(ids, actor=actor, generation=generation, scope=scope)
         self.counted_twice = len(replayed) + getattr(self, "counted_twice", 0)
         return replayed
 
@@ -2148,48 +2324,18 @@ class ChargesSharedRatesOnlyForFirstAttempts(Mutant):
 
 
 class LetsTwoRead(Mutant):
-    async def take_turn(
-        self,
-        projection: str,
-        *,
-        worker: str,
-        lease: timedelta,
-        begin: LogPosition,
-        types: Sequence[str] = (),
-    ) -> ReaderTurn | None:
-        return await super().take_turn(
-            projection, worker=worker, lease=-lease, begin=begin, types=types
-        )
+    async def take_turn(self, *args: Any, **options: Any) -> ReaderTurn | None:  # noqa: ANN401 - as it comes
+        return await super().take_turn(*args, **{**options, "lease": -options["lease"]})
 
 
 class NeverLetsGoOfATurn(Mutant):
-    async def take_turn(
-        self,
-        projection: str,
-        *,
-        worker: str,
-        lease: timedelta,
-        begin: LogPosition,
-        types: Sequence[str] = (),
-    ) -> ReaderTurn | None:
-        return await super().take_turn(
-            projection, worker=worker, lease=1000 * lease, begin=begin, types=types
-        )
+    async def take_turn(self, *args: Any, **options: Any) -> ReaderTurn | None:  # noqa: ANN401 - as it comes
+        return await super().take_turn(*args, **{**options, "lease": 1000 * options["lease"]})
 
 
 class BeginsProjectionsAtTheStart(Mutant):
-    async def take_turn(
-        self,
-        projection: str,
-        *,
-        worker: str,
-        lease: timedelta,
-        begin: LogPosition,
-        types: Sequence[str] = (),
-    ) -> ReaderTurn | None:
-        return await super().take_turn(
-            projection, worker=worker, lease=lease, begin=LOG_START, types=types
-        )
+    async def take_turn(self, *args: Any, **options: Any) -> ReaderTurn | None:  # noqa: ANN401 - as it comes
+        return await super().take_turn(*args, **{**options, "begin": LOG_START})
 
 
 class ForgetsWhoseTurnItIs(Mutant):
@@ -2226,6 +2372,7 @@ class MovesTheCheckpointFirst(Mutant):
         generation: str,
         at_most: timedelta,
         truncate: Truncating | None = None,
+        create: Truncating | None = None,
     ) -> Projected:
         kept: list[Applying] = []
 
@@ -2243,6 +2390,7 @@ class MovesTheCheckpointFirst(Mutant):
             generation=generation,
             at_most=at_most,
             truncate=truncate,
+            create=create,
         )
         if kept:
             await apply(None, page.events, self._clock.now())
@@ -2280,16 +2428,16 @@ class ProjectsWhilePaused(Mutant):
 
 
 class ForgetsThatAModelIsToBeEmptied(Mutant):
-    async def reset_projection(self, projection: str, *, to: LogPosition, actor: Actor) -> int:
-        removed = await super().reset_projection(projection, to=to, actor=actor)
+    async def reset_projection(self, projection: str, **options: Any) -> int:  # noqa: ANN401 - as it comes
+        removed = await super().reset_projection(projection, **options)
         token, new = self._checkpoints[projection]
         self._checkpoints[projection] = (token, msgspec.structs.replace(new, is_reset=False))
         return removed
 
 
 class LetsAReaderGoOnAfterAReset(Mutant):
-    async def reset_projection(self, projection: str, *, to: LogPosition, actor: Actor) -> int:
-        removed = await super().reset_projection(projection, to=to, actor=actor)
+    async def reset_projection(self, projection: str, **options: Any) -> int:  # noqa: ANN401 - as it comes
+        removed = await super().reset_projection(projection, **options)
         token, new = self._checkpoints[projection]
         self._checkpoints[projection] = (token - 1, new)
         return removed
@@ -2320,6 +2468,121 @@ class PrunesWhatIsStillToBeRead(Mutant):
 class KeepsWhatWasRead(Mutant):
     def _is_read(self, position: int) -> bool:
         return not self._checkpoints
+
+
+class SwapsBeforeItHasCaughtUp(Mutant):
+    def _unread(
+        self, checkpoint: Checkpoint, *, up_to: int = sys.maxsize
+    ) -> list[Event[msgspec.Raw]]:
+        return super()._unread(checkpoint) if up_to == sys.maxsize else []
+
+
+class SwapsBehindWhatReadersHave(Mutant):
+    async def swap_projection(
+        self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
+    ) -> Swapping:
+        for name, (token, one) in self._checkpoints.items():
+            if one.served_at is None and name != projection:
+                self._checkpoints[name] = (token, msgspec.structs.replace(one, position=LOG_START))
+        return await super().swap_projection(
+            projection, through=through, accepts_parked=accepts_parked, actor=actor
+        )
+
+
+class SwapsInFailures(Mutant):
+    async def swap_projection(
+        self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
+    ) -> Swapping:
+        return await super().swap_projection(
+            projection, through=through, accepts_parked=True, actor=actor
+        )
+
+
+class SwapsWhatIsToBeginAnew(Mutant):
+    async def swap_projection(
+        self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
+    ) -> Swapping:
+        if projection in self._checkpoints:
+            token, one = self._checkpoints[projection]
+            self._checkpoints[projection] = (token, msgspec.structs.replace(one, is_reset=False))
+        return await super().swap_projection(
+            projection, through=through, accepts_parked=accepts_parked, actor=actor
+        )
+
+
+class ForgetsEditsInARebuild(Mutant):
+    def _edits(
+        self, name: str, events: Sequence[LoggedEvent]
+    ) -> dict[int, tuple[msgspec.Raw, tuple[Edit, ...]]]:
+        return {}
+
+
+class GoesOnWithACancelledRebuild(Mutant):
+    def _is_held(self, name: str, rebuild: Rebuild) -> bool:
+        return not rebuild.is_cancelled and super()._is_held(name, rebuild)
+
+
+class GoesOnPastWhatAStrictRebuildWaitsFor(Mutant):
+    def _is_held(self, name: str, rebuild: Rebuild) -> bool:
+        return rebuild.is_cancelled
+
+
+class SwapsInWhatLacksEvents(Mutant):
+    async def take_turn(self, *args: Any, **options: Any) -> ReaderTurn | None:  # noqa: ANN401 - as it comes
+        self._pruned_events = 0
+        return await super().take_turn(*args, **options)
+
+
+class CountsNoVersionsOfSecrets(Mutant):
+    async def set_secret(self, name: str, sealed: bytes, *, key_id: str, actor: Actor) -> Secret:
+        self._secrets.pop(name, None)
+        return await super().set_secret(name, sealed, key_id=key_id, actor=actor)
+
+
+class KeepsTheFirstOfASecret(Mutant):
+    async def set_secret(self, name: str, sealed: bytes, *, key_id: str, actor: Actor) -> Secret:
+        if kept := self._secrets.get(name):
+            sealed = kept.sealed
+        return await super().set_secret(name, sealed, key_id=key_id, actor=actor)
+
+
+class EncryptsOverANewerSecret(Mutant):
+    async def reseal_secret(
+        self, kept: KeptSecret, sealed: bytes, *, key_id: str, actor: Actor
+    ) -> bool:
+        kept = self._secrets.get(kept.secret.name, kept)
+        return await super().reseal_secret(kept, sealed, key_id=key_id, actor=actor)
+
+
+class BringsBackADeletedSecret(Mutant):
+    async def reseal_secret(
+        self, kept: KeptSecret, sealed: bytes, *, key_id: str, actor: Actor
+    ) -> bool:
+        self._secrets.setdefault(kept.secret.name, kept)
+        return await super().reseal_secret(kept, sealed, key_id=key_id, actor=actor)
+
+
+class TakesARotationForAChange(Mutant):
+    async def reseal_secret(
+        self, kept: KeptSecret, sealed: bytes, *, key_id: str, actor: Actor
+    ) -> bool:
+        done = await super().reseal_secret(kept, sealed, key_id=key_id, actor=actor)
+        if done:
+            changed = msgspec.structs.replace(kept.secret, key_id=key_id, version=2)
+            self._secrets[kept.secret.name] = KeptSecret(secret=changed, sealed=sealed)
+        return done
+
+
+class WritesWhatIsSealedIntoTheAuditLog(Mutant):
+    def _record(self, entry: AuditEntry) -> None:
+        if "secret" in entry.action:
+            entry = msgspec.structs.replace(entry, detail=f"{entry.detail} {self._secrets}")
+        super()._record(entry)
+
+
+class DeletesSecretsSilently(Mutant):
+    async def delete_secret(self, name: str, *, actor: Actor) -> bool:
+        return self._secrets.pop(name, None) is not None
 
 
 class ForgetsThatATokenWasRevoked(Mutant):
@@ -2354,6 +2617,17 @@ class GivesATokensIdAgain(Mutant):
 class MakesTokensThatNeverExpire(Mutant):
     async def add_token(self, terms: TokenTerms, *, actor: Actor) -> Token | None:
         return await super().add_token(msgspec.structs.replace(terms, lasts=None), actor=actor)
+
+
+class ForgetsTokensAsSoonAsTheyEnd(Mutant):
+    async def add_token(self, terms: TokenTerms, *, actor: Actor) -> Token | None:
+        now = self._clock.now()
+        self._access_tokens = {
+            one: kept
+            for one, kept in self._access_tokens.items()
+            if one == terms.id or kept.token.is_current(now)
+        }
+        return await super().add_token(terms, actor=actor)
 
 
 class GoesByTheTimeATokenWasMade(Mutant):
@@ -2437,6 +2711,235 @@ class KeepsClosedSessions(Mutant):
         if found is not None:
             self._sessions[session_id] = found
         return done
+
+
+class ActsForOtherTenants(Mutant):
+    def _found(self, ids: Iterable[DeliveryId], scope: Scope = WHOLE_STORE) -> list[Row]:
+        return super()._found(ids, Scope(destinations=scope.destinations))
+
+
+class ActsAtOtherDestinations(Mutant):
+    def _found(self, ids: Iterable[DeliveryId], scope: Scope = WHOLE_STORE) -> list[Row]:
+        return super()._found(ids, Scope(tenant=scope.tenant))
+
+
+class EditsForOtherTenants(Mutant):
+    async def edit(self, delivery_id: DeliveryId, **given: Any) -> bool:  # noqa: ANN401 - as given
+        return await super().edit(delivery_id, **{**given, "scope": WHOLE_STORE})
+
+
+class ReplaysForOtherTenants(Mutant):
+    async def replay(
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
+    ) -> Sequence[DeliveryId]:
+        return await super().replay(ids, actor=actor, generation=generation)
+
+
+class ForgetsTheRuleOfADelivery(Mutant):
+    def _insert(self, kept: Kept, *, now: datetime) -> None:
+        names = tuple(one.partition("/")[0] for one in kept.destinations)
+        super()._insert(replace_destinations(kept, names), now=now)
+
+
+class GivesVersionsOfRulesAgain(Mutant):
+    async def next_versions(self, names: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        found = await super().next_versions(names)
+        return {one: version if one in self._in_force else 1 for one, version in found.items()}
+
+
+class KeepsOnlyTheLastVersionOfARule(Mutant):
+    async def rule_versions(self, pins: Collection[str]) -> Sequence[Stored]:
+        found = await super().rule_versions(pins)
+        return [one for one in found if self._in_force.get(("rule", one.name)) == one]
+
+
+class ChangesServicesWhateverThePast(Mutant):
+    async def change_gateway(
+        self, change: GatewayChange, *, revision: int, actor: Actor
+    ) -> int | None:
+        return await super().change_gateway(change, revision=self._gateway_revision, actor=actor)
+
+
+class LetsServicesTakeNamesOfCode(Mutant):
+    async def change_gateway(
+        self, change: GatewayChange, *, revision: int, actor: Actor
+    ) -> int | None:
+        taken = {
+            one.name: self._destinations.pop(one.name)
+            for one in change.destinations
+            if one.name in self._destinations and not self._destinations[one.name].service
+        }
+        for name in taken:
+            self._standings.pop(name, None)
+        return await super().change_gateway(change, revision=revision, actor=actor)
+
+
+class DropsWhatWaitsForADeletedService(Mutant):
+    def _remove_service(self, name: str, *, now: datetime) -> None:
+        super()._remove_service(name, now=now)
+        self._remove([row for row in self._rows.values() if row.destination == name], at=now)
+
+
+class ReadsRulesOfEveryService(Mutant):
+    async def gateway(self, services: Collection[str] | None = None) -> Gateway:
+        every = await super().gateway()
+        some = await super().gateway(services)
+        return msgspec.structs.replace(some, rules=every.rules)
+
+
+class ChangesServicesUnseen(Mutant):
+    async def change_gateway(
+        self, change: GatewayChange, *, revision: int, actor: Actor
+    ) -> int | None:
+        unsaid = msgspec.structs.replace(change, details=())
+        return await super().change_gateway(unsaid, revision=revision, actor=actor)
+
+
+class RendersWhatWaitsAgain(Mutant):
+    async def render_again(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, scope: Scope = WHOLE_STORE
+    ) -> Sequence[DeliveryId]:
+        waiting = [self._rows[one] for one in ids if self._rows[one].status is Status.PENDING]
+        for row in waiting:
+            row.status = Status.FAILED
+        changed = await super().render_again(ids, actor=actor, scope=scope)
+        for row in waiting:
+            row.status = Status.PENDING
+        return changed
+
+
+def replace_destinations(kept: Kept, names: tuple[str, ...]) -> Kept:
+    return msgspec.structs.replace(kept, destinations=names)
+
+
+class TakesOverAgain(Mutant):
+    async def take_over(self, batch: Sequence[Tried]) -> int:
+        for one in batch:
+            position = self._positions.get(one.event.id)
+            if position is not None:
+                self._log[position] = msgspec.structs.replace(self._log[position], destinations=())
+        return await super().take_over(batch)
+
+
+class TakesOverWhatIsLeftOnce(Mutant):
+    async def take_over(self, batch: Sequence[Tried]) -> int:
+        return await super().take_over(
+            [one for one in batch if one.event.id not in self._positions or not one.rest]
+        )
+
+
+class ForgetsTheTryOfWhatItTakesOver(Mutant):
+    def _store_rest(self, position: int, rest: Rest, *, now: datetime) -> None:
+        rest = msgspec.structs.replace(rest, attempts=0, attempt=None)
+        super()._store_rest(position, rest, now=now)
+
+
+class TakesOverDeadLettersAsWork(Mutant):
+    def _store_rest(self, position: int, rest: Rest, *, now: datetime) -> None:
+        rest = msgspec.structs.replace(rest, reason=None)
+        super()._store_rest(position, rest, now=now)
+
+
+class ForgetsWhereItHasArrived(Mutant):
+    async def take_over(self, batch: Sequence[Tried]) -> int:
+        return await super().take_over([msgspec.structs.replace(one, arrived=()) for one in batch])
+
+
+class TakesOverWhatHasArrived(Mutant):
+    async def take_over(self, batch: Sequence[Tried]) -> int:
+        rests = [
+            Tried(event=one.event, rest=tuple(Rest(destination=name) for name in one.arrived))
+            for one in batch
+        ]
+        return await super().take_over([*batch, *rests]) - len(rests)
+
+
+class AdmitsAtShutGates(Mutant):
+    def _admit(self, name: str, wanted: int, now: datetime) -> Admission:
+        return Admission(passes=wanted)
+
+
+class AdmitsBeyondTheRate(Mutant):
+    def _admit(self, name: str, wanted: int, now: datetime) -> Admission:
+        before = self._gates.get(name)
+        admission = super()._admit(name, wanted, now)
+        if before is None:
+            self._gates.pop(name, None)
+        else:
+            self._gates[name] = before
+        return admission
+
+
+class TellsOfNoPausedTenants(Mutant):
+    async def admit(self, wanted: Mapping[str, int]) -> Admissions:
+        return msgspec.structs.replace(await super().admit(wanted), paused=())
+
+
+class CallsPastTheGate(Mutant):
+    async def begin_call(
+        self, destination: str, *, call: str, lease: timedelta, tenant: str | None = None
+    ) -> Entrance:
+        entrance = await super().begin_call(destination, call=call, lease=lease, tenant=tenant)
+        return msgspec.structs.replace(entrance, hold=None)
+
+
+class CountsNoCalls(Mutant):
+    async def begin_call(
+        self, destination: str, *, call: str, lease: timedelta, tenant: str | None = None
+    ) -> Entrance:
+        entrance = await super().begin_call(destination, call=call, lease=lease, tenant=tenant)
+        gate = self._gates.get(destination, Gate())
+        self._gates[destination] = msgspec.structs.replace(gate, calls=())
+        return entrance
+
+
+class CountsCallsForEver(Mutant):
+    async def begin_call(
+        self, destination: str, *, call: str, lease: timedelta, tenant: str | None = None
+    ) -> Entrance:
+        return await super().begin_call(
+            destination, call=call, lease=timedelta(days=99), tenant=tenant
+        )
+
+
+class HearsOfNoEndOfCalls(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        batch = [msgspec.structs.replace(one, call="", retries=0) for one in batch]
+        return await super().report(batch, chance=chance)
+
+
+class CallsForPausedTenants(Mutant):
+    async def begin_call(
+        self, destination: str, *, call: str, lease: timedelta, tenant: str | None = None
+    ) -> Entrance:
+        return await super().begin_call(destination, call=call, lease=lease)
+
+
+class NeverGivesUpADestination(Mutant):
+    async def report(self, batch: Sequence[Report], *, chance: float) -> Reported:
+        reported = await super().report(batch, chance=chance)
+        for name in reported.paused:
+            if not any(one.pause for one in batch if one.destination == name):
+                self._gates[name] = msgspec.structs.replace(self._gates[name], pause=None)
+        return reported
+
+
+class KeepsEveryRequest(Mutant):
+    async def log_requests(self, batches: Mapping[str, RequestBatch]) -> None:
+        await super().log_requests(
+            {name: RequestBatch(one.requests, 10**6) for name, one in batches.items()}
+        )
+
+
+class ForgetsRequestsOfOthers(Mutant):
+    async def log_requests(self, batches: Mapping[str, RequestBatch]) -> None:
+        self._requests.clear()
+        await super().log_requests(batches)
 
 
 MUTANTS = Mutant.__subclasses__()

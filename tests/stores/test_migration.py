@@ -16,9 +16,18 @@ from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame, ids_of
 
 BACK_TO_VERSION_14 = """
+DROP TABLE redrive_request_log;
+DROP TRIGGER redrive_delivery_removed_with_addressees;
+DROP TABLE redrive_addressees;
+DROP TABLE redrive_projection_edits;
+DROP TABLE redrive_gateway;
+DELETE FROM redrive_counters WHERE name = 'gateway_revision';
+ALTER TABLE redrive_deliveries DROP COLUMN rule;
+DROP TABLE redrive_trends;
 DROP TABLE redrive_shared_rates;
 ALTER TABLE redrive_gates DROP COLUMN override;
 ALTER TABLE redrive_gates DROP COLUMN override_until;
+DROP TABLE redrive_secrets;
 DROP TABLE redrive_access_tokens;
 DROP TABLE redrive_users;
 DROP TABLE redrive_sessions;

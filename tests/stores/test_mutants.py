@@ -15,6 +15,27 @@ from tests.stores.mutants import MUTANTS
 PROMISES = sorted(name for name in dir(StoreConformance) if name.startswith("test_"))
 _STEM = 5
 FOUND_BY = {
+    "KeepsEveryRequest": "test_of_requests_only_the_last_are_kept",
+    "ForgetsRequestsOfOthers": "test_requests_are_kept_as_they_were_the_latest_first",
+    "NeverGivesUpADestination": (
+        "test_what_has_failed_for_long_is_paused_and_has_as_long_once_it_is_resumed"
+    ),
+    "CallsPastTheGate": "test_an_open_breaker_keeps_requests_out_and_says_why",
+    "CountsNoCalls": "test_of_requests_at_once_no_more_pass_than_may",
+    "CountsCallsForEver": "test_a_request_whose_end_nobody_tells_ends_with_its_lease",
+    "HearsOfNoEndOfCalls": "test_retries_of_requests_are_charged_as_retries",
+    "CallsForPausedTenants": "test_nothing_is_asked_for_a_tenant_who_is_paused",
+    "RendersWhatWaitsAgain": "test_what_is_to_be_sent_keeps_its_version",
+    "ForgetsTheRuleOfADelivery": "test_each_rule_gives_a_delivery_of_its_own",
+    "GivesVersionsOfRulesAgain": "test_every_version_is_kept_and_none_is_given_again",
+    "KeepsOnlyTheLastVersionOfARule": "test_every_version_is_kept_and_none_is_given_again",
+    "ChangesServicesWhateverThePast": "test_a_change_worked_out_from_what_is_past_changes_nothing",
+    "LetsServicesTakeNamesOfCode": "test_a_name_that_code_declares_is_no_services",
+    "DropsWhatWaitsForADeletedService": (
+        "test_a_deleted_service_gets_nothing_more_and_what_waits_is_held"
+    ),
+    "ReadsRulesOfEveryService": "test_services_are_read_with_their_own_rules_alone",
+    "ChangesServicesUnseen": "test_a_change_is_on_record",
     "HoldsOnToNothing": "test_nobody_has_crashed_when_what_was_left_behind_runs_out",
     "TellsNothingOfWhatIsLeft": "test_what_a_worker_leaves_behind_can_be_held_and_joins_its_story",
     "TellsTwiceOfWhatIsLeft": "test_what_a_worker_leaves_behind_can_be_held_and_joins_its_story",
@@ -37,7 +58,22 @@ FOUND_BY = {
     "TicksWhilePaused": "test_a_paused_schedule_publishes_nothing",
     "MissesWhatAPauseWasFor": ("test_what_a_paused_schedule_would_have_ticked_was_not_missed"),
     "RunsAgainAndAgain": ("test_what_a_person_asks_for_is_published_once_and_moves_no_tick"),
+    "LosesTrendsAsItRollsThemUp": "test_what_is_rolled_up_is_neither_lost_nor_counted_twice",
+    "RollsUpTrendsTooEarly": "test_trends_are_kept_by_less_time_the_newer_they_are",
+    "LetsTrendsPileUp": "test_trends_are_kept_by_less_time_the_newer_they_are",
+    "KeepsTrendsForEver": "test_trends_are_forgotten_after_a_week",
+    "KeepsNoTrendOfAllTogether": "test_what_became_of_deliveries_is_added_up_by_the_minute",
+    "AddsUpHowLateThingsAre": "test_what_became_of_deliveries_is_added_up_by_the_minute",
     "FollowsTheLastWhoDeclaresASchedule": "test_one_declaration_of_a_schedule_is_in_force",
+    "CountsNoVersionsOfSecrets": "test_a_secret_that_is_set_again_is_the_next_version",
+    "KeepsTheFirstOfASecret": "test_a_secret_that_is_set_again_is_the_next_version",
+    "EncryptsOverANewerSecret": "test_nobody_encrypts_what_has_changed_meanwhile",
+    "BringsBackADeletedSecret": "test_nobody_encrypts_what_has_changed_meanwhile",
+    "TakesARotationForAChange": "test_a_secret_that_is_encrypted_otherwise_stays_what_it_is",
+    "WritesWhatIsSealedIntoTheAuditLog": (
+        "test_each_change_of_a_secret_is_on_record_by_its_name_alone"
+    ),
+    "DeletesSecretsSilently": "test_each_change_of_a_secret_is_on_record_by_its_name_alone",
     "ForgetsThatATokenWasRevoked": (
         "test_when_a_token_was_used_is_remembered_and_changes_nothing_else"
     ),
@@ -45,6 +81,7 @@ FOUND_BY = {
     "RevokesAllTokensOfAName": "test_a_revoked_token_is_revoked_for_whoever_asks_next",
     "GivesATokensIdAgain": "test_an_id_of_a_token_is_given_once",
     "MakesTokensThatNeverExpire": ("test_a_token_is_kept_with_what_it_allows_and_who_made_it"),
+    "ForgetsTokensAsSoonAsTheyEnd": "test_tokens_that_ended_long_ago_are_forgotten",
     "GoesByTheTimeATokenWasMade": "test_the_present_of_a_token_is_the_stores",
     "WidensWhatATokenAllows": "test_a_token_is_kept_with_what_it_allows_and_who_made_it",
     "WritesDigestsIntoTheAuditLog": (

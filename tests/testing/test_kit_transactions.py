@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 
 import pytest
@@ -39,7 +39,7 @@ def shop() -> Redrive:
 
 
 @pytest.fixture(params=["fake", "session", "connection"])
-def begin(request: pytest.FixtureRequest) -> Begin:
+def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
     """Open a transaction, without a database or with one of any kind."""
     engine = sqlalchemy.create_engine("sqlite://")
     begins: dict[str, Begin] = {
@@ -47,7 +47,8 @@ def begin(request: pytest.FixtureRequest) -> Begin:
         "session": lambda: Session(engine),
         "connection": engine.connect,
     }
-    return begins[request.param]
+    yield begins[request.param]
+    engine.dispose()
 
 
 def end(transaction: object) -> None:

@@ -145,7 +145,7 @@ async def test_a_heartbeat_that_stumbles_goes_on() -> None:
             observer=observer,
             on_progress=lambda: None,
         ),
-        serving=Serving((), ()),
+        serving=lambda: Serving((), ()),
         lease=timedelta(seconds=4),
         clock=clock,
         observer=observer,

@@ -96,7 +96,7 @@ class Running:
             store=world.store,
             worker="caretaker",
             lease=LEASE,
-            endpoints=(),
+            serving=dict,
             clock=clock,
             executor=InlineExecutor(),
             observer=observers,

@@ -81,7 +81,7 @@ class Beating:
             worker="worker-1",
             open_store=self.open_store,
             carrier=self.carrier,
-            serving=Serving(("billing",), ("default",)),
+            serving=lambda: Serving(("billing",), ("default",)),
             lease=LEASE,
             clock=self.clock,
             observer=observers,

@@ -37,6 +37,7 @@ class Watched(MemoryStore):
     def __init__(self) -> None:
         super().__init__(SystemClock())
         self.asked: list[str] = []
+        self.limits: list[int] = []
 
     async def log_news(self, after: LogPosition) -> LogNews:
         self.asked.append("news")
@@ -46,6 +47,7 @@ class Watched(MemoryStore):
         self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
     ) -> LogPage:
         self.asked.append("read")
+        self.limits.append(limit)
         return await super().read_events(after=after, types=types, limit=limit)
 
     async def project(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as it comes
@@ -75,17 +77,23 @@ class Into:
     types = ("order.*",)
     begin: LogPosition | None = LOG_START
     truncate: Callable[[object], Any] | None = None
+    create: Callable[[object], Any] | None = None
+    version = 1
+    tables: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.given: list[str] = []
 
-    async def apply(self, leased: Leased, connection: object) -> Outcome:
+    def together(self, deliveries: Sequence[Leased]) -> Sequence[Sequence[Leased]]:
+        return [[one] for one in deliveries]
+
+    async def apply(self, deliveries: Sequence[Leased], connection: object) -> Outcome:
         assert connection is None
-        self.given.append(leased.event.type)
+        self.given += [one.event.type for one in deliveries]
         return Succeeded()
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
-        return [await self.apply(one, None) for one in deliveries]
+        return [await self.apply([one], None) for one in deliveries]
 
     def fault(self, error: BaseException) -> Faulted:
         fault = Fault(error_class="Error", message=str(error), rule="test")
@@ -128,6 +136,26 @@ async def reading(store: Watched, **models: Into) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_rebuild_keeps_to_its_rate() -> None:
+    store, orders = Watched(), Into()
+    await store.add(*["order.paid"] * 6)
+    async with reading(store, orders=orders):
+        await eventually(lambda: len(orders.given) == 6, what="all is applied")
+    actor = Actor("ada", "")
+    await store.reset_projection("orders", to=LOG_START, actor=actor, rate=8.0)
+    store.limits.clear()
+
+    async with reading(store, orders=orders):
+        await eventually(lambda: len(orders.given) == 12, what="all is applied again")
+
+    assert store.limits[:3] == [2, 2, 2]
+    checkpoint = await store.checkpoint()
+    assert checkpoint.rebuild is not None
+    assert checkpoint.applied_at is not None
+    # Two at once, then a quarter of a second: the last two come after half a second.
+    assert checkpoint.applied_at - checkpoint.rebuild.begun_at >= timedelta(seconds=0.4)
 
 
 async def test_when_nothing_happens_one_look_serves_all_readers() -> None:

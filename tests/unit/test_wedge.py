@@ -160,7 +160,7 @@ async def test_only_a_loop_that_does_not_tick_again_ends_the_process(
         worker="w",
         open_store=opened,
         carrier=halted.carrier,
-        serving=Serving(("billing",), ("default",)),
+        serving=lambda: Serving(("billing",), ("default",)),
         lease=timedelta(seconds=6),
         clock=halted.clock,
         observer=Observers(),

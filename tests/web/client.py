@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from starlette.types import ASGIApp, Message
@@ -13,6 +14,7 @@ class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
+    cookies: tuple[str, ...] = ()
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - whatever was answered
@@ -20,7 +22,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Sends requests, with a token if it has one; if it is slow, its body never comes."""
+    """Sends requests, with a token if it has one; a body may never come, or never end."""
 
     def __init__(
         self,
@@ -29,9 +31,15 @@ class Client:
         token: str | None = None,
         host: str = "localhost",
         is_slow: bool = False,
+        is_endless: bool = False,
+        scheme: str = "http",
+        address: str = "127.0.0.1",
     ) -> None:
         self._asgi = asgi
         self._is_slow = is_slow
+        self._is_endless = is_endless
+        self._scheme = scheme
+        self._address = address
         self._headers = {"host": host}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
@@ -61,13 +69,13 @@ class Client:
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
             "method": method,
-            "scheme": "http",
-            "path": root_path + path,
+            "scheme": self._scheme,
+            "path": root_path + unquote(path, errors="replace"),
             "raw_path": path.encode(),
             "root_path": root_path,
             "query_string": query.encode(),
             "headers": [(k.encode(), v.encode("latin-1")) for k, v in given.items()] + list(raw),
-            "client": ("127.0.0.1", 50000),
+            "client": (self._address, 50000),
             "server": ("127.0.0.1", 8321),
         }
         incoming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -76,6 +84,8 @@ class Client:
         async def receive() -> Message:
             if self._is_slow:
                 await asyncio.Event().wait()
+            if self._is_endless:
+                return {"type": "http.request", "body": b" " * 2**16, "more_body": True}
             return incoming.pop(0) if incoming else {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
@@ -87,4 +97,5 @@ class Client:
             start["status"],
             {k.decode(): v.decode() for k, v in start["headers"]},
             b"".join(one.get("body", b"") for one in sent[1:]),
+            tuple(v.decode() for k, v in start["headers"] if k == b"set-cookie"),
         )

@@ -242,3 +242,17 @@ async def test_dead_letters_go_out_whole_and_come_back_as_they_were(served: Serv
     shown = await served.open.get(f"/api/v1/deliveries/{restored}?payload=true")
     assert shown.json["delivery"]["payload"] == {"order": 1}
     assert shown.json["event"]["tenant"] == "acme"
+
+
+async def test_trends_are_told_of_one_destination_or_of_all(served: Served) -> None:
+    everywhere = await served.open.get("/api/v1/trends")
+    both = await served.open.get("/api/v1/trends?destination=mail&destination=billing&over=day")
+    limited = await served.client("view", destinations=("billing",))
+    own = await limited.get("/api/v1/trends")
+    other = await limited.get("/api/v1/trends?destination=mail")
+
+    [trend] = everywhere.json["trends"]
+    assert sum(one["measure"]["failed"] for one in trend["points"]) == 4
+    assert [one["destination"] for one in both.json["trends"]] == ["mail", "billing"]
+    assert [one["destination"] for one in own.json["trends"]] == ["billing"]
+    assert other.status == 403

@@ -8,19 +8,23 @@ import re
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from fastapi import FastAPI
 
+from redrive.cli.main import main
 from redrive.model.access import Grant, Role
 from redrive.policies.access import NEEDS
 from redrive.testing import FakeClock
 from redrive.web.caller import OpenDoor
+from redrive.web.live import Live
 from redrive.web.server import HttpServer
 from redrive.web.table import ROUTES
 from tests.web.client import Client
 from tests.web.conftest import Served
+from tests.web.pages.browser import Browser
 
 _PLACE = re.compile(r"{(\w+)(?::\w+)?}")
 
@@ -145,6 +149,41 @@ async def test_of_another_tenant_nothing_is_seen_anywhere(served: Served) -> Non
     assert (await admin.get("/api/v1/dead-letters?tenant=globex")).status == 403
 
 
+async def test_how_often_others_published_to_a_key_is_not_told(served: Served) -> None:
+    """Its versions are counted over all tenants."""
+    await served.app.publish("order.paid", 1, tenant="globex", key="acme-1")
+    receipt = await served.app.publish("order.paid", 1, tenant="acme", key="acme-1")
+    everybody = await served.client("view")
+    viewer = await served.client("view", tenant="acme")
+    paths = ("events", f"events/{receipt.event_id}", "log", "events?key=acme-1")
+
+    told = [await everybody.get(f"/api/v1/{path}") for path in paths]
+    hidden = [await viewer.get(f"/api/v1/{path}") for path in paths]
+
+    assert all(b'"version":3' in one.body for one in told)
+    assert {one.status for one in hidden} == {200}
+    assert not [one for one in hidden if re.search(rb'"version":\d', one.body)]
+
+
+async def test_who_may_act_for_one_tenant_acts_on_as_many_as_anybody(served: Served) -> None:
+    theirs = (await served.letters())["globex"]
+    for number in range(120):
+        payload = {"error": "boom", "number": number}
+        await served.app.publish("order.paid", payload, tenant="acme", to="billing")
+    await served.app.drain()
+    mine = [
+        one.id
+        for one in (await served.app.operations.dead_letters(limit=1000)).deliveries
+        if one.tenant == "acme"
+    ]
+    operator = await served.client("operate", tenant="acme")
+
+    done = await operator.post("/api/v1/dead-letters/resolve", {"ids": [theirs, *mine], "why": "x"})
+
+    assert done.json == {"changed": sorted(mine), "left_alone": {"not there": [theirs]}}
+    assert len(mine) > 120
+
+
 async def test_what_is_anothers_and_what_is_not_there_look_the_same(served: Served) -> None:
     theirs = (await served.letters())["globex"]
     admin = await served.client("admin", tenant="acme")
@@ -212,6 +251,8 @@ async def test_nobody_gives_more_than_they_have(served: Served) -> None:
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"origin": "http://localhost.evil.example"},
+        {"origin": "http://["},
+        {"origin": "http://evil.example@localhost"},
         {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "same-site"},
     ],
@@ -230,6 +271,25 @@ async def test_a_page_of_another_site_cannot_act_or_look(
     assert (acted.status, looked.status, acted.json["type"]) == (403, 403, "cross-site")
     assert "access-control-allow-origin" not in acted.headers
     assert letter in (await served.letters()).values()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec_fetch_mode": "navigate"}, 200),
+        ({"sec_fetch_mode": "cors", "accept": "text/event-stream"}, 403),
+        ({"sec_fetch_mode": "no-cors"}, 403),
+        ({"sec_fetch_mode": "navigate", "origin": "https://evil.example"}, 403),
+    ],
+    ids=["link", "stream", "image", "fetch"],
+)
+async def test_another_site_may_link_to_a_page_and_nothing_else(
+    served: Served, headers: dict[str, str], status: int
+) -> None:
+    """Streams above all: a page elsewhere could hold all that there is room for."""
+    answer = await served.open.get("/destinations", sec_fetch_site="cross-site", **headers)
+
+    assert answer.status == status
 
 
 async def test_the_servers_own_pages_may(served: Served) -> None:
@@ -268,6 +328,36 @@ async def test_headers_with_two_meanings_are_refused(
     assert (await served.open.send("GET", "/api/v1/status", raw=raw)).status == 400
 
 
+async def test_numbers_and_paths_are_bounded(served: Served) -> None:
+    digits = "9" * 5_000
+    number = digits[:1_500]
+
+    long = [
+        (await served.open.get(f"{path}/{digits}")).status
+        for path in ("/api/v1/deliveries", "/deliveries", "/api/v1/replays", "/nowhere")
+    ]
+    unknown = [
+        (await served.open.get(f"{path}/{number}")).status
+        for path in ("/api/v1/deliveries", "/deliveries", "/api/v1/replays")
+    ]
+    asked = [
+        (await served.open.get(f"{path}={digits}")).status
+        for path in ("/audit?before", "/api/v1/audit?cursor", "/api/v1/dead-letters?limit")
+    ]
+    declared = [
+        (await served.open.post("/api/v1/events", {}, content_length=one)).status
+        for one in (digits, "\xb2", "-1", "5,5", "")
+    ]
+
+    assert (set(long), set(unknown), set(asked), set(declared)) == ({414}, {404}, {400}, {413})
+
+
+async def test_what_a_header_cannot_spell_is_no_key(served: Served) -> None:
+    answer = await served.open.post("/api/v1/events", {"type": "a"}, idempotency_key="\xfc")
+
+    assert (answer.status, "write the key into the body" in answer.json["detail"]) == (400, True)
+
+
 async def test_a_body_is_bounded_and_says_that_it_is_json(served: Served) -> None:
     huge = await served.open.post("/api/v1/events", {}, content_length=str(10**10))
     long = await served.open.send("POST", "/api/v1/events", body=b" " * (9 * 2**20))
@@ -276,13 +366,32 @@ async def test_a_body_is_bounded_and_says_that_it_is_json(served: Served) -> Non
     )
 
     assert (huge.status, long.status, form.status) == (413, 413, 415)
+    assert long.headers["connection"] == "close"
+
+
+async def test_a_body_without_end_is_not_heard_to_its_end(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redrive.web.api._MOST_UNREAD", 2**20)
+
+    endless = await Client(served.app.asgi(login=False), is_endless=True).post("/api/v1/events", {})
+
+    assert endless.status == 413
 
 
 async def test_paths_lead_nowhere_else(served: Served) -> None:
-    for path in ("/api/v1/../../etc/passwd", "/docs/../../pyproject.toml", "//api/v1/status"):
+    for path in (
+        *("/api/v1/../../etc/passwd", "/docs/../../pyproject.toml", "//api/v1/status"),
+        *("/assets/../site.py", "/assets/%2e%2e/site.py", "/assets/..%2fsite.py"),
+        *("/assets/%2e%2e%5csite.py", "/assets/style.css%00.py", "/assets//etc/passwd"),
+    ):
         assert (await served.open.get(path)).status == 404
-    assert (await served.open.send("DELETE", "/api/v1/status")).status == 405
-    assert (await served.open.send("TRACE", "/api/v1/status")).status == 405
+    for path in ("/api/v1/status/", "/destinations/", "//evil.example/"):
+        answer = await served.open.get(path)
+        assert (answer.status, answer.headers.get("location")) == (404, None)
+    for method in ("DELETE", "TRACE"):
+        answer = await served.open.send(method, "/api/v1/events")
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 async def test_a_token_is_neither_taken_from_a_url_nor_logged(
@@ -298,6 +407,91 @@ async def test_a_token_is_neither_taken_from_a_url_nor_logged(
     assert (in_url.status, in_path.status, by_header.status) == (401, 404, 200)
     assert made.secret not in caplog.text
     assert "GET /api/v1/status 200" in caplog.text
+
+
+async def test_neither_passwords_nor_sessions_are_logged(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    password = "correct horse battery"  # noqa: S105 - of nobody
+    caplog.set_level(logging.DEBUG)
+    await served.app.operations.add_user("ann", password, role="view", by="test", why="to look")
+    browser = Browser(served.asgi)
+    await browser.open("/destinations?secret=1")
+    await browser.submit("/login", name=password, password=password)
+    await browser.submit("/login", name="ann", password=password)
+
+    secret = browser.cookies["redrive-session"]
+    assert browser.answer.status == 200
+    assert "POST /login 303" in caplog.text
+    assert not [one for one in (password, secret, "secret=1") if one in caplog.text]
+
+
+async def test_an_export_holds_nothing_that_a_terminal_or_a_spreadsheet_obeys(
+    served: Served, tmp_path: Path
+) -> None:
+    evil = "=cmd|'/c calc'!A1 \x1b[31m \x9b2J \x7f @SUM(1) +1 -1"
+    await served.app.publish("order.paid", {"error": evil}, key=evil, tenant=evil, source=evil)
+    await served.app.drain()
+
+    file = tmp_path / "letters.jsonl"
+    store = f"sqlite:///{tmp_path / 'shop.db'}"
+    command = ["dlq", "export", "--file", str(file), "--store", store]
+    assert await asyncio.to_thread(main, command) == 0
+    answers = [
+        (await served.open.get(f"/api/v1/{path}"))
+        for path in ("dead-letters/export", "dead-letters", "dead-letters/groups", "log")
+    ]
+
+    for line in [*file.read_bytes().splitlines(), *(one.body for one in answers)]:
+        assert line.startswith(b"{")
+        assert not re.search(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]", line)
+    letters = answers[0].json["letters"]
+    assert evil in [one["event"]["payload"]["error"] for one in letters]
+    assert {one.headers["content-type"] for one in answers} == {"application/json"}
+
+
+async def test_more_streams_than_there_is_room_for_are_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = {**(Live.__init__.__kwdefaults__ or {}), "most": 0}
+    monkeypatch.setattr(Live.__init__, "__kwdefaults__", room)
+
+    answer = await Client(served.app.asgi(login=False)).get("/api/v1/live")
+
+    assert (answer.status, answer.json["type"]) == (503, "too-many-streams")
+    assert answer.headers["retry-after"] == "10"
+
+
+async def test_a_stream_tells_nothing_to_who_may_see_a_part_only(served: Served) -> None:
+    for limits in ({"tenant": "acme"}, {"destinations": ["billing"]}):
+        caller = await served.client("admin", **limits)
+
+        answer = await caller.get("/api/v1/live")
+
+        assert answer.status == 403
+        assert b"globex" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("events", {"type": "order.paid", "id": "00000000-0000-7000-8000-000000000000"}),
+        ("events", {"type": "order.paid", "published_at": "2020-01-01T00:00:00Z"}),
+        ("tokens", {"name": "x", "role": "view", "why": "y", "digest": "0" * 64}),
+        ("tokens", {"name": "x", "role": "view", "why": "y", "id": "aaaaaaaaaaaa"}),
+        ("dead-letters/resolve", {"ids": [1], "why": "y", "by": "somebody else"}),
+        ("destinations/mail/pause", {"by": "somebody else"}),
+        ("replays", {"why": "y", "state": "done"}),
+    ],
+)
+async def test_what_callers_may_not_set_they_cannot(
+    served: Served, path: str, body: dict[str, Any]
+) -> None:
+    answer = await served.open.post(f"/api/v1/{path}", body)
+
+    assert (answer.status, answer.json["type"]) == (400, "bad-request")
+    assert "unknown field" in answer.json["detail"]
+    assert not await served.app.operations.audit()
 
 
 async def test_who_asks_too_often_is_told_to_wait(served: Served) -> None:
@@ -346,17 +540,6 @@ async def test_only_named_proxies_say_who_asks(
     [record] = [one for one in caplog.records if one.name == "redrive.web"]
     assert getattr(record, "client", None) == seen
     assert ("strict-transport-security" in answer.headers) is bool(proxies)
-
-
-async def test_it_is_mounted_in_another_application_below_a_path(served: Served) -> None:
-    around = FastAPI()
-    around.mount("/redrive", served.app.asgi(login=False))
-    client = Client(around)
-
-    status, page = await client.get("/redrive/api/v1/status"), await client.get("/redrive/docs")
-
-    assert (status.status, status.json["events"]) == (200, 2)
-    assert b"/redrive/docs/style.css" in page.body
 
 
 def test_who_does_not_serve_pays_nothing_for_it() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from redrive.clock import SystemClock
@@ -29,6 +32,15 @@ def references(value: Any) -> list[str]:  # noqa: ANN401 - any JSON
     return []
 
 
+def dictionaries(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
+    match value:
+        case dict():
+            return [value, *(one for inner in value.values() for one in dictionaries(inner))]
+        case list():
+            return [one for inner in value for one in dictionaries(inner)]
+    return []
+
+
 def test_the_document_describes_each_route_by_types_that_it_holds() -> None:
     told = document(version="1", root="/below")
 
@@ -40,6 +52,28 @@ def test_the_document_describes_each_route_by_types_that_it_holds() -> None:
     assert names <= set(told["components"]["schemas"])
     assert all(one["summary"].endswith((".", ":")) or one["summary"] for one in operations)
     assert told["servers"] == [{"url": "/below"}]
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        timedelta(0),
+        timedelta(milliseconds=3.218),
+        timedelta(days=1, seconds=1.25),
+        timedelta(days=3),
+        timedelta(hours=2),
+        -timedelta(microseconds=1),
+    ],
+    ids=str,
+)
+def test_the_document_says_how_a_duration_is_written(span: timedelta) -> None:
+    """The `duration` of JSON Schema has no fractions, and latencies have."""
+    schemas = document(version="1")["components"]["schemas"]
+
+    latency = schemas["LoggedRequest"]["properties"]["latency"]
+
+    assert re.search(latency["pattern"], msgspec.to_builtins(span))
+    assert "duration" not in {one.get("format") for one in dictionaries(schemas)}
 
 
 async def test_the_page_needs_neither_a_login_nor_a_script(served: Served) -> None:
@@ -68,6 +102,32 @@ async def test_the_server_tells_its_health_and_its_metrics(served: Served) -> No
     assert b"redrive_events" in metrics.body
     stopping = await Client(leaving).get("/readyz")
     assert (stopping.status, stopping.json["reasons"]) == (503, ["the server is stopping"])
+
+
+async def test_to_be_ready_costs_no_more_for_many_destinations(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it has looked at every gate")
+
+    monkeypatch.setattr(served.app.operations, "gates", refuse)
+
+    assert (await served.open.get("/readyz")).status == 200
+
+
+async def test_a_store_that_does_not_answer_is_not_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("redrive.web.application._READY_SECONDS", 0.01)
+    monkeypatch.setattr(type(served.app.log), "end", never)
+
+    answer = await served.open.get("/readyz")
+
+    assert (answer.status, answer.json["ready"]) == (503, False)
+    assert "has not answered" in answer.json["reasons"][0]
 
 
 async def test_all_who_listen_share_one_look_at_the_store(served: Served) -> None:

@@ -12,24 +12,40 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
+from urllib.parse import urlsplit
 
 import msgspec
 
 from redrive.claiming.allowance import LARGEST_SHARE
 from redrive.errors import ConfigurationError, refuse_unknown
-from redrive.model.duration import Duration, duration
+from redrive.journal.writer import check_sync
+from redrive.model.duration import Duration, duration, spell_duration
 from redrive.model.event import DEFAULT_GENERATION
-from redrive.model.retention import Retention
+from redrive.model.retention import Retention, read_spans
+from redrive.model.setting import SettingInForce
 from redrive.policies.redact import Redaction, check_names
 
-__all__ = ["AppOptions", "Settings", "StoreAddress", "load_settings", "parse_store"]
+__all__ = [
+    "AppOptions",
+    "ReadSettings",
+    "Settings",
+    "StoreAddress",
+    "load_settings",
+    "parse_store",
+    "read_settings",
+    "settings_in_force",
+]
 
 _log = logging.getLogger("redrive")
 _FILE = "redrive.toml"
 _PROJECT = "pyproject.toml"
 _TABLE = "tool.redrive"
+_GATEWAY = ("services", "rules", "sources", "tenants")
 _PREFIX = "REDRIVE_"
+_NO_SETTINGS = ("REDRIVE_SERVER", "REDRIVE_TOKEN", "REDRIVE_KEYS")
+"""What a client and the command line go by, in place of a store, and the keys: all but one of them
+are secrets, and no setting is."""
 _INJECTED = re.compile(r"(|.*_)(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP|SCTP)\w*)")
 """What Kubernetes tells each container about a service named redrive, or redrive-something."""
 _HARMLESS = re.compile(r"[\w.+/-]*")
@@ -75,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long deliveries are kept that arrived."""
     keep_events: timedelta = timedelta(days=30)
     """How long events are kept after the last of their deliveries was settled."""
+    keep_events_of: tuple[tuple[str, timedelta | None], ...] = ()
+    """The same for some types: `{"order.*": "forever", "mail.*": "90d"}`; the first that fits."""
     keep_idempotency: timedelta = timedelta(days=30)
     """How long idempotency keys are remembered, from then on as well."""
     keep_inbox: timedelta = timedelta(days=30)
@@ -84,19 +102,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the audit log is kept, and replays that are over."""
     export_folder: str = ""
     """Where dead letters go that a destination has too many of; it needs one to limit them."""
+    journal: str = "redrive-journal"
+    """The folder of the files that keep, on this machine, what the store could not take."""
+    journal_sync: str = "always"
+    """When they are flushed to the disk: `always`, with each write; `interval`, once a second;
+    `never`, when the system does."""
+    journal_size: int = 10 * 10**6
+    """How large such a file may get, in bytes; text such as `"10MB"` is read too."""
+    keep_journal: timedelta = timedelta(days=30)
+    """How long they are kept once the store has it all; until then they never go."""
+    keys_file: str = ""
+    """The file with the keys that secrets are encrypted with, unless `REDRIVE_KEYS` has them."""
     redact: tuple[str, ...] = ()
     """Names of headers and fields, such as `iban` or `card_*`, that are hidden from whoever looks,
     beside the usual ones. Commands know those of `redrive.toml` and the environment."""
 
     def __post_init__(self) -> None:
-        for name in ("lease", "grace", "poll", *_KEPT):
+        for name in ("lease", "grace", "poll", "keep_journal", *_KEPT):
             self._set(name, duration(getattr(self, name), name=name))
-        self._set("payload_limit", _size(self.payload_limit))
+        self._set("keep_events_of", read_spans(self.keep_events_of, name="keep_events_of"))
+        for name in ("payload_limit", "journal_size"):
+            self._set(name, _size(name, getattr(self, name)))
         for name, least in (
             ("concurrency", 1),
             ("threads", 1),
             ("history", 1),
             ("payload_limit", 1),
+            ("journal_size", 1_000),
         ):
             self._set(name, _whole_number(name, getattr(self, name), least=least))
         self._set("largest_share", _share("largest_share", self.largest_share))
@@ -116,11 +148,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f'generation is {self.generation!r}; it is a name, such as "blue".'
             )
         self._set("generations", _names(self.generations) or (self.generation,))
-        if not isinstance(self.export_folder, str | Path):
+        self._set("export_folder", _path("export_folder", self.export_folder, "exports"))
+        if not isinstance(self.journal, str | Path) or not str(self.journal).strip():
             raise ConfigurationError(
-                f'export_folder is {self.export_folder!r}; it is a path, such as "exports".'
+                f'journal is {self.journal!r}; it is the path of a folder, such as "journal".'
             )
-        self._set("export_folder", str(self.export_folder))
+        self._set("journal", str(self.journal))
+        check_sync(self.journal_sync)
+        self._set("keys_file", _path("keys_file", self.keys_file, "redrive-keys"))
         self._set("redact", check_names(self.redact))
         parse_store(self.store)
         self.retention  # noqa: B018 - settings that contradict each other are refused here and now
@@ -134,6 +169,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             idempotency=self.keep_idempotency,
             inbox=self.keep_inbox,
             audit=self.keep_audit,
+            events_of=self.keep_events_of,
         )
 
     @property
@@ -180,6 +216,8 @@ class AppOptions(TypedDict, total=False):
     """How long deliveries are kept that arrived."""
     keep_events: Duration
     """How long events are kept after the last of their deliveries was settled."""
+    keep_events_of: Mapping[str, Duration] | Sequence[str]
+    """The same for some types, such as `{"order.*": "forever", "mail.*": "90d"}`."""
     keep_idempotency: Duration
     """How long idempotency keys are remembered, from then on as well."""
     keep_inbox: Duration
@@ -188,8 +226,25 @@ class AppOptions(TypedDict, total=False):
     """How long the audit log is kept, and replays that are over."""
     export_folder: str | Path
     """Where dead letters go that a destination has too many of."""
+    journal: str | Path
+    """The folder of the files that keep what the store could not take."""
+    journal_sync: Literal["always", "interval", "never"]
+    """When they are flushed to the disk."""
+    journal_size: int | str
+    """How large such a file may get."""
+    keep_journal: Duration
+    """How long they are kept once the store has it all."""
+    keys_file: str | Path
+    """The file with the keys that secrets are encrypted with."""
     redact: Sequence[str]
     """Names of headers and fields that are hidden, beside the usual ones."""
+
+
+class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings as they were read, and where those come from that somebody has said."""
+
+    settings: Settings
+    origins: dict[str, str]
 
 
 class StoreAddress(msgspec.Struct, frozen=True):
@@ -206,13 +261,69 @@ def load_settings(
     folder: Path | None = None,
 ) -> Settings:
     """Merge what code gives with the environment and the file, and check the result."""
+    return read_settings(given, environment=environment, folder=folder).settings
+
+
+def read_settings(
+    given: Mapping[str, Any],
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> ReadSettings:
+    """Do as `load_settings`, and remember where each comes from."""
     known = Settings.__struct_fields__
     refuse_unknown(given, known, what="setting")
-    merged: dict[str, Any] = {}
-    merged.update(_from_files(folder or Path.cwd(), known))
-    merged.update(_from_environment(os.environ if environment is None else environment, known))
-    merged.update({name: value for name, value in given.items() if value is not None})
-    return Settings(**merged)
+    file, of_file = _from_files(folder or Path.cwd(), known)
+    variables = _from_environment(os.environ if environment is None else environment, known)
+    coded = {name: value for name, value in given.items() if value is not None}
+    return ReadSettings(
+        settings=Settings(**{**file, **variables, **coded}),
+        origins={
+            **dict.fromkeys(file, of_file),
+            **{name: f"the variable {_PREFIX}{name.upper()}" for name in variables},
+            **dict.fromkeys(coded, "code"),
+        },
+    )
+
+
+def settings_in_force(read: ReadSettings, settings: Settings) -> tuple[SettingInForce, ...]:
+    """Return all settings as text; `settings` may have been replaced since they were read."""
+    usual = Settings()
+    return tuple(
+        SettingInForce(
+            name=name,
+            value=_spelled(name, value := getattr(settings, name)),
+            default=_spelled(name, getattr(usual, name)),
+            origin=read.origins.get(name, "")
+            if value == getattr(read.settings, name)
+            else "whoever started this process",
+        )
+        for name in Settings.__struct_fields__
+    )
+
+
+def _spelled(name: str, value: object) -> str:
+    if name == "store":
+        return _without_password(str(value))
+    if isinstance(value, timedelta):
+        return spell_duration(value)
+    if name == "keep_events_of" and isinstance(value, tuple):
+        return ", ".join(
+            f"{one}={spell_duration(span) if span else 'forever'}" for one, span in value
+        )
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _without_password(url: str) -> str:
+    """Return what can be shown of a store's URL: of a server, its name and the database's."""
+    if parse_store(url).scheme != "postgresql":
+        return url
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+    except ValueError:
+        return "postgresql://…"
+    return f"postgresql://{place}{parts.path}"
 
 
 def parse_store(url: object) -> StoreAddress:
@@ -239,6 +350,11 @@ def parse_store(url: object) -> StoreAddress:
             f"The store URL {url!r} names no file; write sqlite:///shop.db (three slashes) for a "
             "file in this folder, sqlite:////var/lib/shop.db (four) for an absolute path."
         )
+    if separator and scheme in ("http", "https"):
+        raise ConfigurationError(
+            "A server was named where the store itself is needed, such as for workers; write the "
+            "store's URL, or go through the server with redrive.client or the other commands."
+        )
     kind, plus, driver = scheme.partition("+")
     if separator and plus and kind in _KINDS and _HARMLESS.fullmatch(driver):
         raise ConfigurationError(
@@ -253,17 +369,20 @@ def parse_store(url: object) -> StoreAddress:
     )
 
 
-def _from_files(folder: Path, known: tuple[str, ...]) -> dict[str, Any]:
-    """Read the settings of a folder: of our own file, or of our table in that of the project."""
+def _from_files(folder: Path, known: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+    """Read the settings of a folder, and say of which file: ours, or our table in the project's."""
     own, project = _read_toml(folder / _FILE), _read_project(folder / _PROJECT)
     if own is not None and project is not None:
         raise ConfigurationError(
             f"{folder / _FILE} is there, and {_PROJECT} beside it has a table [{_TABLE}]; keep the "
             "settings in one of them, so that nobody looks at the other in vain."
         )
-    for name, read in ((_FILE, own), (f"[{_TABLE}] of {_PROJECT}", project)):
+    table = f"[{_TABLE}] of {_PROJECT}"
+    if own is not None:  # what `redrive apply` reads is no setting
+        own = {name: value for name, value in own.items() if name not in _GATEWAY}
+    for name, read in ((_FILE, own), (table, project)):
         refuse_unknown(read or {}, known, what=f"setting in {name}:")
-    return own or project or {}
+    return (own, _FILE) if own else (project or {}, table)
 
 
 def _read_project(path: Path) -> dict[str, Any] | None:
@@ -296,7 +415,8 @@ def _from_environment(environment: Mapping[str, str], known: tuple[str, ...]) ->
     found: dict[str, Any] = {}
     strange = []
     for variable, value in environment.items():
-        if not variable.startswith(_PREFIX) or variable.startswith(f"{_PREFIX}TEST_"):
+        is_ours = variable.startswith(_PREFIX) and not variable.startswith(f"{_PREFIX}TEST_")
+        if not is_ours or variable in _NO_SETTINGS:
             continue
         name = variable.removeprefix(_PREFIX)
         if name.lower() in known:
@@ -332,6 +452,12 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(one.strip() for one in names)
 
 
+def _path(name: str, value: object, example: str) -> str:
+    if not isinstance(value, str | Path):
+        raise ConfigurationError(f'{name} is {value!r}; it is a path, such as "{example}".')
+    return str(value)
+
+
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
@@ -356,13 +482,13 @@ def _share(name: str, value: object) -> float:
     return share
 
 
-def _size(value: object) -> object:
+def _size(name: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     digits = value.strip().rstrip("KMGiBkmgb ")
     unit = value.strip()[len(digits) :].strip().upper() or "B"
     if not digits.isdigit() or unit not in _SIZES:
         raise ConfigurationError(
-            f'payload_limit is {value!r}; write a number of bytes, or text such as "1MiB".'
+            f'{name} is {value!r}; write a number of bytes, or text such as "1MiB".'
         )
     return int(digits) * _SIZES[unit]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from socket import gethostname
-from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, cast, runtime_checkable
 
 import msgspec
 
@@ -21,8 +23,10 @@ from redrive.clock import (
 )
 from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.executor import Executor, ThreadExecutor, end_process
+from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration, spell_duration
+from redrive.model.event import Event
 from redrive.model.fairness import Fairness
 from redrive.model.health import HealthCheck
 from redrive.model.limits import (
@@ -34,15 +38,17 @@ from redrive.model.limits import (
     read_rate,
     spell_rate,
 )
+from redrive.model.outcome import Addressees
 from redrive.model.pattern import check_pattern
 from redrive.model.replay import AutoReplay
+from redrive.model.request_log import RequestLog
 from redrive.model.retention import Keep
 from redrive.policies.profiles import read_profile
 from redrive.policies.retry import Retry
 from redrive.policies.terms import Terms
 from redrive.policies.upcasting import NO_UPCASTS, Upcasts
 from redrive.store import Capabilities, Store
-from redrive.transport import Addressed, Blueprint, Endpoint, Transport, Way
+from redrive.transport import Addressed, Blueprint, Endpoint, Recalling, Transport, Way
 from redrive.transports.function import FunctionTransport, Handler
 from redrive.transports.transactional import TransactionalTransport, check_transactional
 
@@ -55,8 +61,10 @@ __all__ = [
     "Ports",
     "blocking_terms",
     "check_handler_options",
+    "check_health",
     "declare_destination",
     "declare_handler",
+    "have_recall",
     "in_environment",
     "read_options",
 ]
@@ -81,6 +89,7 @@ class LimitOptions(TypedDict, total=False):
     replay_rate: Rate | str | None
     retry_budget: float | None
     shared_rate: SharedRate | None
+    disable_after: Duration | None
 
 
 class DestinationOptions(TypedDict, total=False):
@@ -127,6 +136,10 @@ class DestinationOptions(TypedDict, total=False):
     """Which share of the first attempts retries may add."""
     shared_rate: SharedRate | None
     """How many attempts in which time, together with other destinations that name it."""
+    disable_after: Duration | None
+    """How long it may have failed until it is paused, for a person to look."""
+    request_log: RequestLog | None
+    """How many of the last requests are kept for people to look at."""
     auto_replay: AutoReplay | None
     """When its dead letters are replayed by themselves."""
     dead_letters: Keep | None
@@ -167,6 +180,12 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     executor: Executor = msgspec.field(default_factory=ThreadExecutor)
     end_process: Callable[[], None] = end_process
     host: str = msgspec.field(default_factory=gethostname)
+    journal: Path | None = None
+    """Where the journal is, instead of where the settings say."""
+    tracks_inline: bool = False
+    """Whether what is tracked is sent by who flushes it, instead of a thread."""
+    on_tracked: Callable[[Event[msgspec.Raw]], None] | None = None
+    """Is told of each event that is tracked, as it was tracked, whatever becomes of it."""
 
 
 class EffectHandler(msgspec.Struct, frozen=True):
@@ -274,6 +293,7 @@ class Declaration(msgspec.Struct, frozen=True):
         if isinstance(self.make_transport, BoundToStore):
             return self.make_transport.endpoint(self, ports, store, lease=lease)
         transport = self.make_transport(ports)
+        have_recall(transport, store)
         return Endpoint(
             destination=self.destination,
             terms=self.terms,
@@ -290,6 +310,18 @@ class Declaration(msgspec.Struct, frozen=True):
                 handler, terms=self.terms, executor=ports.executor, upcasts=upcasts
             ),
         )
+
+
+def have_recall(transport: Transport, store: Store) -> None:
+    """Have a transport ask the store who has answered for good, if it wants to know."""
+    # Asked of the class: a transport may be broken, and fails its deliveries alone.
+    if issubclass(type(transport), Recalling):
+        cast("Recalling", transport).recall_by(partial(_recall, store))
+
+
+async def _recall(store: Store, delivery_id: DeliveryId) -> Addressees | None:
+    delivery = await store.find_delivery(delivery_id)
+    return None if delivery is None else delivery.addressees
 
 
 def in_environment(options: Mapping[str, Any], environment: str) -> dict[str, Any]:
@@ -367,7 +399,7 @@ def declare_handler(
         raise ConfigurationError(f"{function!r} is not a function, so it can't handle.")
     title = name or getattr(function, "__name__", type(function).__name__)
     known, terms = read_options(given)
-    _check_health(terms.health, known["limits"], function)
+    check_health(terms.health, known["limits"], function)
     destination = Destination(name=title, patterns=patterns, **known)
 
     def make_transport(ports: Ports) -> Transport:
@@ -399,7 +431,7 @@ def declare_destination(
     if isinstance(transport, Blueprint) and "profile" not in given:
         given.setdefault("breaker", Breaker())
     known, terms = read_options(given)
-    _check_health(terms.health, known["limits"], transport)
+    check_health(terms.health, known["limits"], transport)
 
     def make_transport(ports: Ports) -> Transport:
         if isinstance(transport, Blueprint):
@@ -491,6 +523,7 @@ def _read_limits(options: dict[str, Any]) -> Limits:
         replay_rate=read_rate(options.pop("replay_rate", _REPLAY_RATE), name="replay_rate"),
         retry_budget=options.pop("retry_budget", None),
         shared_rate=options.pop("shared_rate", None),
+        disable_after=options.pop("disable_after", None),
         concurrency=options.get("concurrency"),
     )
 
@@ -512,7 +545,8 @@ def _read_auto_replay(value: object) -> AutoReplay | None:
     )
 
 
-def _check_health(health: HealthCheck | None, limits: Limits, way: object) -> None:
+def check_health(health: HealthCheck | None, limits: Limits, way: object) -> None:
+    """Refuse a health check that nobody waits for, or that this way cannot make."""
     if health is None:
         return
     if limits.breaker is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -19,8 +19,10 @@ from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.model.destination import NOTHING, Destination, Order
 from redrive.model.duration import Duration
 from redrive.model.event import Receipt
+from redrive.model.limits import Rate
 from redrive.model.pattern import check_pattern
 from redrive.model.position import LOG_START, LogPosition
+from redrive.model.projection import check_tables, check_version, destination_of
 from redrive.model.replay import AutoReplay
 from redrive.model.retention import Keep
 from redrive.operations import Operations
@@ -44,17 +46,21 @@ __all__ = [
 
 H = TypeVar("H", bound=Callable[..., Any])
 _ORDERS = {"park": Order.PARK, "halt": Order.BLOCK, "skip": Order.SKIP}
-_PATTERNS = "__redrive_patterns__"
+_MARK = "__redrive_on__"
 
 
 class ProjectionOptions(TypedDict, total=False):
     """How a projection is called, begins, and goes on when an event fails."""
 
     name: str
+    version: int
+    tables: Sequence[str]
+    batch: bool
     on_failure: Literal["park", "halt", "skip"]
     unknown: Literal["ignore", "refuse"]
     begin: LogPosition | Literal["start", "now"]
     truncate: Callable[[ReadModel], Awaitable[None]]
+    create: Callable[[ReadModel], Awaitable[None]]
     retry: Retry
     retry_overrides: Mapping[str, Retry]
     timeout: Duration
@@ -67,7 +73,8 @@ class ProjectionOptions(TypedDict, total=False):
 class Projection:
     """A read model with a function for each type of event; declare it with `@app.projection()`.
 
-    An `async def truncate(self, model)` empties it when it is reset.
+    An `async def truncate(self, model)` empties it when it is reset, and an `async def
+    create(self, model)` creates its tables when one is missing.
 
     >>> class Orders(Projection):
     ...     @on("order.paid")
@@ -76,18 +83,45 @@ class Projection:
     """
 
 
-def on(*patterns: str) -> Callable[[H], H]:
+class _Mark(NamedTuple):
+    """What a function applies, whether it takes many at once, and what becomes of failures."""
+
+    patterns: tuple[str, ...]
+    takes_batch: bool
+    on_failure: str | None
+
+
+class _Part(NamedTuple):
+    """A pattern, and the function that applies what fits it."""
+
+    pattern: str
+    function: Handler
+    takes_batch: bool
+    on_failure: str | None = None
+
+
+def on(
+    *patterns: str, batch: bool = False, on_failure: Literal["park", "skip"] | None = None
+) -> Callable[[H], H]:
     """Have a function of a `Projection` apply the events whose type fits one of the patterns.
 
-    Of several functions that fit an event, the first one applies it.
+    Of several functions that fit an event, the first one applies it. With `batch` it gets a list:
+    as many of its events as follow each other, in order. `on_failure` is for its events, whatever
+    the projection does with others.
     """
+    _check_batch(batch)
+    if on_failure is not None and on_failure not in {"park", "skip"}:
+        raise ConfigurationError(
+            f"on_failure of a function is {on_failure!r}; it is 'park' or 'skip'. Only the whole "
+            "projection can halt, with on_failure of @app.projection."
+        )
     for pattern in patterns:
         check_pattern(pattern)
     if not patterns:
         raise ConfigurationError('Name what it applies, as in @on("order.paid").')
 
     def mark(function: H) -> H:
-        setattr(function, _PATTERNS, patterns)
+        setattr(function, _MARK, _Mark(patterns, batch, on_failure))
         return function
 
     return mark
@@ -96,12 +130,15 @@ def on(*patterns: str) -> Callable[[H], H]:
 class ProjectionPlan(msgspec.Struct, frozen=True):
     """A projection still to be connected to a store."""
 
-    parts: tuple[tuple[str, Handler], ...]
+    parts: tuple[_Part, ...]
     refuses: bool
     begin: LogPosition | None
     has_own_timeout: bool
     upcasts: Upcasts
+    version: int
+    tables: tuple[str, ...]
     truncate: Callable[[ReadModel], Awaitable[None]] | None
+    create: Callable[[ReadModel], Awaitable[None]] | None
 
     def endpoint(
         self, declared: Declaration, ports: Ports, store: Store, *, lease: timedelta
@@ -124,7 +161,12 @@ class ProjectionPlan(msgspec.Struct, frozen=True):
                 effects=store if is_transactional else None,
                 refuses=self.refuses,
                 begin=self.begin,
+                version=self.version,
+                tables=self.tables,
                 truncate=self.truncate,
+                create=self.create,
+                clock=ports.clock,
+                long_seconds=store.capabilities.long_seconds,
             ),
             is_transactional=is_transactional,
         )
@@ -136,12 +178,13 @@ class ProjectionPlan(msgspec.Struct, frozen=True):
                 function,
                 terms=terms,
                 executor=ports.executor,
+                batch=1 if takes_batch else None,
                 takes_connection=True,
                 upcasts=self.upcasts,
             )
-            for _, function in self.parts
+            for _, function, takes_batch, _ in self.parts
         }
-        return [(pattern, made[function]) for pattern, function in self.parts]
+        return [(one.pattern, made[one.function]) for one in self.parts]
 
 
 def check_projection(patterns: tuple[str, ...], options: Mapping[str, Any]) -> None:
@@ -149,11 +192,22 @@ def check_projection(patterns: tuple[str, ...], options: Mapping[str, Any]) -> N
     refuse_unknown(options, ProjectionOptions.__annotations__, what="projection option")
     for pattern in patterns:
         check_pattern(pattern)
+    _check_batch(options.get("batch", False))
+    check_version(options.get("version", 1))
+    check_tables(options.get("tables", ()))
     _chosen("on_failure", options.get("on_failure", "park"), tuple(_ORDERS))
     _chosen("unknown", options.get("unknown", "ignore"), ("ignore", "refuse"))
     begin = options.get("begin", "start")
     if not isinstance(begin, LogPosition):
         _chosen("begin", begin, ("start", "now"), also="a LogPosition")
+
+
+def _check_batch(batch: object) -> None:
+    if not isinstance(batch, bool):
+        raise ConfigurationError(
+            f"batch is {batch!r}; write batch=True for a list of events. How many come at once is "
+            "chosen so that a transaction stays short."
+        )
 
 
 def _chosen(name: str, value: object, choices: tuple[str, ...], *, also: str = "") -> None:
@@ -175,47 +229,93 @@ def declare_projection(
     order = _ORDERS[given.pop("on_failure", "park")]
     refuses = given.pop("unknown", "ignore") == "refuse"
     begin = given.pop("begin", "start")
-    truncate = given.pop("truncate", None)
+    takes_batch = given.pop("batch", False)
+    version = given.pop("version", 1)
+    tables = check_tables(given.pop("tables", ()))
     if isinstance(target, type) and issubclass(target, Projection):
         target = target()
-        truncate = truncate or getattr(target, "truncate", None)
-    if truncate is not None and not is_async(truncate):
+    truncate = _hook(name, "truncate", given, target, does="empties")
+    create = _hook(name, "create", given, target, does="creates")
+    if create is not None and not tables:
         raise ConfigurationError(
-            f"The function that empties the projection {name} must be async and take a ReadModel; "
-            "declare it with `async def truncate(self, model)`."
+            f"The projection {name} has a function that creates its tables, and names none; name "
+            'them, as in @app.projection(tables=["orders"]), and ask for them with '
+            'model.table("orders").'
         )
     given.setdefault("retry", Retry.preset("projection"))
     known, terms = read_options({**given, "order": order})
     plan = ProjectionPlan(
-        parts=_parts(target, patterns),
+        parts=_parts(target, patterns, takes_batch=takes_batch),
         refuses=refuses,
         begin=None if begin == "now" else LOG_START if begin == "start" else begin,
         has_own_timeout="timeout" in options,
         upcasts=upcasts,
+        version=version,
+        tables=tables,
         truncate=truncate,
+        create=create,
     )
-    for _, function in plan.parts:
-        check_transactional(function)
+    for one in plan.parts:
+        check_transactional(one.function)
     plan.transports(ports, terms)
-    return Declaration(Destination(name=name, patterns=NOTHING, **known), terms, plan)
+    passing = _passing(name, plan.parts, order)
+    reads = ("*",) if refuses else tuple(dict.fromkeys(one.pattern for one in plan.parts))
+    title = destination_of(name, version)
+    destination = Destination(name=title, patterns=NOTHING, passing=passing, reads=reads, **known)
+    return Declaration(destination, terms, plan)
+
+
+def _hook(
+    name: str, kind: str, options: dict[str, Any], target: object, *, does: str
+) -> Callable[[ReadModel], Awaitable[None]] | None:
+    """Take a function out of the options, or of the class, that makes or empties a read model."""
+    own = getattr(target, kind, None) if isinstance(target, Projection) else None
+    hook: Callable[[ReadModel], Awaitable[None]] | None = options.pop(kind, None) or own
+    if hook is not None and not is_async(hook):
+        raise ConfigurationError(
+            f"The function that {does} the projection {name} must be async and take a ReadModel; "
+            f"declare it with `async def {kind}(self, model)`."
+        )
+    return hook
+
+
+def _passing(name: str, parts: Sequence[_Part], order: Order) -> tuple[tuple[str, bool], ...]:
+    """Return of which types dead letters are passed by, if functions say so."""
+    if all(one.on_failure is None for one in parts):
+        return ()
+    if order is Order.BLOCK and any(one.on_failure == "park" for one in parts):
+        raise ConfigurationError(
+            f"The projection {name} halts when an event fails, so that a function of it cannot "
+            "park its own; leave on_failure='park' out, or let the projection park."
+        )
+    return tuple(
+        (one.pattern, order is Order.SKIP if one.on_failure is None else one.on_failure == "skip")
+        for one in parts
+    )
 
 
 def _name_of(target: object) -> str:
     return str(getattr(target, "__name__", type(target).__name__)).lower()
 
 
-def _parts(target: object, patterns: tuple[str, ...]) -> tuple[tuple[str, Handler], ...]:
+def _parts(target: object, patterns: tuple[str, ...], *, takes_batch: bool) -> tuple[_Part, ...]:
     if isinstance(target, Projection):
         kind = type(target)
+        if takes_batch:
+            raise ConfigurationError(
+                f"The projection {kind.__name__} says at its functions which of them take many "
+                'events, with @on("order.*", batch=True); leave batch of @app.projection out.'
+            )
         if patterns:
             raise ConfigurationError(
                 f"The projection {kind.__name__} names what it applies at its functions, with "
                 '@on("order.paid"); leave the patterns of @app.projection out.'
             )
         parts = tuple(
-            (pattern, getattr(target, name))
+            _Part(pattern, getattr(target, name), mark.takes_batch, mark.on_failure)
             for name, function in _members(kind)
-            for pattern in getattr(function, _PATTERNS, ())
+            if (mark := getattr(function, _MARK, None)) is not None
+            for pattern in mark.patterns
         )
         if parts:
             return parts
@@ -232,7 +332,7 @@ def _parts(target: object, patterns: tuple[str, ...]) -> tuple[tuple[str, Handle
             f"The projection {_name_of(target)} names no events; write what it applies, as in "
             '@app.projection("order.*").'
         )
-    return tuple((pattern, target) for pattern in patterns)
+    return tuple(_Part(pattern, target, takes_batch) for pattern in patterns)
 
 
 def _members(target: type) -> list[tuple[str, object]]:
@@ -267,11 +367,73 @@ class Projections:
         await self._operations.reached(receipt.event_id, projection, timeout=timeout)
 
     async def reset(
-        self, projection: str, *, by: str, why: str = "", after: LogPosition | str | None = None
+        self,
+        projection: str,
+        *,
+        by: str,
+        why: str = "",
+        version: int | None = None,
+        after: LogPosition | str | None = None,
     ) -> int:
         """Have a projection begin anew, from the start of the log or behind a position.
 
         Its read model is emptied together with the first events that are applied to it. Returns
         how many deliveries of it were removed.
         """
-        return await self._operations.reset_projection(projection, by=by, why=why, after=after)
+        return await self._operations.reset_projection(
+            projection, by=by, why=why, version=version, after=after
+        )
+
+    async def rebuild(
+        self,
+        projection: str,
+        *,
+        by: str,
+        why: str = "",
+        version: int | None = None,
+        after: LogPosition | str | None = None,
+        rate: Rate | str | None = None,
+        strict: bool = False,
+    ) -> int:
+        """Have a version made anew from the log, at most at a rate such as `"500/s"`.
+
+        It goes on past events that fail; if it is `strict`, it waits at each of them. What people
+        have made of events by editing them is used again. `list` tells how far it is.
+        """
+        return await self._operations.rebuild_projection(
+            projection, by=by, why=why, version=version, after=after, rate=rate, strict=strict
+        )
+
+    async def cancel(
+        self, projection: str, *, by: str, why: str = "", version: int | None = None
+    ) -> None:
+        """Have a version that is rebuilt beside the one that readers have apply nothing more."""
+        await self._operations.cancel_rebuild(projection, by=by, why=why, version=version)
+
+    async def swap(
+        self,
+        projection: str,
+        *,
+        by: str,
+        why: str = "",
+        version: int | None = None,
+        parked: bool = False,
+        timeout: Duration = "10s",  # noqa: ASYNC109 - it is part of what is asked
+    ) -> ProjectionFigures:
+        """Give readers another version in one step, once it has caught up.
+
+        Raises `UsageError` if that takes longer, if events of it have failed, unless `parked` says
+        that it may be so, and if something that hangs on the readers' views would be lost.
+        """
+        return await self._operations.swap_projection(
+            projection, by=by, why=why, version=version, parked=parked, timeout=timeout
+        )
+
+    async def drop(
+        self, projection: str, *, by: str, why: str = "", version: int | None = None
+    ) -> int:
+        """Forget a version that readers no longer have, with its tables, or a whole projection.
+
+        The tables of the last version stay. Returns how many deliveries of it were removed.
+        """
+        return await self._operations.drop_projection(projection, by=by, why=why, version=version)

@@ -11,12 +11,12 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from redrive.app.config import AppOptions, Settings, load_settings, parse_store
+from redrive.app.calling import CallingDesk, CallingDoor
+from redrive.app.config import AppOptions, Settings, parse_store, read_settings
 from redrive.app.declaration import (
     Declaration,
     DestinationOptions,
@@ -28,6 +28,7 @@ from redrive.app.declaration import (
     declare_handler,
     in_environment,
 )
+from redrive.app.hooking import HookingDoor
 from redrive.app.log import Log
 from redrive.app.projecting import (
     ProjectionOptions,
@@ -36,29 +37,32 @@ from redrive.app.projecting import (
     declare_projection,
 )
 from redrive.app.scheduling import Compute, ScheduleOptions, computed_by, declare_schedule
-from redrive.app.serving import ServerOptions, make_metrics, make_server
-from redrive.app.session import Session, Sessions, SessionWorker
+from redrive.app.serving import ServerOptions, make_health, make_server
+from redrive.app.session import Session, Sessions
 from redrive.app.store_factory import StoreFactory, forget_parent
+from redrive.app.tracking import AppParts, TrackingDesk, TrackingDoor, make_preparer
+from redrive.app.working import make_drafter, session_worker
 from redrive.archive import open_archive
 from redrive.errors import ConfigurationError, TransactionError, not_found, refuse_unknown
 from redrive.executor import Executor
-from redrive.model.duration import Duration, duration
+from redrive.model.duration import Duration
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
 from redrive.model.pattern import check_pattern
 from redrive.observer import DeclarationChanged, Observer, Observers
-from redrive.observers.hooks import BreakerHook, FailureHook, Hooks, PauseHook, ReplayHook
+from redrive.observers.hooks import Hooks
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher
 from redrive.policies.upcasting import Upcast, Upcasts
+from redrive.sealing import KeySource, Secrets
 from redrive.store import Declarer, Store, open_transaction, refuse_in_transaction
 from redrive.transport import Way
 from redrive.transports.function import Handler
-from redrive.worker import PlannedSchedule, Tally, Worker, WorkerSettings
-from redrive.worker.maintenance import Upkeep
+from redrive.worker import PlannedSchedule, Tally, Worker
 
 if TYPE_CHECKING:
     from redrive.app.sync import SyncApp
     from redrive.stores.sqlite import SqliteTransaction
+    from redrive.tracking.terms import Tracking
     from redrive.web.guard import Guard
     from redrive.worker.health import HealthEndpoint
 
@@ -68,15 +72,11 @@ H = TypeVar("H", bound=Handler)
 S = TypeVar("S", bound=Callable[[Event[Any]], object])
 M = TypeVar("M", bound=Callable[[list[Event[Any]]], object])
 E = TypeVar("E", bound=Callable[[Event[Any], Any], object])
-F = TypeVar("F", bound=FailureHook)
-B = TypeVar("B", bound=BreakerHook)
-P = TypeVar("P", bound=PauseHook)
-R = TypeVar("R", bound=ReplayHook)
 U = TypeVar("U", bound=Upcast)
 J = TypeVar("J", bound=Callable[..., Any])
 
 
-class Redrive:
+class Redrive(TrackingDoor, HookingDoor, CallingDoor):
     """An app: its store, its destinations, and everything you do with them.
 
     >>> app = Redrive("memory://")
@@ -85,8 +85,15 @@ class Redrive:
     ...     print(event.payload["order"])
     """
 
-    def __init__(self, store: str | None = None, **options: Unpack[AppOptions]) -> None:
-        self.settings: Settings = load_settings({"store": store, **options})
+    def __init__(
+        self,
+        store: str | None = None,
+        *,
+        tracking: Tracking | None = None,
+        **options: Unpack[AppOptions],
+    ) -> None:
+        self.settings_read = read_settings({"store": store, **options})
+        self.settings: Settings = self.settings_read.settings
         self._ports = Ports()
         self._declared: dict[str, Declaration] = {}
         self._schedules: dict[str, PlannedSchedule] = {}
@@ -97,6 +104,15 @@ class Redrive:
         self._stores = StoreFactory(clock=self._ports.clock, observer=self._observers)
         # Settings may still be replaced, as `redrive worker` and Django do.
         self._make_store: Callable[[], Store] = lambda: self._stores.make(self.settings)
+        self._tracking_desk = TrackingDesk(
+            tracking, parts=self._parts_of_tracking, open_store=self._open_registered
+        )
+        self._calling_desk = CallingDesk(
+            self._session,
+            self._parts_of_tracking,
+            secrets=lambda: self.secrets,
+            wait=self._wait_for_result,
+        )
         _apps.add(self)
 
     @overload
@@ -223,26 +239,6 @@ class Redrive:
 
         return declare
 
-    def on_failed(self, hook: F) -> F:
-        """Declare a function to be told of each new dead letter, such as one that alerts."""
-        self._hooks.on_failed(hook)
-        return hook
-
-    def on_breaker(self, hook: B) -> B:
-        """Declare a function to be told when a destination's breaker opens or closes."""
-        self._hooks.on_breaker(hook)
-        return hook
-
-    def on_pause(self, hook: P) -> P:
-        """Declare a function to be told when a destination was paused, but not by a person."""
-        self._hooks.on_pause(hook)
-        return hook
-
-    def on_replay_stopped(self, hook: R) -> R:
-        """Declare a function to be told when a replay stops itself."""
-        self._hooks.on_replay_stopped(hook)
-        return hook
-
     def observe(self, observer: Observer) -> None:
         """Let an observer hear every fact of this app."""
         self._observers.add(observer)
@@ -257,14 +253,20 @@ class Redrive:
         payload: object = None,
         *,
         within: object = None,
+        journal: bool = False,
         **attributes: Unpack[EventAttributes],
     ) -> Receipt:
         """Publish an event; returns when it and its deliveries are durable.
 
-        With `within`, it joins that transaction and is durable when you commit.
+        With `within`, it joins that transaction and is durable when you commit. With `journal`, it
+        is written to this machine's journal if the store does not answer, and the receipt
+        `is_journaled`: the store gets it later, and whom it is for is found out then.
         """
         event = new_event(event_type, payload, attributes, now=self._ports.clock.now())
-        receipt = await (await self.publisher()).publish(event, within=within)
+        if journal:
+            receipt = await self._tracking_desk.publish_or_journal(event, self.publisher, within)
+        else:
+            receipt = await (await self.publisher()).publish(event, within=within)
         receipt.__dict__["wait"] = self._wait_for_result
         return receipt
 
@@ -333,7 +335,16 @@ class Redrive:
             redaction=self.settings.redaction,
             clock=self._ports.clock,
             entropy=self._ports.entropy,
+            keys_file=self.settings.keys_file,
+            drafter=make_drafter,
+            testing=self._calling_desk,
+            journal=self._tracking_desk.place,
         )
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What `secret:NAME`, `env:NAME` and `file:/path` stand for, looked up when needed."""
+        return Secrets(self._store, KeySource(self.settings.keys_file), clock=self._ports.clock)
 
     @property
     def projections(self) -> Projections:
@@ -356,18 +367,22 @@ class Redrive:
     ) -> object:
         return await self.operations.result(event_id, destination, timeout=timeout)
 
-    async def drain(self) -> Tally:
+    async def drain(self, *, services: bool = False) -> Tally:
         """Deliver everything that is due now, here, and tell what came of it."""
-        tally = await (await self.make_worker()).run(until_idle=True)
+        tally = await (await self.make_worker(services=services)).run(until_idle=True)
         await self._hooks.finish()
         return tally
 
     @asynccontextmanager
     async def worker(
-        self, *, only: Collection[str] = (), except_: Collection[str] = ()
+        self,
+        *,
+        only: Collection[str] = (),
+        except_: Collection[str] = (),
+        services: bool = False,
     ) -> AsyncIterator[Worker]:
         """Run a worker beside the block, on this event loop, for all destinations or for some."""
-        worker = await self.make_worker(only=only, except_=except_)
+        worker = await self.make_worker(only=only, except_=except_, services=services)
         running = asyncio.create_task(worker.run())
         try:
             yield worker
@@ -376,54 +391,42 @@ class Redrive:
             await running
 
     async def make_worker(
-        self, *, only: Collection[str] = (), except_: Collection[str] = ()
+        self,
+        *,
+        only: Collection[str] = (),
+        except_: Collection[str] = (),
+        services: bool = False,
     ) -> Worker:
         """Return a worker for this app's destinations, or some of them; `run` starts it.
 
-        Another worker has to serve the others, or their events wait.
+        Another worker has to serve the others, or their events wait. With `services` it also
+        serves those that the store describes.
         """
-        if not (self._declared or self._schedules):
+        if not (self._declared or self._schedules or services):
             raise ConfigurationError(
                 "This app has no destination and no schedule, so a worker has nothing to do; "
                 "declare one with @app.handler(...)."
             )
         refuse_in_transaction("run a worker")
-        served = self._served(only=only, except_=except_)
+        served = self._served(only=only, except_=except_, services=services)
         settings = self.settings
         session = await self._session()
-        worker = SessionWorker(
-            store=session.store,
-            open_store=self._open_store,
+        return session_worker(
+            session,
+            settings,
+            self._ports,
             endpoints=[
                 one.endpoint(self._ports, session.store, lease=settings.lease) for one in served
             ],
-            settings=WorkerSettings(
-                concurrency=settings.concurrency,
-                threads=settings.threads,
-                largest_share=settings.largest_share,
-                lease=settings.lease,
-                grace=settings.grace,
-                poll=settings.poll,
-                generations=settings.generations,
-                upkeep=Upkeep(
-                    retention=settings.retention, archive=open_archive(settings.export_folder)
-                ),
-                host=self._ports.host,
-                redaction=settings.redaction,
-            ),
-            clock=self._ports.clock,
-            ids=self._ports.ids,
-            rng=self._ports.rng,
-            executor=self._ports.executor,
+            open_store=self._open_store,
             observer=self._observers,
-            on_wedged=self._ports.end_process,
-            publisher=session.publisher,
             schedules=tuple(self._schedules.values()),
+            services=self.secrets if services else None,
         )
-        worker.session = session
-        return worker
 
-    def _served(self, *, only: Collection[str], except_: Collection[str]) -> list[Declaration]:
+    def _served(
+        self, *, only: Collection[str], except_: Collection[str], services: bool
+    ) -> list[Declaration]:
         only, except_ = (
             (names,) if isinstance(names, str) else tuple(names) for names in (only, except_)
         )
@@ -435,7 +438,7 @@ class Redrive:
             for name, one in self._declared.items()
             if name not in except_ and (name in only or not only)
         ]
-        if not (served or self._schedules):
+        if not (served or self._schedules or services):
             raise ConfigurationError(
                 "Every destination of this app is left out, so a worker has nothing to do; "
                 "leave out fewer."
@@ -454,20 +457,7 @@ class Redrive:
 
         It answers while its `async with` block lasts. `/metrics` needs `redrive[metrics]`.
         """
-        from redrive.worker.health import HealthEndpoint, Vitals  # noqa: PLC0415 - only who uses it pays
-
-        silence = duration(longest_silence, name="longest_silence")
-        vitals = Vitals(worker=worker.id, clock=self._ports.clock, longest_silence=silence)
-        self.observe(vitals)
-        return HealthEndpoint(
-            vitals=vitals,
-            metrics=make_metrics(self.observe),
-            open_store=self._open_store,
-            clock=self._ports.clock,
-            executor=self._ports.executor,
-            host=host,
-            port=port,
-        )
+        return make_health(self, worker, self._ports, (host, port), longest_silence)
 
     def asgi(self, **options: Unpack[ServerOptions]) -> Guard:
         """Return the HTTP API as an ASGI app, to mount in yours or to serve alone.
@@ -485,6 +475,7 @@ class Redrive:
 
     async def close(self) -> None:
         """Let go of what this event loop has opened; it closes when no worker runs on it."""
+        await self._tracking_desk.close()
         session = self._sessions.current()
         if session is not None:
             await session.let_go()
@@ -493,14 +484,11 @@ class Redrive:
         (await self._session(is_kept=False)).blocks += 1
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         session = self._sessions.current()
         if session is not None:
+            if session.blocks <= 1:
+                await self._tracking_desk.close()
             await session.leave_block()
 
     @contextmanager
@@ -511,20 +499,21 @@ class Redrive:
 
         Yields a function that lets a handler stand in for a declared destination.
         """
-        before = self._ports, self._make_store, self._sessions, self._declared
+        before = self._ports, self._make_store, self._sessions, self._declared, self._tracking_desk
         self._ports, self._make_store = ports, make_store
         self._sessions, self._declared = self._make_sessions(), dict(self._declared)
+        self._tracking_desk = self._tracking_desk.anew()
         try:
             yield self._stand_in
         finally:
-            self._ports, self._make_store, self._sessions, self._declared = before
+            self._ports, self._make_store, self._sessions, self._declared = before[:4]
+            self._tracking_desk = before[4]
 
     def _declare(self, declaration: Declaration) -> None:
         name = declaration.destination.name
         if name in self._declared:
             raise ConfigurationError(
-                f"There are two destinations named {name!r}; "
-                "give one of them another name with name=."
+                f"There are two destinations named {name!r}; give one another name with name=."
             )
         declaration.check_export(self.settings.export_folder)
         declaration.check_shared_rate(self._declared.values())
@@ -546,17 +535,21 @@ class Redrive:
 
     def _make_publisher(self, store: Store) -> Publisher:
         return Publisher(
-            store,
-            clock=self._ports.clock,
-            ids=self._ports.ids,
+            store, preparer=make_preparer(self.settings, self._ports), observer=self._observers
+        )
+
+    def _parts_of_tracking(self) -> AppParts:
+        return AppParts(
+            settings=self.settings,
+            ports=self._ports,
+            declared=self._declared,
             observer=self._observers,
-            payload_limit=self.settings.payload_limit,
-            generation=self.settings.generation,
         )
 
     def _forget_parent(self) -> None:
         """After a fork: the child has the parent's memory, and none of its threads."""
         self._sessions = self._make_sessions()
+        self._tracking_desk.forget_parent()
         if "sync" in self.__dict__:
             self.sync.forget_parent()
         forget_parent(self.settings)

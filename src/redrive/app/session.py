@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from redrive.calling.caller import Caller
 from redrive.pipeline.publish import Publisher
 from redrive.pipeline.settle import Tally
 from redrive.store import Store
@@ -26,6 +27,7 @@ class Session:
     ) -> None:
         self.store = store
         self.publisher = publisher
+        self.caller: Caller | None = None
         self.blocks = 0
         self.is_kept = False
         self._workers = 0
@@ -66,6 +68,8 @@ class Session:
     async def _close_if_unneeded(self) -> None:
         if not self.is_needed:
             await self._before_closing()
+            if self.caller is not None:
+                await self.caller.close()
             await self.store.close()
 
 

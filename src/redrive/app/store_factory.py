@@ -7,7 +7,7 @@ from redrive.clock import Clock
 from redrive.observer import Observer
 from redrive.store import Store
 
-__all__ = ["StoreFactory", "forget_parent"]
+__all__ = ["StoreFactory", "forget_parent", "import_store", "store_name"]
 
 
 class StoreFactory:
@@ -35,6 +35,25 @@ class StoreFactory:
 
             self._memory = MemoryStore(clock, history)
         return self._memory
+
+
+def store_name(store: str) -> str:
+    """Return the address of a store as people may see it, without a password."""
+    address = parse_store(store)
+    if address.scheme == "postgresql":
+        from redrive.stores.postgres import read_address  # noqa: PLC0415 - only who uses it pays
+
+        return read_address(store).name
+    return store if address.path is None else str(address.path.resolve())
+
+
+def import_store(settings: Settings) -> None:
+    """Have the store's module at hand: a fork while another thread imports it breaks the child."""
+    address = parse_store(settings.store)
+    if address.scheme == "postgresql":
+        import redrive.stores.postgres  # noqa: PLC0415 - only who uses it pays
+    elif address.path is not None:
+        import redrive.stores.sqlite  # noqa: F401, PLC0415 - as above
 
 
 def forget_parent(settings: Settings) -> None:

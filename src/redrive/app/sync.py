@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+from redrive.app.calling import RequestOptions
 from redrive.app.log import Types
+from redrive.calling.response import Response
 from redrive.errors import StoreUnavailableError, TransactionError, UsageError, not_found
 from redrive.model.duration import Duration
 from redrive.model.event import EventAttributes, NewEvent, Receipt
@@ -68,6 +70,15 @@ class SyncApp:
             return self._run(self._app.publish_many(events))
         publisher = self._run(self._app.publisher())
         return _run_here(publisher.publish_many(events, within=within))
+
+    def request(
+        self, service: str, payload: object = None, **options: Unpack[RequestOptions]
+    ) -> Response:
+        """Ask a service, or an HTTP destination of the code, and return what it answers.
+
+        See `Redrive.request`.
+        """
+        return self._run(self._app.request(service, payload, **options))
 
     def wake(self) -> None:
         """Have workers look for work now, as after a commit that its driver does not tell of."""

@@ -16,9 +16,9 @@ from redrive.model.gate import Bucket, Closed, Gate, Hold, Open, Override
 from redrive.model.limits import Limits, Rate
 from redrive.policies import breaker as breakers
 from redrive.policies.buckets import awaited, rewound, taken, whole
-from redrive.policies.gate import with_breaker
+from redrive.policies.gate import with_breaker, without_lost_calls
 
-__all__ = ["SHUT", "Passage", "charged", "ending", "is_plain", "passage"]
+__all__ = ["SHUT", "Passage", "admitted", "charged", "ending", "is_counted", "is_plain", "passage"]
 
 _PLENTY = 1_000_000
 _BUDGET = Rate(per_second=10.0, burst=100.0)
@@ -58,10 +58,13 @@ def passage(
     """Return the gate as of now, and what it lets through.
 
     `in_flight` counts the destination's attempts under way over all workers, `probing` those of
-    them that began in the breaker's present generation. `is_blocked` says that a dead letter stops
+    them that began in the breaker's present generation; requests under way are added to both.
+    `is_blocked` says that a dead letter stops
     a destination that keeps order that way.
     """
     gate = rewound(gate, now=now)
+    if gate.calls:
+        gate = without_lost_calls(gate, now=now)
     calls: int | None = None
     if not isinstance(gate.breaker, Closed):
         state, calls = breakers.permitted(gate.breaker, limits.breaker, now=now)
@@ -73,6 +76,9 @@ def passage(
         return gate, Passage(
             total=0, first=0, held_first=0, retries=0, replays=0, holds=(hold,), again_at=until
         )
+    for one in gate.calls:
+        in_flight += 1
+        probing += one.generation == gate.breaker.generation
     return gate, _open_passage(
         gate, limits, calls=calls, in_flight=in_flight, probing=probing, now=now
     )
@@ -143,6 +149,28 @@ def is_plain(gate: Gate, allowed: Passage, limits: Limits, *, now: datetime) -> 
         and min(allowed.total, allowed.first) >= _PLENTY
         and charged(gate, limits, {Kind.FIRST: 1}, held_first=0, paced=0, now=now) == gate
     )
+
+
+def admitted(
+    gate: Gate, allowed: Passage, limits: Limits, wanted: int, *, now: datetime
+) -> tuple[Gate, int]:
+    """Return how many first attempts may be made past the store, and the gate after that.
+
+    Nothing passes a gate that is not fully open, and nobody knows whose turn it is at a rate that
+    is shared.
+    """
+    is_open = isinstance(gate.breaker, Closed) and allowed.paced >= _PLENTY
+    if not is_open or limits.shared_rate is not None:
+        return gate, 0
+    passes = min(wanted, allowed.total, allowed.first)
+    if not passes:
+        return gate, 0
+    return charged(gate, limits, {Kind.FIRST: passes}, held_first=0, now=now), passes
+
+
+def is_counted(limits: Limits) -> bool:
+    """Tell whether each first attempt changes how many more there may be."""
+    return limits.rate is not None or limits.retry_budget is not None
 
 
 def charged(

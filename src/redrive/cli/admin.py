@@ -18,6 +18,7 @@ from redrive.cli.options import (
     Letters,
     OutOfOrder,
     Reason,
+    RenderAgain,
     Store,
     Target,
     Why,
@@ -26,10 +27,16 @@ from redrive.cli.options import (
     with_open_filters,
 )
 from redrive.cli.printing import print_json, print_result, print_warning, progress
-from redrive.cli.session import chosen_store, current_user, in_session, store_name
+from redrive.cli.session import (
+    chosen_store,
+    current_user,
+    in_session,
+    settings_of,
+    store_name,
+)
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.operations import Operations
 
 __all__ = [
@@ -52,8 +59,10 @@ _NOT_THERE = "not there"
 def init(target: Target = None, *, store: Store = None, json: Json = False) -> None:
     """Create the store, or bring its schema up to date."""
 
-    async def migrate(app: Redrive) -> tuple[str, int]:
-        return store_name(app.settings.store), await app.operations.schema_version()
+    async def migrate(app: Operated) -> tuple[str, int]:
+        settings = settings_of(app)
+        name = "" if settings is None else store_name(settings.store)
+        return name, await app.operations.schema_version()
 
     name, version = in_session(migrate, store=chosen_store(target, store), creates=True)
     if json:
@@ -156,6 +165,7 @@ def replay(
     all_matching: AllMatching = False,
     yes: Yes = False,
     generation: Generation = None,
+    render_again: RenderAgain = False,
     by: By = None,
     why: Why = "",
     store: Store = None,
@@ -164,8 +174,11 @@ def replay(
     """Send dead letters again: the ones named, a group, or all that match."""
     chosen = _choose("replay", ids, filters, all_matching=all_matching, yes=yes, store=store)
 
-    def act(operations: Operations, some: Sequence[int]) -> Awaitable[Sequence[int]]:
-        return operations.replay(some, by=by or current_user(), why=why, generation=generation)
+    async def act(operations: Operations, some: Sequence[int]) -> Sequence[int]:
+        who = by or current_user()
+        if render_again:
+            await operations.render_again(some, by=who, why=why)
+        return await operations.replay(some, by=who, why=why, generation=generation)
 
     _change(act, chosen, done="Replayed", needs=("a dead letter",), store=store, json=json)
 
@@ -365,7 +378,7 @@ def _change(
     names = [str(one) for one in ids]
     check_names(names)
 
-    async def change(app: Redrive) -> tuple[list[int], dict[int, str | None]]:
+    async def change(app: Operated) -> tuple[list[int], dict[int, str | None]]:
         asked = await numbers_of(app, names, needs=needs)
         changed: list[int] = []
         with progress(done, len(asked)) as advance:

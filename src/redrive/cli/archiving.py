@@ -14,13 +14,14 @@ import typer
 from redrive.cli.asking import confirm
 from redrive.cli.options import By, Filters, Json, OutOfOrder, Store, Why, Yes, with_filters
 from redrive.cli.printing import print_json, print_result, print_warning, progress
-from redrive.cli.session import current_user, in_session
+from redrive.cli.session import current_user, in_session, settings_of
 
 if TYPE_CHECKING:
-    from redrive.app.config import Settings
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.model.letter import Letter
+    from redrive.model.retention import Retention
     from redrive.operations import PrunePlan
+    from redrive.policies.redact import Redaction
     from redrive.store import Restored
 
 __all__ = ["export", "import_letters", "prune"]
@@ -51,19 +52,19 @@ def prune(
     from redrive.cli.show.archiving import pruned, would_prune
 
     app = _app_of(target)
-    settings, plan = in_session(_plan_prune, store=store, app=app)
+    retention, plan = in_session(_plan_prune, store=store, app=app)
     if dry_run or plan.is_empty:
         if json:
             print_json({"would_prune": plan})
         else:
-            print_result(would_prune(plan, settings.retention))
+            print_result(would_prune(plan, retention))
         return
     if not yes:
         if not json:
-            print_result(would_prune(plan, settings.retention))
+            print_result(would_prune(plan, retention))
         confirm("Go on?")
 
-    async def work(app: Redrive) -> PrunePlan:
+    async def work(app: Operated) -> PrunePlan:
         with progress("Pruning", plan.pruned.delivered + plan.pruned.events) as advance:
             return await app.operations.prune(by=by or current_user(), why=why, progress=advance)
 
@@ -96,14 +97,14 @@ def export(
     query = read_query(filters)
     file = None if file == "-" else file
 
-    async def work(app: Redrive, write: Callable[[bytes], object]) -> int:
+    async def work(app: Operated, write: Callable[[bytes], object]) -> int:
         count = 0
-        rule = app.settings.redaction
+        rule = _rule_of(app) if redacted else None
         write(REDACTED_HEADER if redacted else WHOLE_HEADER)
         total = (await app.operations.status()).letters.count
         with progress("Exporting", total if file else 0) as advance:
             async for letter in app.operations.export(query):
-                write(write_redacted(rule.letter(letter)) if redacted else write_line(letter))
+                write(write_redacted(rule.letter(letter)) if rule else write_line(letter))
                 count += 1
                 advance(1)
         return count
@@ -135,7 +136,7 @@ def import_letters(
     json: Json = False,
 ) -> None:
     """Put exported dead letters back; those that are there change nothing."""
-    how = _How(by=by or current_user(), why=why, out_of_order=out_of_order)
+    how = _How(by=by, why=why, out_of_order=out_of_order)
     with _readable(file) as source:
         found = in_session(
             lambda app: (_import_all if strict else _import)(app, source, how), store=store
@@ -162,7 +163,7 @@ def import_letters(
         raise typer.Exit(1)
 
 
-class _Source(NamedTuple):
+class _Import(NamedTuple):
     """What is imported; it is read more than once."""
 
     name: str
@@ -172,12 +173,17 @@ class _Source(NamedTuple):
 class _How(NamedTuple):
     """On whose behalf letters come back, and whether to a projection as well."""
 
-    by: str
+    by: str | None
     why: str
     out_of_order: bool
 
-    async def restore(self, app: Redrive, letters: Sequence[Letter]) -> Restored:
-        return await app.operations.restore(letters, **self._asdict())
+    async def restore(self, app: Operated, letters: Sequence[Letter]) -> Restored:
+        return await app.operations.restore(
+            letters,
+            by=self.by or current_user(),
+            why=self.why,
+            out_of_order=self.out_of_order,
+        )
 
 
 class _Imported(NamedTuple):
@@ -187,7 +193,7 @@ class _Imported(NamedTuple):
     removed: list[str]
 
 
-async def _import(app: Redrive, source: _Source, how: _How) -> _Imported:
+async def _import(app: Operated, source: _Import, how: _How) -> _Imported:
     """Import what can be, and remember which lines cannot."""
     found = _Imported([], 0, [], [])
     names: set[str] = set()
@@ -208,7 +214,7 @@ async def _import(app: Redrive, source: _Source, how: _How) -> _Imported:
     return found._replace(bad=sorted(found.bad), removed=await _removed(app, names))
 
 
-async def _import_all(app: Redrive, source: _Source, how: _How) -> _Imported:
+async def _import_all(app: Operated, source: _Import, how: _How) -> _Imported:
     """Import everything in one step, or nothing."""
     from redrive.errors import UsageError
 
@@ -231,7 +237,7 @@ async def _import_all(app: Redrive, source: _Source, how: _How) -> _Imported:
 
 
 async def _restore(
-    app: Redrive, batch: Mapping[int, Letter], found: _Imported, how: _How
+    app: Operated, batch: Mapping[int, Letter], found: _Imported, how: _How
 ) -> _Imported:
     """Put letters back together; if the store refuses one of them, one by one, to tell which."""
     from redrive.errors import UsageError
@@ -248,24 +254,26 @@ async def _restore(
     return found._replace(imported=imported, known=found.known + restored.known)
 
 
-async def _removed(app: Redrive, names: Collection[str]) -> list[str]:
+async def _removed(app: Operated, names: Collection[str]) -> list[str]:
     figures = await app.operations.status()
     return [one.name for one in figures.destinations if one.is_removed and one.name in names]
 
 
-def _read(app: Redrive, source: _Source) -> Iterator[tuple[int, Letter | str]]:
+def _read(app: Operated, source: _Import) -> Iterator[tuple[int, Letter | str]]:
     """Yield each line's number with its letter, or with what is wrong with it."""
     from redrive.archive import read_line
     from redrive.errors import UsageError
 
+    settings = settings_of(app)
+    limit = None if settings is None else settings.payload_limit
     for number, line in _lines(source):
         try:
-            yield number, read_line(line, payload_limit=app.settings.payload_limit)
+            yield number, read_line(line, payload_limit=limit)
         except UsageError as error:
             yield number, str(error)
 
 
-def _lines(source: _Source) -> Iterator[tuple[int, bytes]]:
+def _lines(source: _Import) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with a letter on them, or with nonsense, and their numbers."""
     from redrive.archive import is_header
 
@@ -277,7 +285,7 @@ def _lines(source: _Source) -> Iterator[tuple[int, bytes]]:
 
 
 @contextmanager
-def _readable(file: str) -> Iterator[_Source]:
+def _readable(file: str) -> Iterator[_Import]:
     """Open a file, or keep what comes through a pipe in one that nobody else can see."""
     from shutil import copyfileobj
     from tempfile import TemporaryFile
@@ -292,7 +300,7 @@ def _readable(file: str) -> Iterator[_Source]:
             if file == "-" or not given.seekable():
                 content = stack.enter_context(TemporaryFile())
                 copyfileobj(given, content)
-        yield _Source(name, content)
+        yield _Import(name, content)
 
 
 @contextmanager
@@ -342,7 +350,7 @@ def _write_out(line: bytes) -> None:
         sys.stdout.write(line.decode())
 
 
-def _app_of(target: str | None) -> Redrive | None:
+def _app_of(target: str | None) -> Operated | None:
     if target is None:
         return None
     from redrive.cli.target import load_app
@@ -350,8 +358,22 @@ def _app_of(target: str | None) -> Redrive | None:
     return load_app(target)
 
 
-async def _plan_prune(app: Redrive) -> tuple[Settings, PrunePlan]:
-    return app.settings, await app.operations.prunable()
+async def _plan_prune(app: Operated) -> tuple[Retention | None, PrunePlan]:
+    settings = settings_of(app)
+    retention = None if settings is None else settings.retention
+    return retention, await app.operations.prunable()
+
+
+def _rule_of(app: Operated) -> Redaction:
+    from redrive.errors import UsageError
+
+    settings = settings_of(app)
+    if settings is None:
+        raise UsageError(
+            "What is blanked is said by the settings of the app, which a server tells nobody; "
+            "export with --redacted where the store is."
+        )
+    return settings.redaction
 
 
 def _letters(count: int) -> str:

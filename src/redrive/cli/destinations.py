@@ -12,7 +12,7 @@ from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.model.gate import BreakerChange, GateFigures
     from redrive.store import Figures, LaneFigures
 
@@ -33,7 +33,7 @@ __all__ = [
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The destination's name.")]
 
 
-async def survey(app: Redrive) -> tuple[Figures, Sequence[GateFigures]]:
+async def survey(app: Operated) -> tuple[Figures, Sequence[GateFigures]]:
     """Return the figures, and the gates of the destinations in them."""
     return await app.operations.status(), await app.operations.gates()
 
@@ -170,14 +170,17 @@ def unset_limits(
 
 def list_lanes(
     *,
+    destination: Annotated[str | None, typer.Option(help="Those of this one alone.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 50,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """List the keys of ordered destinations that wait behind a dead letter."""
 
-    async def look(app: Redrive) -> tuple[Figures, Sequence[LaneFigures]]:
-        return await app.operations.status(), await app.operations.lanes(limit=limit)
+    async def look(app: Operated) -> tuple[Figures, Sequence[LaneFigures]]:
+        return await app.operations.status(), await app.operations.lanes(
+            destination=destination, limit=limit
+        )
 
     figures, found = in_session(look, store=store)
     if json:

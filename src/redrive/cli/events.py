@@ -11,7 +11,7 @@ from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.operations import EventStory
 
 __all__ = ["list_events", "show_event"]
@@ -88,7 +88,7 @@ def show_event(
 
     check_names([event_id])
 
-    async def work(app: Redrive) -> EventStory:
+    async def work(app: Operated) -> EventStory:
         wanted = await event_of(app, event_id)
         if reveal:
             return await app.operations.reveal_event(wanted, by=by or current_user(), why=why)

@@ -26,7 +26,7 @@ from redrive.cli.session import chosen_store, current_user, in_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.model.audit import AuditEntry
     from redrive.model.delivery import Status
     from redrive.model.gate import GateFigures
@@ -49,7 +49,7 @@ def status(target: Target = None, *, store: Store = None, json: Json = False) ->
     """Show destinations, workers and totals, and what needs attention."""
 
     async def look(
-        app: Redrive,
+        app: Operated,
     ) -> tuple[
         Figures,
         Sequence[GateFigures],
@@ -95,7 +95,7 @@ def groups(filters: Filters, *, limit: Limit = 20, store: Store = None, json: Js
 
     query = read_query(filters)
 
-    async def look(app: Redrive) -> tuple[Sequence[Group], int]:
+    async def look(app: Operated) -> tuple[Sequence[Group], int]:
         return (
             await app.operations.groups(query, limit=limit),
             await app.operations.outdated_groups(),
@@ -158,7 +158,7 @@ def show(
 def tell(delivery_id: int, *, reveal: bool, by: str | None, why: str, store: str | None) -> Story:
     """Return a delivery's story: with its secrets blanked, or revealed to somebody on record."""
 
-    async def work(app: Redrive) -> Story:
+    async def work(app: Operated) -> Story:
         if reveal:
             return await app.operations.reveal(delivery_id, by=by or current_user(), why=why)
         return await app.operations.show(delivery_id)
@@ -199,7 +199,7 @@ def audit(
     start = maybe_moment(since, name="since", is_past=True)
     end = maybe_moment(until, name="until", is_past=True)
 
-    async def look(app: Redrive) -> Sequence[AuditEntry]:
+    async def look(app: Operated) -> Sequence[AuditEntry]:
         ids = None if target is None else await deliveries_of(app, target)
         query = AuditQuery(
             by=by,
@@ -237,7 +237,7 @@ def doctor(
     from redrive.errors import StoreError
     from redrive.store import Finding, Level
 
-    async def examine(app: Redrive) -> Sequence[Finding]:
+    async def examine(app: Operated) -> Sequence[Finding]:
         if recount:
             await app.operations.recount()
         return await app.operations.examine()
@@ -246,7 +246,9 @@ def doctor(
     try:
         found = in_session(examine, store=chosen)
     except StoreError as error:
-        found = (Finding(level=Level.ERROR, what=str(error)),)
+        from redrive.cli.journal import examine_journal
+
+        found = (Finding(level=Level.ERROR, what=str(error)), *examine_journal(chosen))
     if json:
         print_json({"findings": found})
     else:

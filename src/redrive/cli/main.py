@@ -16,15 +16,22 @@ from redrive.cli import (
     destinations,
     editing,
     events,
+    gateway,
     inspect,
+    journal,
+    previewing,
     projections,
     replays,
     rerouting,
     schedules,
+    secrets,
+    services,
+    sources,
     tenants,
+    trends,
     users,
 )
-from redrive.cli.options import StoreUrl
+from redrive.cli.options import Store, StoreUrl, Target
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 from redrive.cli.top import top
 
@@ -61,12 +68,19 @@ destination = typer.Typer(
 )
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
-projection = typer.Typer(help="Look at projections; pause, resume, reset or drop them.", **_PLAIN)
+projection = typer.Typer(help="Look at projections; pause, rebuild, swap or drop them.", **_PLAIN)
 schedule = typer.Typer(help="Look at schedules; pause, resume or run them.", **_PLAIN)
+service = typer.Typer(help="Look at stored services; add, change, delete them.", **_PLAIN)
+rule = typer.Typer(help="Look at rules of services; add, change, delete them.", **_PLAIN)
+source = typer.Typer(
+    help="Look at those whose webhooks are let in; add, change, delete them.", **_PLAIN
+)
 tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 
 
+journals = typer.Typer(help="Look at the journal of this machine; drain it.", **_PLAIN)
 user = typer.Typer(help="Look at users; add and remove them.", **_PLAIN)
+secret = typer.Typer(help="Look at secrets; set, rotate and delete them.", **_PLAIN)
 token = typer.Typer(help="Look at access tokens; make and revoke them.", **_PLAIN)
 
 
@@ -102,8 +116,13 @@ def _options(
 @schedule.callback(invoke_without_command=True)
 @projection.callback(invoke_without_command=True)
 @tenant.callback(invoke_without_command=True)
+@service.callback(invoke_without_command=True)
+@rule.callback(invoke_without_command=True)
+@source.callback(invoke_without_command=True)
 @token.callback(invoke_without_command=True)
+@secret.callback(invoke_without_command=True)
 @user.callback(invoke_without_command=True)
+@journals.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -120,6 +139,13 @@ def demo(
             help="A PostgreSQL database to play in, such as postgresql://localhost/shop.",
         ),
     ] = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="The dashboard beside it, at 127.0.0.1.")
+    ] = False,
+    gateway: Annotated[
+        bool,
+        typer.Option("--gateway", help="Services and rules by a file, and no Python at all."),
+    ] = False,
 ) -> None:
     """Watch a small shop for most of a minute: nothing is lost.
 
@@ -129,17 +155,28 @@ def demo(
     its payload corrected. In the end the shop's receipts, the services' ledgers and the store are
     compared: the exit code is 0 only if everything has arrived.
 
+    With --gateway it is another story: a file says which orders go to the APIs of two companies,
+    and in which shape. One of them is down, and later has another name for a field; the rule is
+    corrected, and the dead letters are rendered again.
+
     With --store it plays in a PostgreSQL database, in a schema of its own that is dropped in the
-    end.
+    end. With --web the dashboard is open beside it, and each scene says which page shows it.
     """
     from redrive.demo import run_demo
 
-    raise typer.Exit(run_demo(plain=plain, store=store))
+    raise typer.Exit(run_demo(plain=plain, store=store, web=web, gateway=gateway))
 
 
 @app.command()
 def worker(
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:APP",
+            help="Such as shop:app; without one, the services of the store.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     processes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Supervise this many processes.")
@@ -164,9 +201,15 @@ def worker(
         list[str] | None,
         typer.Option("--except", metavar="NAME", help="Serve all but this destination."),
     ] = None,
+    services: Annotated[
+        bool, typer.Option("--services", help="Serve the services of the store, too.")
+    ] = False,
     store: StoreUrl = None,
 ) -> None:
-    """Deliver what is due, until told to stop."""
+    """Deliver what is due, until told to stop.
+
+    It serves the destinations of an app, or without one the services that the store describes.
+    """
     from redrive.cli.worker import Choice
     from redrive.cli.worker import worker as run_worker
 
@@ -179,7 +222,7 @@ def worker(
             log_level=log_level,
             port=port,
             host=host,
-            choice=Choice(tuple(only or ()), tuple(leave_out or ())),
+            choice=Choice(tuple(only or ()), tuple(leave_out or ()), services=services),
         )
     )
 
@@ -200,7 +243,11 @@ def serve(
         int, typer.Option(min=0, max=65535, metavar="PORT", help="The port; 0 for any.")
     ] = 8321,
     worker: Annotated[
-        bool, typer.Option("--worker", help="Run a worker of the app in the same process.")
+        bool, typer.Option("--worker", help="Run a worker in the same process.")
+    ] = False,
+    services: Annotated[
+        bool,
+        typer.Option("--services", help="Have the worker of an app serve stored services, too."),
     ] = False,
     allow_host: Annotated[
         list[str] | None,
@@ -210,6 +257,14 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS", help="A proxy whose X-Forwarded headers count; may be repeated."
+        ),
+    ] = None,
+    trust_user_header: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The header in which the trusted proxy says whom it has let in.",
+            show_default=False,
         ),
     ] = None,
     root_path: Annotated[
@@ -233,11 +288,87 @@ def serve(
         port=port,
         hosts=tuple(allow_host or ()),
         proxies=tuple(trust_proxy or ()),
+        user_header=trust_user_header,
         root_path=root_path,
         rate=rate,
     )
     raise typer.Exit(
-        run_server(target, store=store, address=address, with_worker=worker, log_level=log_level)
+        run_server(
+            target,
+            store=store,
+            address=address,
+            with_worker=worker,
+            services=services,
+            log_level=log_level,
+        )
+    )
+
+
+@app.command()
+def mcp(
+    target: Target = None,
+    *,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="operate: carry plans out; reveal: show what events carry. May be repeated.",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Deliveries in one plan at most.")
+    ] = 1000,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Serve HTTP here; 0 for any."),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen at.")] = (
+        "127.0.0.1"
+    ),
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that callers use; may be repeated."),
+    ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="A proxy whose X-Forwarded headers count; may be repeated."
+        ),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="The path below which a proxy has put it.")
+    ] = "",
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
+    ] = "info",
+    store: Store = None,
+) -> None:
+    """Give an assistant tools to look and to suggest, by the Model Context Protocol.
+
+    It speaks over standard input and output, or with --port over HTTP, where callers need a token.
+    It changes nothing unless --allow operate is said, and then only what was suggested before.
+    """
+    from redrive.cli.mcp import serve_assistant
+    from redrive.cli.serve import Address
+    from redrive.cli.session import chosen_store
+
+    address = None
+    if port is not None:
+        address = Address(
+            host=host,
+            port=port,
+            hosts=tuple(allow_host or ()),
+            proxies=tuple(trust_proxy or ()),
+            root_path=root_path,
+        )
+    raise typer.Exit(
+        serve_assistant(
+            chosen_store(target, store),
+            allow=tuple(allow or ()),
+            most=most,
+            address=address,
+            log_level=log_level,
+        )
     )
 
 
@@ -245,6 +376,7 @@ app.command()(admin.init)
 app.command()(admin.publish)
 app.command()(inspect.status)
 app.command()(top)
+app.command("trends")(trends.show_trends)
 app.add_typer(dlq, name="dlq")
 app.add_typer(replay, name="replay")
 app.add_typer(event, name="event")
@@ -253,9 +385,17 @@ app.add_typer(destination, name="destination")
 app.add_typer(breaker, name="breaker")
 app.add_typer(tenant, name="tenant")
 app.add_typer(schedule, name="schedule")
+app.add_typer(service, name="service")
+app.add_typer(rule, name="rule")
+app.add_typer(source, name="source")
 app.add_typer(token, name="token")
+app.add_typer(secret, name="secret")
 app.add_typer(user, name="user")
 app.add_typer(projection, name="projection")
+app.add_typer(journals, name="journal")
+app.command()(gateway.plan)
+app.command()(gateway.apply)
+app.command("export-config")(gateway.export_config)
 app.command()(inspect.audit)
 app.command()(archiving.prune)
 app.command()(inspect.doctor)
@@ -310,12 +450,39 @@ projection.command("show")(projections.show)
 projection.command("pause")(projections.pause)
 projection.command("resume")(projections.resume)
 projection.command("reset")(projections.reset)
+projection.command("rebuild")(projections.rebuild)
+projection.command("swap")(projections.swap)
 projection.command("drop")(projections.drop)
 schedule.command("list")(schedules.list_schedules)
 schedule.command("show")(schedules.show)
 schedule.command("pause")(schedules.pause)
 schedule.command("resume")(schedules.resume)
 schedule.command("run")(schedules.run)
+
+service.command("list")(services.list_services)
+service.command("show")(services.show_service)
+service.command("add")(services.add_service)
+service.command("set")(services.set_service)
+service.command("log")(services.log)
+service.command("test")(services.try_service)
+service.command("enable")(services.enable_service)
+service.command("disable")(services.disable_service)
+service.command("delete")(services.delete_service)
+rule.command("list")(services.list_rules)
+rule.command("show")(services.show_rule)
+rule.command("add")(services.add_rule)
+rule.command("set")(services.set_rule)
+rule.command("enable")(services.enable_rule)
+rule.command("disable")(services.disable_rule)
+rule.command("preview")(previewing.preview_rule)
+rule.command("delete")(services.delete_rule)
+source.command("list")(sources.list_sources)
+source.command("show")(sources.show_source)
+source.command("add")(sources.add_source)
+source.command("set")(sources.set_source)
+source.command("enable")(sources.enable_source)
+source.command("disable")(sources.disable_source)
+source.command("delete")(sources.delete_source)
 
 tenant.command("list")(tenants.list_tenants)
 tenant.command("pause")(tenants.pause_tenant)
@@ -325,10 +492,20 @@ token.command("create")(access.create_token)
 token.command("list")(access.list_tokens)
 token.command("revoke")(access.revoke_token)
 
+secret.command("set")(secrets.set_secret)
+secret.command("list")(secrets.list_secrets)
+secret.command("rotate")(secrets.rotate)
+secret.command("delete")(secrets.delete)
+
 user.command("add")(users.add)
 user.command("list")(users.list_users)
 user.command("password")(users.password)
 user.command("remove")(users.remove)
+
+journals.command("list")(journal.list_files)
+journals.command("show")(journal.show)
+journals.command("drain")(journal.drain)
+journals.command("verify")(journal.verify)
 
 
 def _list_whole(group: typer.Typer) -> None:

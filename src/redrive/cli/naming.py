@@ -10,15 +10,15 @@ from redrive.cli.printing import print_warning
 from redrive.cli.reading import check_numbers
 from redrive.cli.session import in_session
 from redrive.errors import UsageError
-from redrive.operations import Condition
+from redrive.operations import DeliveryState
 from redrive.store import EventQuery
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
 
 __all__ = ["EVERY", "check_names", "deliveries_of", "event_of", "number_of", "numbers_of"]
 
-EVERY = tuple(Condition)
+EVERY = tuple(DeliveryState)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"-?[0-9]{1,30}")
 
@@ -35,7 +35,7 @@ def check_names(names: Sequence[str]) -> None:
             )
 
 
-async def numbers_of(app: Redrive, names: Sequence[str], *, needs: Collection[str]) -> list[int]:
+async def numbers_of(app: Operated, names: Sequence[str], *, needs: Collection[str]) -> list[int]:
     """Return the numbers of deliveries, each once; which one an event's id stands for is told."""
     check_names(names)
     numbers: dict[int, None] = {}
@@ -58,7 +58,7 @@ def number_of(name: str, *, needs: Collection[str] = EVERY, store: str | None) -
     return found
 
 
-async def event_of(app: Redrive, name: str) -> str:
+async def event_of(app: Operated, name: str) -> str:
     """Return the id of the event that is meant; a delivery's number stands for its event."""
     if not _NUMBER.fullmatch(name):
         return name.lower()
@@ -67,7 +67,7 @@ async def event_of(app: Redrive, name: str) -> str:
     return event.id
 
 
-async def deliveries_of(app: Redrive, name: str) -> tuple[int, ...] | None:
+async def deliveries_of(app: Operated, name: str) -> tuple[int, ...] | None:
     """Return the delivery of that number, or those of that event; `None` for other names."""
     if _NUMBER.fullmatch(name):
         check_numbers([int(name)])

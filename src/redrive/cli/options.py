@@ -22,6 +22,7 @@ __all__ = [
     "Limit",
     "OutOfOrder",
     "Reason",
+    "RenderAgain",
     "Reveal",
     "Store",
     "StoreUrl",
@@ -37,9 +38,11 @@ Store = Annotated[
     typer.Option(
         "--store",
         "--app",
+        "--server",
         metavar="URL|MODULE:APP",
-        help="The store, such as sqlite:///shop.db, or the app that knows it, such as shop:app; "
-        "REDRIVE_STORE or redrive.toml say it too.",
+        help="The store, such as sqlite:///shop.db, the app that knows it, such as shop:app, or a "
+        "server, such as https://redrive.example.com; REDRIVE_STORE, REDRIVE_SERVER or "
+        "redrive.toml say it too.",
     ),
 ]
 StoreUrl = Annotated[
@@ -78,6 +81,12 @@ Reveal = Annotated[
 Reason = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, which is needed.")]
 Generation = Annotated[
     str | None, typer.Option(metavar="NAME", help="The generation that delivers it; as it was.")
+]
+RenderAgain = Annotated[
+    bool,
+    typer.Option(
+        "--render-again", help="Render them by their rules as they are now, not as they were then."
+    ),
 ]
 Letters = Annotated[
     list[str] | None,

@@ -16,6 +16,7 @@ from redrive.cli.options import (
     Json,
     Letters,
     Limit,
+    RenderAgain,
     Store,
     Why,
     Yes,
@@ -25,7 +26,7 @@ from redrive.cli.printing import print_json, print_result, print_warning
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.operations import AutomaticReplay, Operations
     from redrive.store import Query, Replay
 
@@ -83,6 +84,7 @@ def start(
     ] = 0.1,
     rate: Rate = None,
     generation: Generation = None,
+    render_again: RenderAgain = False,
     by: By = None,
     why: Why = "",
     store: Store = None,
@@ -110,6 +112,7 @@ def start(
             canary=canary,
             largest_wave=largest_wave,
             failure_limit=failure_limit,
+            render_again=render_again,
         ),
         store=store,
         query=_searched(chosen),
@@ -139,7 +142,7 @@ def list_replays(
 
     check_numbers([] if before is None else [before])
 
-    async def look(app: Redrive) -> tuple[Sequence[Replay], Sequence[AutomaticReplay]]:
+    async def look(app: Operated) -> tuple[Sequence[Replay], Sequence[AutomaticReplay]]:
         found = await app.operations.replays(before=before, limit=limit)
         return found, await app.operations.auto_replays()
 
@@ -256,7 +259,7 @@ def _change(
 
     check_numbers([replay_id])
 
-    async def work(app: Redrive) -> tuple[bool, Replay]:
+    async def work(app: Operated) -> tuple[bool, Replay]:
         is_new = await act(app.operations)
         return is_new, await app.operations.show_replay(replay_id)
 
@@ -291,7 +294,7 @@ def _follow_to_the_end(replay_id: int, *, store: str | None, json: bool) -> None
         raise typer.Exit(1)
 
 
-async def _follow(app: Redrive, replay_id: int) -> Replay:
+async def _follow(app: Operated, replay_id: int) -> Replay:
     from redrive.cli.show.progress import watching
     from redrive.clock import SystemClock
     from redrive.model.replay import ReplayState

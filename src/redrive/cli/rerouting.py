@@ -13,7 +13,7 @@ from redrive.cli.printing import print_json, print_result, progress
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
     from redrive.operations import BackfillPlan
     from redrive.store import Backfilled, DestinationFigures, Moved
 
@@ -97,7 +97,7 @@ def move(
             f"letter{'' if waiting.failed == 1 else 's'} of {name} to {target}?"
         )
 
-    async def work(app: Redrive) -> Moved:
+    async def work(app: Operated) -> Moved:
         with progress("Moving", total) as advance:
             return await app.operations.move(
                 name, target, by=by or current_user(), why=why, progress=advance
@@ -136,7 +136,7 @@ def fail(
     if waiting and not yes:
         confirm(f"Make dead letters of {_deliveries(waiting)} that wait for {name}?")
 
-    async def work(app: Redrive) -> int:
+    async def work(app: Operated) -> int:
         with progress("Failing", waiting) as advance:
             return await app.operations.fail_pending(
                 name, by=by or current_user(), why=why, progress=advance
@@ -164,7 +164,7 @@ def delete(
     if waiting and not yes:
         confirm(f"Delete {_deliveries(waiting)} that wait for {name}, for good?")
 
-    async def work(app: Redrive) -> int:
+    async def work(app: Operated) -> int:
         with progress("Deleting", waiting) as advance:
             return await app.operations.delete_pending(
                 name, by=by or current_user(), why=why, progress=advance
@@ -201,7 +201,7 @@ def backfill(
     begin = maybe_moment(since, name="since", is_past=True)
     end = maybe_moment(until, name="until", is_past=True)
 
-    async def look(app: Redrive) -> BackfillPlan:
+    async def look(app: Operated) -> BackfillPlan:
         return await app.operations.plan_backfill(
             name, since=begin, until=end, event_type=event_type
         )
@@ -214,7 +214,7 @@ def backfill(
     if count and not yes:
         confirm(f"Send {_events(count)} of the log to {name}?")
 
-    async def work(app: Redrive) -> Backfilled:
+    async def work(app: Operated) -> Backfilled:
         with progress("Backfilling", count) as advance:
             return await app.operations.carry_out(
                 plan, by=by or current_user(), why=why, generation=generation, progress=advance

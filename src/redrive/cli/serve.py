@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from importlib.util import find_spec
+from string import ascii_letters, digits
 
 import msgspec
 
 from redrive.app.redrive import Redrive
+from redrive.app.serving import is_guarded
 from redrive.cli.ending import Ending
 from redrive.cli.session import app_at, refuse_empty, store_name
 from redrive.cli.target import load_app
@@ -17,22 +19,34 @@ from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
 from redrive.executor import WEDGED, end_process
 
-__all__ = ["Address", "serve"]
+__all__ = ["Address", "is_open", "own_names", "serve"]
 
 _CLOSE_SECONDS = 5.0
 _SERVER_GRACE_SECONDS = 10.0
+_HEADER_LETTERS = frozenset(ascii_letters + digits + "-")
 _log = logging.getLogger("redrive.web")
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens, by which names and proxies it is reached, and below which path."""
+    """Where the server listens, by which names and proxies it is reached, and below which path.
+
+    `user_header` is where those proxies say whom they have let in.
+    """
 
     host: str
     port: int
     hosts: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
+    user_header: str | None = None
     root_path: str = ""
     rate: str | None = None
+
+
+class _Works(msgspec.Struct, frozen=True):
+    """Whether a worker is asked for, and serves what the store describes."""
+
+    is_asked: bool
+    services: bool
 
 
 def serve(
@@ -41,6 +55,7 @@ def serve(
     store: str | None,
     address: Address,
     with_worker: bool,
+    services: bool,
     log_level: str,
 ) -> int:
     """Serve the API of an app, or of a store alone, until a signal ends it; returns the code."""
@@ -48,11 +63,7 @@ def serve(
 
     configure_logging(log_level)
     _check_extra()
-    if with_worker and target is None:
-        raise ConfigurationError(
-            "--worker needs the app whose handlers it runs; name it, such as "
-            "redrive serve --worker shop:app."
-        )
+    _check_user_header(address)
     with Ending() as ending:
         app = app_at(store) if target is None else load_app(target)
         if target is not None and store is not None:
@@ -63,29 +74,28 @@ def serve(
         if ending.is_signalled:
             return 0
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(
-                _serve(app, ending, address, with_worker=with_worker, creates=target is not None)
-            )
+            works = _Works(with_worker, services=services or target is None)
+            return runner.run(_serve(app, ending, address, works, creates=target is not None))
 
 
 async def _serve(
-    app: Redrive, ending: Ending, address: Address, *, with_worker: bool, creates: bool
+    app: Redrive, ending: Ending, address: Address, works: _Works, *, creates: bool
 ) -> int:
     with ending.received_first():
         await refuse_empty(app.settings.store, creates=creates)
         async with app:
-            return await _serve_open(app, ending, address, with_worker=with_worker)
+            return await _serve_open(app, ending, address, works)
 
 
-async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_worker: bool) -> int:
+async def _serve_open(app: Redrive, ending: Ending, address: Address, works: _Works) -> int:
     from redrive.web.guard import LOOPBACK
-    from redrive.web.server import HttpServer, is_loopback, listen
+    from redrive.web.server import HttpServer, collect_less, is_loopback, listen
 
-    is_open = await _is_open(app, address, is_local=is_loopback(address.host))
+    has_door = await is_open(app, address, is_local=is_loopback(address.host))
     leaving: list[str] = []
     asgi = app.asgi(
-        hosts=(*LOOPBACK, *_own_names(address), *address.hosts),
-        is_open_without_tokens=is_open,
+        hosts=(*LOOPBACK, *own_names(address), *address.hosts),
+        is_open_without_tokens=has_door,
         rate=address.rate,
         hindrances=lambda: list(leaving),
     )
@@ -94,9 +104,10 @@ async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_wo
         asgi,
         proxies=address.proxies,
         root_path=address.root_path,
+        user_header=address.user_header,
         grace=min(grace, _SERVER_GRACE_SECONDS),
     )
-    worker = await app.make_worker() if with_worker else None
+    worker = await app.make_worker(services=works.services) if works.is_asked else None
 
     def stop() -> None:
         server.stop()
@@ -121,6 +132,7 @@ async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_wo
         ending.expect(stop=stop, end=end, grace=grace)
         shown = f"[{address.host}]" if ":" in address.host else address.host
         place = f"http://{shown}:{listening.getsockname()[1]}{address.root_path}"
+        collect_less()
         _log.info("Serving %s at %s", store_name(app.settings.store), place)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(work())
@@ -132,27 +144,44 @@ async def _serve_open(app: Redrive, ending: Ending, address: Address, *, with_wo
     return code
 
 
-async def _is_open(app: Redrive, address: Address, *, is_local: bool) -> bool:
-    """Tell whether no token is needed yet; refuse to be open to others than this machine."""
-    now = SystemClock().now()
-    has_tokens = any(one.is_current(now) for one in await app.operations.tokens())
+async def is_open(app: Redrive, address: Address, *, is_local: bool) -> bool:
+    """Tell whether nobody needs to log in yet; refuse to be open to others than this machine."""
+    has_login = await is_guarded(app, SystemClock())
     is_alone = is_local and not (address.hosts or address.proxies)
-    if not (has_tokens or is_alone):
+    if not (has_login or is_alone):
         raise ConfigurationError(
-            "The server would be open to whoever reaches it: no token is in the store. Make one "
-            'with `redrive token create NAME --role admin --why "…"`, or listen at 127.0.0.1 '
-            "without --allow-host and --trust-proxy."
+            "The server would be open to whoever reaches it: no token and no user is in the store. "
+            'Make one with `redrive token create NAME --role admin --why "…"` or `redrive user '
+            'add NAME --role admin --why "…"`, or listen at 127.0.0.1 without --allow-host and '
+            "--trust-proxy."
         )
-    if not is_local and not address.proxies:
+    if not is_alone and not address.proxies:
         _log.warning(
-            "Tokens and payloads go over plain HTTP to %s: put a proxy with TLS before it, and "
-            "name it with --trust-proxy.",
+            "Passwords, tokens and payloads go over plain HTTP to %s: put a proxy with TLS before "
+            "it, and name it with --trust-proxy.",
             address.host,
         )
-    return not has_tokens
+    return not has_login
 
 
-def _own_names(address: Address) -> list[str]:
+def _check_user_header(address: Address) -> None:
+    """Refuse to take just anybody's word for who they are."""
+    name = address.user_header
+    if name is None:
+        return
+    if not address.proxies or "*" in address.proxies:
+        raise ConfigurationError(
+            "--trust-user-header takes the word of a proxy for who asks; name its address with "
+            "--trust-proxy, because anybody else could claim to be anyone."
+        )
+    if not name or not _HEADER_LETTERS.issuperset(name):
+        raise ConfigurationError(
+            f"--trust-user-header is {name!r}; it is the name of a header, such as "
+            "X-Forwarded-User."
+        )
+
+
+def own_names(address: Address) -> list[str]:
     """Return the address itself, where it is one that callers can name."""
     if address.host in ("0.0.0.0", "::"):  # noqa: S104 - it is only looked at
         return []

@@ -24,6 +24,9 @@ def add(
     *,
     role: RoleName,
     why: Reason,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="Let only a proxy say that it is they.")
+    ] = False,
     tenant: Tenant = None,
     destination: Destinations = None,
     by: By = None,
@@ -36,7 +39,7 @@ def add(
     Example:
       redrive user add ann --role operate --why "joins the night shift"
     """  # noqa: D301 - the help keeps what stands below \b as it is
-    secret = _read_password()
+    secret = None if no_password else _read_password()
     user = in_session(
         lambda app: app.operations.add_user(
             name,

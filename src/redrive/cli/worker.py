@@ -22,6 +22,7 @@ from redrive.app.config import Settings
 from redrive.app.redrive import Redrive
 from redrive.cli.ending import SIGNALS, Ending
 from redrive.cli.printing import print_error
+from redrive.cli.session import app_at
 from redrive.cli.target import load_app
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, RedriveError, StoreError
@@ -55,15 +56,18 @@ class Choice(msgspec.Struct, frozen=True):
 
     only: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
+    services: bool = False
+    """Whether it serves stored services too."""
 
     def options(self) -> list[str]:
         """Return the same as options of a process."""
         only = [f"--only={name}" for name in self.only]
-        return only + [f"--except={name}" for name in self.leave_out]
+        leave_out = [f"--except={name}" for name in self.leave_out]
+        return [*only, *leave_out, *(["--services"] if self.services else [])]
 
 
 def worker(
-    target: str,
+    target: str | None,
     *,
     store: str | None,
     processes: int | None,
@@ -75,6 +79,8 @@ def worker(
 ) -> int:
     """Run the worker of the app `module:name` until a signal ends it; returns the exit code.
 
+    Without an app it serves the services of the store.
+
     The first SIGTERM or SIGINT lets handlers finish within the grace time and gives back what ends
     when it is cancelled after that, the second ends at once. With `processes`, that many are run
     and started again when they die; otherwise the worker runs in this very process. With `port`,
@@ -85,9 +91,11 @@ def worker(
 
     configure_logging(log_level)
     address = _Address(host, port)
+    if target is None:  # an app declares nothing then, so that services are all there is
+        choice = msgspec.structs.replace(choice, services=True)
     if processes is None:
         with Ending() as ending:
-            app = _load(target, log_level)
+            app = _load(target, store, log_level)
             app.settings = _settings(app, store=store, concurrency=concurrency)
             return _work(app, ending, address=address, choice=choice)
     if processes < 1:
@@ -109,18 +117,18 @@ def worker(
         }
         options = [[name, str(value)] for name, value in given.items() if value is not None]
         given_options = [*chain(*options), *choice.options()]
-        return [sys.executable, "-m", "redrive.cli.worker", target, *given_options]
+        return [sys.executable, "-m", "redrive.cli.worker", target or "", *given_options]
 
     # The address of a store may hold a password, and everybody can read a command line.
     confided = msgspec.json.encode(store) + b"\n"
     return asyncio.run(_supervise(command, processes=processes, confided=confided))
 
 
-def _load(target: str, log_level: str) -> Redrive:
-    """Return the app, and let the log hide what it hides."""
+def _load(target: str | None, store: str | None, log_level: str) -> Redrive:
+    """Return the app, and let the log hide what it hides; without one, an app of the store."""
     from redrive.observers.logging import configure_logging
 
-    app = load_app(target)
+    app = load_app(target) if target else app_at(store)
     if app.settings.redact:
         configure_logging(log_level, redact=app.settings.redact)
     return app
@@ -191,7 +199,9 @@ async def _serve_to_the_end(
     lifeline: socket.socket | None,
 ) -> int:
     async with app:
-        running = await app.make_worker(only=choice.only, except_=choice.leave_out)
+        running = await app.make_worker(
+            only=choice.only, except_=choice.leave_out, services=choice.services
+        )
         async with _health(app, running, ending, address):
             grace = app.settings.grace.total_seconds()
             ending.expect(stop=running.stop, end=running.quit, grace=grace)
@@ -269,6 +279,7 @@ def _main() -> int:
     parser.add_argument("--port", type=int)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--except", action="append", default=[], dest="leave_out")
+    parser.add_argument("--services", action="store_true")
     parser.add_argument(LIFELINE, type=int, required=True)
     given = parser.parse_args()
     lifeline = socket.socket(fileno=given.lifeline)
@@ -279,14 +290,14 @@ def _main() -> int:
         return 0
     try:
         with Ending() as ending:
-            app = _load(given.target, given.log_level)
             store = msgspec.json.decode(confided, type=str | None)
+            app = _load(given.target, store, given.log_level)
             app.settings = _settings(app, store=store, concurrency=given.concurrency)
             return _work(
                 app,
                 ending,
                 address=_Address(given.host, given.port),
-                choice=Choice(tuple(given.only), tuple(given.leave_out)),
+                choice=Choice(tuple(given.only), tuple(given.leave_out), services=given.services),
                 lifeline=lifeline,
             )
     except RedriveError as error:

@@ -7,6 +7,7 @@ from collections import deque
 from redrive.demo.narrator import Narrator, View
 from redrive.demo.service import Service
 from redrive.demo.tempo import Tempo
+from redrive.model.destination import NOTHING
 from redrive.operations import Operations
 from redrive.store import Group
 
@@ -55,6 +56,7 @@ class Camera:
         if failed != self._failed:
             self._causes, self._failed = tuple(await self._operations.groups()), failed
         replays = await self._operations.replays(limit=1)
+        projections = await self._operations.projections()
         now = self._pace.elapsed
         span = now - self._bucket_began
         if span >= _BUCKET_SECONDS:
@@ -67,13 +69,14 @@ class Camera:
             elapsed=now,
             now=figures.now,
             events=figures.events,
-            destinations=figures.destinations,
+            destinations=tuple(one for one in figures.destinations if one.patterns != NOTHING),
             gates=gates,
             flows={name: tuple(flow) for name, flow in self._flows.items()},
             arrivals=self._service.per_second(until=now, seconds=_ARRIVAL_SECONDS),
             limit=self._limit,
             causes=self._causes,
             replay=replays[0] if replays else None,
+            projection=projections[0] if projections else None,
         )
         self._narrator.show(view)
         return view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -13,7 +13,7 @@ from redrive.model.delivery import Delivery, Status
 from redrive.operations import Operations
 from redrive.store import Query
 
-__all__ = ["Count", "count_up"]
+__all__ = ["Count", "count_deliveries", "count_up"]
 
 _EXAMPLES = 3
 _Pair = tuple[str, str]
@@ -25,29 +25,37 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     `lost` are those the shop expects of which no service saw the effect and that do not wait in
     the store either. `repeated` are effects beyond the first of a delivery, which at-least-once
     allows where an answer may have been lost; `unexcused` are those of which nobody knows that.
+    `misshapen` arrived in another shape than was asked for. Orders are those in a shop's own table.
+    `takings` are what it was paid, and `takings_read` what its read model makes of the log.
     """
 
     published: int
     stored: int
-    orders_paid: int
-    orders_written: int
     expected: int
     effects: int
     repeated: int
     delivered: int
     failed: int
     pending: int
+    orders_paid: int = 0
+    orders_written: int = 0
+    takings: int = 0
+    takings_read: int = 0
     unaccounted: tuple[_Pair, ...] = ()
     lost: tuple[_Pair, ...] = ()
     unexpected: tuple[_Pair, ...] = ()
     unexcused: tuple[_Pair, ...] = ()
+    misshapen: tuple[_Pair, ...] = ()
 
     @property
     def table(self) -> list[tuple[str, str, str, str]]:
         """What is counted, and what the shop's, the services' and the store's books say."""
+        sold = ("orders sold", f"{self.orders_paid}", "", f"{self.orders_written}")
+        taken = ("takings", f"{self.takings}", "", f"{self.takings_read}")
         return [
             ("events published", f"{self.published}", "", f"{self.stored}"),
-            ("orders sold", f"{self.orders_paid}", "", f"{self.orders_written}"),
+            *([sold] if self.orders_paid or self.orders_written else []),
+            *([taken] if self.takings or self.takings_read else []),
             ("deliveries", f"{self.expected}", f"{self.effects}", f"{self.delivered}"),
             ("received again", "", f"{self.repeated}", ""),
             ("failed", "", "", f"{self.failed}"),
@@ -70,11 +78,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
                 f"The shop got receipts for {self.published} events, "
                 f"and the store holds {self.stored}."
             )
-        if self.orders_paid != self.orders_written:
-            found.append(
-                f"The shop sold {self.orders_paid} orders, "
-                f"and its table holds {self.orders_written}."
-            )
+        found += self._shop_problems
         if self.unaccounted:
             found.append(
                 f"{len(self.unaccounted)} of the expected deliveries are not in the store: "
@@ -90,6 +94,11 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
                 f"{len(self.unexcused)} deliveries took effect more than once, and no answer was "
                 f"lost: {_examples(self.unexcused)}."
             )
+        if self.misshapen:
+            found.append(
+                f"{len(self.misshapen)} deliveries arrived in the wrong shape: "
+                f"{_examples(self.misshapen)}."
+            )
         if self.failed or self.pending:
             found.append(
                 f"{self.failed} deliveries have failed and {self.pending} are still pending; "
@@ -102,32 +111,65 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
             )
         return found
 
+    @property
+    def _shop_problems(self) -> list[str]:
+        found = []
+        if self.orders_paid != self.orders_written:
+            found.append(
+                f"The shop sold {self.orders_paid} orders, "
+                f"and its table holds {self.orders_written}."
+            )
+        if self.takings != self.takings_read:
+            found.append(
+                f"The shop took {self.takings}, and its read model says {self.takings_read}."
+            )
+        return found
+
 
 async def count_up(shop: Shop, services: Mapping[str, Service]) -> Count:
-    """Count with the workers stopped, opening the store anew as any other process would."""
-    expected = {(event, name) for event, names in shop.wanted_by.items() for name in names}
+    """Count with the workers stopped, the shop's table too."""
+    place = shop.app.settings.store
+    count = await count_deliveries(place, shop.wanted_by, services, at_risk=shop.at_risk)
+    async with Redrive(place) as app:
+        orders_written = await shop.venue.orders_written(app)
+        takings_read = await shop.venue.takings_read(app)
+    return msgspec.structs.replace(
+        count,
+        orders_paid=shop.orders,
+        orders_written=orders_written,
+        takings=shop.takings,
+        takings_read=takings_read,
+    )
+
+
+async def count_deliveries(
+    place: str,
+    wanted_by: Mapping[str, tuple[str, ...]],
+    services: Mapping[str, Service],
+    *,
+    at_risk: Collection[_Pair] = (),
+) -> Count:
+    """Count by a store that is opened anew, as any other process would."""
+    expected = {(event, name) for event, names in wanted_by.items() for name in names}
     effects = {
         (event, name): times
         for name, one in services.items()
         for event, times in one.effects.items()
     }
-    async with Redrive(shop.app.settings.store) as app:
+    async with Redrive(place) as app:
         stored: dict[_Pair, Delivery] = {}
         for each in Status:
             for one in await _find_deliveries(app.operations, Query(status=each)):
                 stored[one.event_id, one.destination] = one
         figures = await app.operations.status()
-        orders_written = await shop.venue.orders_written(app)
     states = [one.status for one in stored.values()]
     waits = {pair for pair, one in stored.items() if one.status is not Status.DELIVERED}
     repeated = {pair for pair, times in effects.items() if times > 1}
     excused = {pair for pair, one in stored.items() if _may_have_lost_a_try(one)}
-    excused |= set(shop.at_risk)
+    excused |= set(at_risk)
     return Count(
-        published=len(shop.wanted_by),
+        published=len(wanted_by),
         stored=figures.events,
-        orders_paid=shop.orders,
-        orders_written=orders_written,
         expected=len(expected),
         effects=len(effects),
         repeated=sum(effects.values()) - len(effects),

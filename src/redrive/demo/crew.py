@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -11,11 +12,11 @@ from typing import Self
 
 import msgspec
 
-from redrive.demo.shop import Plan
 from redrive.errors import RedriveError
 
 __all__ = ["Crew"]
 
+_CHILD = "redrive.demo.child"
 _PATIENCE_SECONDS = 30.0
 _FAREWELL_SECONDS = 5.0
 
@@ -23,19 +24,31 @@ _FAREWELL_SECONDS = 5.0
 class Crew:
     """Workers by their id, each a process; `async with` dismisses them at the end."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(
+        self,
+        plan: msgspec.Struct,
+        folder: Path,
+        *,
+        child: str = _CHILD,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._plan = plan
+        self._child = child
+        self._environment = environment
+        self._folder = folder
         self._complaints = folder / "workers.log"
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
-    async def hire(self) -> str:
-        """Start a worker; returns its id when it has begun."""
+    async def hire(self, plan: msgspec.Struct | None = None) -> str:
+        """Start a worker, with another plan if need be; returns its id when it has begun."""
         with self._complaints.open("ab") as complaints:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "redrive.demo.child"),
+                *(sys.executable, "-m", self._child),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=complaints,
+                cwd=self._folder,
+                env=self._environment,
                 # Ctrl-C reaches the whole foreground group; the demo lets its workers go itself.
                 process_group=0,
             )
@@ -44,7 +57,7 @@ class Crew:
         self._processes[newcomer] = process
         if process.stdin is not None:
             # Not as an argument: everybody on the machine can read those, and a URL has a password.
-            process.stdin.write(msgspec.json.encode(self._plan) + b"\n")
+            process.stdin.write(msgspec.json.encode(plan or self._plan) + b"\n")
         worker = await self._hear_name(process)
         self._processes[worker] = self._processes.pop(newcomer)
         return worker

@@ -11,27 +11,49 @@ import msgspec
 from redrive.demo.count import Count
 from redrive.demo.venue import Venue
 from redrive.model.gate import GateFigures
-from redrive.store import DestinationFigures, Group, Replay
+from redrive.store import DestinationFigures, Group, ProjectionFigures, Replay
 
-__all__ = ["ACTS", "Narrator", "Scene", "View", "spell_replay"]
+__all__ = ["SHOP", "Narrator", "Playbill", "Scene", "View", "spell_projection", "spell_replay"]
 
-ACTS = ("orders", "kill -9", "an outage", "dead letters", "replay", "the count")
+
+class Playbill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a story is about, its acts, the service whose requests are watched, and whose books."""
+
+    title: str
+    acts: tuple[str, ...]
+    watched: str
+    publisher: str
+    receivers: str
+
+
+SHOP = Playbill(
+    title="a small shop, two HTTP services",
+    acts=("orders", "kill -9", "an outage", "dead letters", "replay", "the count"),
+    watched="the warehouse",
+    publisher="the shop",
+    receivers="its services",
+)
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an act: what one is seeing, and what one would type in its place."""
+    """A part of an act: what one is seeing, and what one would type in its place.
+
+    `page` is where the dashboard shows it, if there is one.
+    """
 
     act: int
     sentence: str
     commands: tuple[str, ...] = ()
+    page: str = "/"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """The shop at one moment.
+    """The system at one moment.
 
-    `flows` are deliveries per second, the latest last; `arrivals` the requests that the warehouse
-    has seen in each of the last seconds, by its own book, and `limit` what it should see at most.
-    `replay` is the latest replay of a group.
+    `flows` are deliveries per second, the latest last; `arrivals` the requests that the service
+    that is watched has seen in each of the last seconds, by its own book, and `limit` what it
+    should see at most.
+    `replay` is the latest replay of a group, and `projection` how far the read model is.
     """
 
     elapsed: float = 0.0
@@ -44,6 +66,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 0
     causes: tuple[Group, ...] = ()
     replay: Replay | None = None
+    projection: ProjectionFigures | None = None
+
+
+def spell_projection(projection: ProjectionFigures) -> str:
+    """Say in one line how far a read model has come."""
+    done = projection.checkpoint.count
+    name = projection.checkpoint.name
+    behind = projection.events_behind
+    return f"{name}: {done} events read, " + (f"{behind} to go" if behind else "caught up")
 
 
 def spell_replay(replay: Replay) -> str:
@@ -66,8 +97,8 @@ class Narrator(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def begin(self, venue: Venue) -> None:
-        """Say where it plays."""
+    def begin(self, venue: Venue, *, dashboard: str = "") -> None:
+        """Say where it plays, and where its dashboard is, if there is one."""
 
     def scene(self, scene: Scene) -> None:
         """Go on to the next scene."""

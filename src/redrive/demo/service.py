@@ -1,4 +1,4 @@
-"""Two real HTTP services on loopback, each with a port and a book of its own.
+"""Real HTTP services on loopback, each with a port and a book of its own.
 
 They run on a thread of their own and know nothing of the store, so that the final count does not
 have to believe it.
@@ -34,19 +34,29 @@ class Service:
         self.seconds: Counter[int] = Counter()
 
     @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def url(self) -> str:
         """Where orders are sent."""
-        return f"http://127.0.0.1:{self._port}/orders"
+        return f"{self.address}/orders"
 
     def refusal(self, order: dict[str, Any]) -> str:
         """Return why it cannot take an order; nothing if it can."""
         del order
         return ""
 
+    def note(self, request: web.Request, order: dict[str, Any]) -> None:
+        """Write an order into the book."""
+        del order
+        self.effects[request.headers["webhook-id"]] += 1
+
     async def come_up(self) -> None:
         """Begin to listen, on the port it had before if it had one."""
         app = web.Application()
-        app.router.add_post("/orders", self._answer)
+        app.router.add_route("*", "/{path:.*}", self._answer)
         # What it has begun it ends, although the worker that asked may be gone.
         self._runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
         await self._runner.setup()
@@ -71,7 +81,7 @@ class Service:
         refusal = self.refusal(order)
         if refusal:
             return web.json_response({"error": refusal}, status=422)
-        self.effects[request.headers["webhook-id"]] += 1
+        self.note(request, order)
         return web.Response(status=204)
 
 

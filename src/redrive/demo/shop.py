@@ -6,6 +6,7 @@ import msgspec
 
 from redrive.app.redrive import Redrive
 from redrive.clock import SystemClock
+from redrive.demo.takings import declare_takings
 from redrive.demo.tempo import Tempo
 from redrive.demo.venue import Venue
 from redrive.model.event import Receipt
@@ -32,13 +33,17 @@ MOST_PER_SECOND = _FRESH_PER_SECOND + RETRIES_PER_SECOND
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the shop and its workers, each a process of its own, have to agree on."""
+    """What the shop and its workers, each a process of its own, have to agree on.
+
+    `takings` is the table of a read model, for those workers that make it.
+    """
 
     store: str
     poll: str
     billing: str
     warehouse: str
     speed: float
+    takings: str = ""
 
 
 def make_app(plan: Plan) -> Redrive:
@@ -85,6 +90,8 @@ def make_app(plan: Plan) -> Redrive:
         retry_rate=Rate(per_second=RETRIES_PER_SECOND * plan.speed, burst=2),
         replay_rate=Rate(per_second=REPLAYS_PER_SECOND * plan.speed, burst=1),
     )
+    if plan.takings:
+        declare_takings(app, plan.takings)
     return app
 
 
@@ -104,6 +111,7 @@ class Shop:
         self.wanted_by: dict[str, tuple[str, ...]] = {}
         self.at_risk: list[tuple[str, str]] = []
         self.orders = 0
+        self.takings = 0
 
     async def furnish(self) -> None:
         """Create the shop's own table, beside the events."""
@@ -127,6 +135,7 @@ class Shop:
         except _CardDeclinedError:
             return False
         self.orders += 1
+        self.takings += total
         self._note(receipt)
         return True
 

@@ -11,7 +11,9 @@ from redrive.clock import SystemClock
 from redrive.demo.camera import Camera
 from redrive.demo.count import Count, count_up
 from redrive.demo.crew import Crew
+from redrive.demo.dashboard import beside, is_attended, until_enter
 from redrive.demo.narrator import Narrator, Scene
+from redrive.demo.outlook import PATIENCE_SECONDS, Outlook
 from redrive.demo.replaying import replay_the_group
 from redrive.demo.service import Billing, Service, Street, Warehouse
 from redrive.demo.shop import (
@@ -21,22 +23,27 @@ from redrive.demo.shop import (
     Plan,
     Shop,
 )
+from redrive.demo.takings import PROJECTION
 from redrive.demo.tempo import Tempo
 from redrive.demo.venue import Venue
 from redrive.model.delivery import Delivery, Status
-from redrive.model.gate import Closed, GateFigures, Open
-from redrive.store import DestinationFigures, Group, Query
+from redrive.store import Query
 
 __all__ = ["tell"]
 
 _WORKERS = 2
 _ORDERS_PER_SECOND = 10
-_PATIENCE_SECONDS = 20.0
 _MOST_REPLAYS = 5
+_LOOK_AROUND = (
+    "All has arrived. Look around in the dashboard for as long as you like; Enter brings the "
+    "final count."
+)
 
 
-async def tell(narrator: Narrator, *, venue: Venue, folder: Path, speed: float) -> Count:
-    """Play all acts and return the final count."""
+async def tell(
+    narrator: Narrator, *, venue: Venue, folder: Path, speed: float, web: bool = False
+) -> Count:
+    """Play all acts and return the final count; with `web` the dashboard is open beside them."""
     pace = Tempo(SystemClock(), speed)
     billing, warehouse = Billing(pace), Warehouse(pace)
     services: dict[str, Service] = {"billing": billing, "warehouse": warehouse}
@@ -48,16 +55,17 @@ async def tell(narrator: Narrator, *, venue: Venue, folder: Path, speed: float) 
             warehouse=warehouse.url,
             speed=speed,
         )
-        narrator.begin(venue)
         shop = Shop(plan, venue)
         async with shop.app:
             await shop.furnish()
-            async with Crew(plan, folder) as crew:
+            async with beside(shop.app, web=web) as url, Crew(plan, folder) as crew:
+                narrator.begin(venue, dashboard=url)
                 narrator.scene(Scene(act=1, sentence="Two worker processes are starting."))
                 await asyncio.gather(*(crew.hire() for _ in range(_WORKERS)))
                 pace.restart()
                 story = _Story(
                     shop=shop,
+                    plan=plan,
                     warehouse=warehouse,
                     street=street,
                     crew=crew,
@@ -65,6 +73,9 @@ async def tell(narrator: Narrator, *, venue: Venue, folder: Path, speed: float) 
                     pace=pace,
                 )
                 await story.play()
+                if url and is_attended():
+                    narrator.scene(Scene(act=6, sentence=_LOOK_AROUND))
+                    await until_enter()
         return await count_up(shop, services)
 
 
@@ -73,6 +84,7 @@ class _Story:
         self,
         *,
         shop: Shop,
+        plan: Plan,
         warehouse: Warehouse,
         street: Street,
         crew: Crew,
@@ -80,12 +92,14 @@ class _Story:
         pace: Tempo,
     ) -> None:
         self._shop = shop
+        self._plan = plan
         self._warehouse = warehouse
         self._street = street
         self._crew = crew
         self._narrator = narrator
         self._pace = pace
         self._operations = shop.app.operations
+        self._outlook = Outlook(self._operations, pace, watched="warehouse")
         self._camera = Camera(
             self._operations, narrator, pace, service=warehouse, limit=MOST_PER_SECOND
         )
@@ -108,6 +122,7 @@ class _Story:
             self._is_open = False
             await customers
             await self._close()
+            await self._sum_up()
             camera.cancel()
 
     async def _serve_customers(self) -> None:
@@ -141,6 +156,7 @@ class _Story:
             f"kill -9 for worker {victim}, in the middle of {len(orphans)} deliveries. Nobody has "
             "told anybody: its leases run out, and then another worker takes them over.",
             "redrive status",
+            page="/workers",
         )
         began = self._pace.elapsed
         await self._crew.hire()
@@ -148,7 +164,7 @@ class _Story:
         async def is_rescued() -> bool:
             return not await self._in_flight_of(victim)
 
-        await self._pace.wait_until(is_rescued, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(is_rescued, patience=PATIENCE_SECONDS)
         self._scene(
             2,
             f"Taken over after {self._pace.elapsed - began:.1f} s. What the dead worker had sent "
@@ -163,7 +179,7 @@ class _Story:
             return all(one.delivery.status is Status.DELIVERED for one in stories)
 
         # However fast the story is told, the next fault finds them safe.
-        await self._pace.wait_until(have_arrived, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(have_arrived, patience=PATIENCE_SECONDS)
 
     async def _lose_the_warehouse(self) -> None:
         await self._street.run(self._warehouse.go_down())
@@ -173,8 +189,9 @@ class _Story:
             "row its breaker opens, for all workers at once. Billing goes on as if nothing had "
             "happened.",
             "redrive breaker list",
+            page="/destinations/warehouse",
         )
-        await self._pace.wait_until(self._is_shut, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(self._outlook.is_shut, patience=PATIENCE_SECONDS)
         await self._pace.sleep(3)
         waiting = await self._waiting_for_the_warehouse()
         untried = sum(not one.attempts for one in waiting)
@@ -184,6 +201,7 @@ class _Story:
             f"{len(waiting)} orders wait for the warehouse. {untried} of them have not spent a "
             f"single try, and all together only {spent}: what is held costs nothing.",
             "redrive delivery list --destination warehouse",
+            page="/search?destination=warehouse&status=pending",
         )
         await self._pace.sleep(2.5)
 
@@ -197,17 +215,18 @@ class _Story:
             f"the fresh orders, never more than {MOST_PER_SECOND}/s.",
             "redrive top",
         )
-        await self._pace.wait_until(self._is_closed, patience=_PATIENCE_SECONDS)
-        await self._pace.wait_until(self._has_caught_up, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(self._outlook.is_closed, patience=PATIENCE_SECONDS)
+        await self._pace.wait_until(self._has_caught_up, patience=PATIENCE_SECONDS)
         await self._pace.sleep(1)
 
     async def _look_at_the_dead_letters(self) -> None:
-        cause = await self._largest_group(letters=2)  # one alone would show no group
+        cause = await self._outlook.largest_group(letters=2)  # one alone would show no group
         self._scene(
             4,
             f"The new release has a bug: it answers 422 to some orders. No retry can heal that, "
             f"so they became dead letters: {cause.count} of them, and one cause.",
             "redrive dlq groups",
+            page="/dead-letters",
         )
         await self._pace.sleep(2.5)
         story = await self._operations.show(cause.example)
@@ -218,30 +237,33 @@ class _Story:
             f"The operator looks at one of them. It was tried {story.delivery.attempts} time; the "
             f"answer was {said}",
             f"redrive dlq show {cause.example}",
+            page=f"/deliveries/{cause.example}",
         )
         await self._pace.sleep(3.5)
 
     async def _replay_with_the_wrong_fix(self) -> None:
-        cause = await self._largest_group()
+        cause = await self._outlook.largest_group()
         self._scene(
             5,
             "A fix is deployed, and it does not work. The replay of the group is kept in the store "
             "and driven by the workers. It begins with one letter, the canary.",
             f"redrive replay start --group {cause.id} --why 'release 2'",
+            page=f"/dead-letters/groups/{cause.id}",
         )
         replay = await replay_the_group(self._operations, cause, self._pace, why="release 2")
-        cause = await self._largest_group()
+        cause = await self._outlook.largest_group()
         self._scene(
             5,
             f"The canary failed again, and the replay has stopped itself: {replay.sent} letter "
             f"sent, {cause.count} still safe in their group.",
             f"redrive replay show {replay.id}",
+            page=f"/replays/{replay.id}",
         )
         await self._pace.sleep(3.5)
 
     async def _replay_with_the_right_fix(self) -> None:
         self._warehouse.knows_vouchers = True
-        cause = await self._largest_group()
+        cause = await self._outlook.largest_group()
         self._scene(
             5,
             "The right fix. The canary arrives, and each wave that arrives is followed by one "
@@ -249,18 +271,19 @@ class _Story:
             "the audit log says who did it and why.",
             f"redrive replay start --group {cause.id} --why 'release 3'",
             "redrive audit",
+            page="/replays",
         )
         for _ in range(_MOST_REPLAYS):
             await replay_the_group(self._operations, cause, self._pace, why="release 3")
             # What was refused just before the fix may have joined just after the replay began.
-            if await self._has_no_dead_letter():
+            if await self._outlook.has_no_dead_letter():
                 break
-            cause = await self._largest_group()
+            cause = await self._outlook.largest_group()
         await self._pace.sleep(2.5)
 
     async def _correct_one_order(self) -> None:
         self._details = {"parcels": "two"}
-        cause = await self._largest_group()
+        cause = await self._outlook.largest_group()
         story = await self._operations.show(cause.example)
         self._scene(
             5,
@@ -268,6 +291,7 @@ class _Story:
             "operator corrects this one payload and sends it again. The event stays as it was, "
             "and the letter keeps what was changed, by whom and why.",
             f"redrive dlq edit {cause.example} --why 'two is 2'",
+            page=f"/deliveries/{cause.example}",
         )
         await self._pace.sleep(2.5)
         order = msgspec.json.decode(story.event.payload, type=dict[str, object])
@@ -279,13 +303,14 @@ class _Story:
             story = await self._operations.show(cause.example)
             return story.delivery.status is Status.DELIVERED
 
-        await self._pace.wait_until(has_arrived, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(has_arrived, patience=PATIENCE_SECONDS)
         story = await self._operations.show(cause.example)
         self._scene(
             5,
             f"It is {story.delivery.status}, with {len(story.delivery.edits)} edit on record: "
             f"{_spell_edit(story.delivery)}.",
             f"redrive delivery show {cause.example}",
+            page=f"/deliveries/{cause.example}",
         )
         await self._pace.sleep(2)
 
@@ -296,8 +321,34 @@ class _Story:
             "three books: the shop's receipts, its services' ledgers, and the store, opened anew.",
             "redrive status",
         )
-        await self._pace.wait_until(self._is_quiet, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(self._outlook.is_quiet, patience=PATIENCE_SECONDS)
         await self._camera.shoot()
+        await self._pace.sleep(1)
+
+    async def _sum_up(self) -> None:
+        self._scene(
+            6,
+            "What was taken today? Nobody has summed it up. A worker of the next release starts, "
+            "with a projection: it makes a read model from the log, from the first order on.",
+            "redrive projection list",
+            page="/projections",
+        )
+        await self._crew.hire(msgspec.structs.replace(self._plan, takings=self._shop.venue.takings))
+
+        async def has_caught_up() -> bool:
+            known = await self._operations.projections()
+            return any(one.is_caught_up and one.checkpoint.count for one in known)
+
+        await self._pace.wait_until(has_caught_up, patience=PATIENCE_SECONDS)
+        await self._camera.shoot()
+        [takings] = await self._operations.projections()
+        self._scene(
+            6,
+            f"It has read {takings.checkpoint.count} events, each one once, and is caught up. What "
+            "it says is compared with the till below.",
+            f"redrive projection show {PROJECTION}",
+            page="/projections",
+        )
         await self._pace.sleep(2)
 
     async def _find_a_busy_worker(self) -> str:
@@ -307,9 +358,9 @@ class _Story:
         async def is_busy() -> bool:
             workers = (await self._operations.status()).workers
             found[:] = sorted((one.in_flight, one.id) for one in workers)
-            return found[-1][0] > 1
+            return bool(found) and found[-1][0] > 1
 
-        await self._pace.wait_until(is_busy, patience=_PATIENCE_SECONDS)
+        await self._pace.wait_until(is_busy, patience=PATIENCE_SECONDS)
         return found[-1][1]
 
     async def _in_flight_of(self, worker: str) -> list[Delivery]:
@@ -320,44 +371,12 @@ class _Story:
         query = Query(status=Status.PENDING, destination="warehouse")
         return (await self._operations.deliveries(query, limit=1_000)).deliveries
 
-    async def _largest_group(self, *, letters: int = 1) -> Group:
-        found: list[Group] = []
-
-        async def is_there() -> bool:
-            found[:] = await self._operations.groups(limit=1)
-            return bool(found) and found[0].count >= letters
-
-        await self._pace.wait_until(is_there, patience=_PATIENCE_SECONDS)
-        return found[0]
-
-    async def _is_shut(self) -> bool:
-        return isinstance((await self._gate()).gate.breaker, Open)
-
-    async def _is_closed(self) -> bool:
-        return isinstance((await self._gate()).gate.breaker, Closed)
-
     async def _has_caught_up(self) -> bool:
-        one = await self._figures_of("warehouse")
+        one = await self._outlook.figures()
         return one.pending <= _ORDERS_PER_SECOND
 
-    async def _has_no_dead_letter(self) -> bool:
-        return not any(one.failed for one in await self._destinations())
-
-    async def _is_quiet(self) -> bool:
-        return all(one.pending + one.in_flight == 0 for one in await self._destinations())
-
-    async def _gate(self) -> GateFigures:
-        gates = await self._operations.gates()
-        return next(one for one in gates if one.destination == "warehouse")
-
-    async def _figures_of(self, name: str) -> DestinationFigures:
-        return next(one for one in await self._destinations() if one.name == name)
-
-    async def _destinations(self) -> tuple[DestinationFigures, ...]:
-        return (await self._operations.status()).destinations
-
-    def _scene(self, act: int, sentence: str, *commands: str) -> None:
-        self._narrator.scene(Scene(act=act, sentence=sentence, commands=commands))
+    def _scene(self, act: int, sentence: str, *commands: str, page: str = "/") -> None:
+        self._narrator.scene(Scene(act=act, sentence=sentence, commands=commands, page=page))
 
 
 def _spell_edit(delivery: Delivery) -> str:

@@ -34,6 +34,10 @@ class Venue(Protocol):
     def poll(self) -> str:
         """How often workers look for orders of which nobody told them."""
 
+    @property
+    def takings(self) -> str:
+        """The name of the table of the read model, beside the shop's own."""
+
     async def __aenter__(self) -> object: ...
 
     async def __aexit__(
@@ -51,3 +55,6 @@ class Venue(Protocol):
 
     async def orders_written(self, app: Redrive) -> int:
         """Count the orders in the shop's table."""
+
+    async def takings_read(self, app: Redrive) -> int:
+        """Return what the read model says was taken, as readers see it."""

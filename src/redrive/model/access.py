@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,17 +14,21 @@ from redrive.model.checks import check_text
 from redrive.model.destination import check_destination_name
 
 __all__ = [
+    "WHOLE_STORE",
     "Grant",
     "LoginSession",
     "NewSession",
     "NewToken",
     "Role",
+    "Scope",
     "Token",
     "User",
     "check_access_name",
+    "is_bearer_name",
 ]
 
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@+")
+_BEARER_NAME = re.compile(r"(?:mcp:)?token:[\w.@+-]{1,100}:[a-z2-7]{12}", re.ASCII)
 _LONGEST_NAME = 100
 _LONGEST_SOURCE = 200
 _MOST_DESTINATIONS = 100
@@ -46,6 +51,31 @@ class Role(StrEnum):
         (True, False)
         """
         return self in (other, Role.ADMIN) or (self, other) == (Role.OPERATE, Role.VIEW)
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the store: what is one tenant's, at some destinations, or both; all of it else."""
+
+    tenant: str | None = None
+    destinations: tuple[str, ...] = ()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it is a part of the store only."""
+        return self.tenant is not None or bool(self.destinations)
+
+    def holds(self, *, tenant: str | None, destination: str) -> bool:
+        """Tell whether a delivery of this tenant to this destination is in it.
+
+        >>> Scope(tenant="acme").holds(tenant=None, destination="billing")
+        False
+        """
+        return self.tenant in (None, tenant) and (
+            not self.destinations or destination in self.destinations
+        )
+
+
+WHOLE_STORE = Scope()
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,9 +109,14 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.role}{tenant}{places}"
 
     @property
+    def scope(self) -> Scope:
+        """The part of the store that it is for."""
+        return Scope(tenant=self.tenant, destinations=self.destinations)
+
+    @property
     def is_limited(self) -> bool:
         """Whether it is for a part of the store only."""
-        return self.tenant is not None or bool(self.destinations)
+        return self.scope.is_limited
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,11 +149,15 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def source(self) -> str:
         """Where the events come from that its bearer publishes; no other tenant's has the same."""
-        return self.name if self.tenant is None else f"{self.tenant}/{self.name}"
+        return _source(self.tenant, self.name)
 
     def is_current(self, now: datetime) -> bool:
         """Tell whether it opens the door: it has neither expired nor was it revoked."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def had_ended(self, at: datetime) -> bool:
+        """Tell whether it was revoked or had expired by then."""
+        return any(end is not None and end <= at for end in (self.revoked_at, self.expires_at))
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,19 +188,30 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Who they are in the audit log."""
         return f"user:{self.name}"
 
+    @property
+    def source(self) -> str:
+        """Where the events come from that they publish; no token's has the same."""
+        return _source(self.tenant, self.by)
+
 
 class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
     """A user who has logged in.
 
     It ends at `ends_at`, and before that when nothing was seen of it for as long as `idle`.
-    `seen_at` is right to the minute.
+    `seen_at` is right to the minute. `id` is public: it opens nothing.
     """
 
+    id: str
     user: User
     opened_at: datetime
     seen_at: datetime
     idle: timedelta
     ends_at: datetime
+
+    @property
+    def by(self) -> str:
+        """Who acts in it, as the audit log has it."""
+        return f"{self.user.by}:{self.id}"
 
     def is_current(self, now: datetime) -> bool:
         """Tell whether it opens the door."""
@@ -175,6 +225,15 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
 
 
+def is_bearer_name(value: object) -> bool:
+    """Tell whether it is by what the audit log calls the bearer of a token.
+
+    >>> is_bearer_name("token:ann:abcdefgh2345"), is_bearer_name("token: hunter2")
+    (True, False)
+    """
+    return isinstance(value, str) and _BEARER_NAME.fullmatch(value) is not None
+
+
 def check_access_name(name: object, grant: Grant) -> str:
     """Return the name of a token or a user, or say what is wrong with it."""
     if (
@@ -186,12 +245,19 @@ def check_access_name(name: object, grant: Grant) -> str:
             f"The name is {name!r:.300}; use letters, digits, '.', '_', '-', '@' and '+', at most "
             '100 characters, such as "shop" or "ann@example.com".'
         )
-    if grant.tenant is not None and len(grant.tenant) + 1 + len(name) > _LONGEST_SOURCE:
+    if len(_source(grant.tenant, name)) > _LONGEST_SOURCE:
         raise ConfigurationError(
             f"The name {name!r} and the tenant's are too long together, which are the source of "
             f"what is published; both have at most {_LONGEST_SOURCE - 1} characters."
         )
     return name
+
+
+def _source(tenant: str | None, name: str) -> str:
+    """Return a source within a tenant; a slash in its name begins no other tenant's."""
+    if tenant is None:
+        return name
+    return f"{tenant.replace('%', '%25').replace('/', '%2F')}/{name}"
 
 
 def _checked(destinations: Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import msgspec
 
 from redrive.model.edit import Edit
 from redrive.model.event import UNREADABLE, Event, EventId
-from redrive.model.outcome import Exchange, Fault
+from redrive.model.outcome import Addressees, Exchange, Fault
+from redrive.model.recipient import recipient
 from redrive.model.settlement import FailureReason
 
 __all__ = [
@@ -82,6 +83,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     it is suspected of crashing workers and must be run with nothing beside it. `is_probe` says that
     it passes a half-open breaker, and `is_known` that it failed as a probe before, and that the
     destination has answered others since. `cycles` counts the earlier cycles that are remembered.
+    `rule` is the version of the rule that gave it, such as `orders@3`, empty if none did.
     Stores write it as a JSON array, so new fields go at the end.
     """
 
@@ -101,6 +103,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     is_known: bool = False
     cycles: int = 0
     deadline: datetime | None = None
+    rule: str = ""
 
     @property
     def unreadable(self) -> str:
@@ -150,7 +153,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     `exchange` is of the last failed attempt of this cycle, or what its handler returned if that is
     kept; lists leave it out.
     `payload` is what it carries instead of its event's, once a person has edited it. `replay` is
-    the replay that sent it last, and `auto_replays` how often an auto-replay did.
+    the replay that sent it last, and `auto_replays` how often an auto-replay did. `rule` is the
+    version of the rule by which it is rendered. `addressees` are who of several has answered for
+    good, over all cycles; lists leave them out too.
     """
 
     id: DeliveryId
@@ -186,6 +191,13 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[Edit, ...] = ()
     replay: int | None = None
     auto_replays: int = 0
+    rule: str = ""
+    addressees: Addressees | None = None
+
+    @property
+    def recipient(self) -> str:
+        """The destination, by the rule that leads there if one does."""
+        return recipient(self.destination, self.rule)
 
     @property
     def is_dead_letter(self) -> bool:

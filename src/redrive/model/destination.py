@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,13 +17,18 @@ from redrive.model.event import Event
 from redrive.model.fairness import Fairness
 from redrive.model.limits import Limits
 from redrive.model.pattern import PatternIndex, check_pattern, matches
+from redrive.model.recipient import destination_of, recipient
 from redrive.model.replay import AutoReplay
 from redrive.model.retention import Keep
+from redrive.model.rule import RuleRoute
 
-__all__ = ["NOTHING", "Destination", "Order", "Routes", "check_destination_name"]
+__all__ = ["BY_RULES", "NOTHING", "Destination", "Order", "Routes", "check_destination_name"]
 
 NOTHING = (".",)
 """The patterns of a projection: no type of events fits, so that nothing is ever routed to it."""
+
+BY_RULES = ("..",)
+"""The patterns of a stored service, which its rules give events to: no type of events fits."""
 
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 100
@@ -56,6 +62,16 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     fairness: Fairness = Fairness()
     expire_after: timedelta | None = None
     """How long its deliveries may take, from when they are due; `None` is as long as it takes."""
+    passing: tuple[tuple[str, bool], ...] = ()
+    """Whether dead letters of some types are passed by, whatever its order: the first that fits."""
+    reads: tuple[str, ...] = ()
+    """Patterns of the events that a projection reads; of anything else there are none."""
+    service: int = 0
+    """Which version of a stored service it is; 0 is what code declares."""
+    rules: tuple[RuleRoute, ...] = ()
+    """The rules by which a stored service gets events."""
+    is_disabled: bool = False
+    """Whether a stored service is served by nobody, so that what it gets waits."""
 
     def __post_init__(self) -> None:
         check_destination_name(self.name)
@@ -77,6 +93,13 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
                 "such as gold-*."
             )
         self._read_life_time()
+
+    def passes_by(self, event_type: str) -> bool:
+        """Tell whether a dead letter of a type holds up nobody of its key."""
+        for pattern, is_passed_by in self.passing:
+            if matches(pattern, event_type):
+                return is_passed_by
+        return self.order is Order.SKIP
 
     def _read_life_time(self) -> None:
         if self.expire_after is not None:
@@ -105,6 +128,18 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether one of the patterns fits the type, and the tenant is the right one."""
         return self.wants_type(event_type) and self.serves(tenant)
 
+    def recipients(self, event_type: str, tenant: str | None) -> tuple[Recipient, ...]:
+        """Return by which names an event would come here, conditions aside."""
+        if not self.serves(tenant):
+            return ()
+        if not self.service:
+            return (Recipient(self.name),) if self.wants_type(event_type) else ()
+        return tuple(
+            Recipient(recipient(self.name, one.pin), one)
+            for one in self.rules
+            if any(matches(pattern, event_type) for pattern in one.patterns)
+        )
+
     def wants_event(self, event: Event[msgspec.Raw]) -> bool:
         """Tell whether it wants an event; one published to somebody by name is theirs alone."""
         return not event.to and self.wants(event.type, event.tenant)
@@ -118,6 +153,21 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         return self.tenant is None or (tenant is not None and matches(self.tenant, tenant))
 
 
+class Recipient(NamedTuple):
+    """Who gets an event, by name, and the rule that leads there, if one does."""
+
+    name: str
+    route: RuleRoute | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it gets every event that fits, without a condition."""
+        return self.route is None or not self.route.condition
+
+
+Fulfils = Callable[[RuleRoute, Event[msgspec.Raw]], bool]
+"""Tells whether an event fulfils the condition of a rule."""
+
 _MOST_REMEMBERED = 10_000
 
 
@@ -128,12 +178,20 @@ class Routes:
         self.version = version
         self.destinations = tuple(sorted(destinations, key=lambda one: one.name))
         # Types are few, unless somebody puts ids into them.
-        self.destinations_for = lru_cache(_MOST_REMEMBERED)(self._destinations_for)
-        """Returns the names of the destinations that want an event, by type and tenant, sorted."""
+        self.found_for = lru_cache(_MOST_REMEMBERED)(self._found_for)
+        """Returns who gets an event, by type and tenant, sorted, and who may by a condition."""
+        self.readers_of = lru_cache(_MOST_REMEMBERED)(self._readers_of)
+        """Returns the names of the projections that read events of a type, sorted."""
 
-    def recipients(self, event: Event[msgspec.Raw]) -> tuple[str, ...]:
+    def recipients(self, event: Event[msgspec.Raw], fulfils: Fulfils) -> tuple[str, ...]:
         """Return who gets an event: those it names, or those that want it; sorted."""
-        return event.to or self.destinations_for(event.type, event.tenant)
+        if event.to:
+            return event.to
+        names, conditional = self.found_for(event.type, event.tenant)
+        if not conditional:
+            return names
+        fitting = [one.name for one in conditional if one.route and fulfils(one.route, event)]
+        return tuple(sorted([*names, *fitting]))
 
     def misaddressed(self, event: Event[msgspec.Raw]) -> UsageError | None:
         """Return what is wrong with the destinations that an event names, if anything is."""
@@ -155,38 +213,57 @@ class Routes:
                 )
         return None
 
-    def _destinations_for(self, event_type: str, tenant: str | None) -> tuple[str, ...]:
+    def destinations_for(self, event_type: str, tenant: str | None) -> tuple[str, ...]:
+        """Return the names of the destinations that may want such an event, sorted."""
+        names, conditional = self.found_for(event_type, tenant)
+        found = {destination_of(one) for one in (*names, *(one.name for one in conditional))}
+        return tuple(sorted(found))
+
+    def _found_for(
+        self, event_type: str, tenant: str | None
+    ) -> tuple[tuple[str, ...], tuple[Recipient, ...]]:
         found = set(self._of_everybody.find(event_type))
         if tenant is not None:
             for of_tenant in self._by_tenant.find(tenant):
                 found.update(of_tenant.find(event_type))
-        return tuple(sorted(found))
+        names = sorted(one.name for one in found if one.is_certain)
+        return tuple(names), tuple(one for one in found if not one.is_certain)
+
+    def _readers_of(self, event_type: str) -> tuple[str, ...]:
+        return tuple(
+            one.name
+            for one in self.destinations
+            if any(matches(pattern, event_type) for pattern in one.reads)
+        )
 
     @cached_property
     def _by_name(self) -> dict[str, Destination]:
         return {one.name: one for one in self.destinations}
 
     @cached_property
-    def _of_everybody(self) -> PatternIndex[str]:
+    def _of_everybody(self) -> PatternIndex[Recipient]:
         return _by_type(one for one in self.destinations if one.tenant is None)
 
     @cached_property
-    def _by_tenant(self) -> PatternIndex[PatternIndex[str]]:
+    def _by_tenant(self) -> PatternIndex[PatternIndex[Recipient]]:
         owned: dict[str, list[Destination]] = {}
         for one in self.destinations:
             if one.tenant is not None:
                 owned.setdefault(one.tenant, []).append(one)
-        index: PatternIndex[PatternIndex[str]] = PatternIndex()
+        index: PatternIndex[PatternIndex[Recipient]] = PatternIndex()
         for tenant, theirs in owned.items():
             index.add(tenant, _by_type(theirs))
         return index
 
 
-def _by_type(destinations: Iterable[Destination]) -> PatternIndex[str]:
-    index: PatternIndex[str] = PatternIndex()
+def _by_type(destinations: Iterable[Destination]) -> PatternIndex[Recipient]:
+    index: PatternIndex[Recipient] = PatternIndex()
     for one in destinations:
-        for pattern in one.patterns:
-            index.add(pattern, one.name)
+        for pattern in one.patterns if not one.service else ():
+            index.add(pattern, Recipient(one.name))
+        for route in one.rules:
+            for pattern in route.patterns:
+                index.add(pattern, Recipient(recipient(one.name, route.pin), route))
     return index
 
 

@@ -208,21 +208,30 @@ class Event(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What `publish` returns once the event and its deliveries are durable.
 
-    `destinations` is empty for an event nobody wants: it is in the log, counted as unrouted.
+    `destinations` is empty for an event that no destination wants: it is in the log, for the
+    projections among its `readers`, or for nobody.
     `is_duplicate` says that an earlier publish with the same idempotency key, or within the time
     that it is to be unique, stored `event_id`, and this one nothing.
     `version` is how many events its key has had, this one included; `None` without a key.
+    `is_journaled` says that the store did not answer, and the journal of this machine has it.
     """
 
     event_id: EventId
     destinations: tuple[str, ...] = ()
     is_duplicate: bool = False
     version: int | None = None
+    is_journaled: bool = False
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The projections that read the event, where no destination wants it."""
+        readers: tuple[str, ...] = self.__dict__.get("readers", ())
+        return readers
 
     @property
     def is_routed(self) -> bool:
-        """Whether at least one destination wants the event."""
-        return bool(self.destinations)
+        """Whether at least one destination wants the event, or a projection reads it."""
+        return bool(self.destinations or self.readers)
 
     async def result(self, destination: str, *, timeout: Duration = "30s") -> Any:  # noqa: ANN401, ASYNC109 - JSON; it is part of what is asked
         """Wait until it is delivered there, and return what the handler returned.

@@ -15,6 +15,7 @@ __all__ = [
     "BreakerChange",
     "BreakerState",
     "Bucket",
+    "Call",
     "Closed",
     "Failure",
     "Gate",
@@ -173,13 +174,24 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     behind: str | None = None
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A request past the deliveries that is under way, as long as it may take at most.
+
+    `generation` is that of the breaker when it began.
+    """
+
+    id: str
+    until: datetime
+    generation: int = 0
+
+
 class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of one destination that all workers share.
 
     What came due before `reopened_at` waited behind a closed gate: it is let through at the pace
     of retries, and with a breaker at one that grows. `next_check` is when its health is asked for
     next, and `check_until` the end of the lease of a check under way. `last_failure` stays when the
-    destination is back.
+    destination is back. `calls` are requests under way, where they are counted.
     """
 
     breaker: BreakerState = Closed()
@@ -195,6 +207,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     check_until: datetime | None = None
     rotation: Rotation = Rotation()
     last_failure: Failure | None = None
+    calls: tuple[Call, ...] = ()
 
 
 class BreakerChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -162,7 +162,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     First attempts, retries and replays are counted apart. `retry_budget` is the share of recent
     first attempts that retries may add, beyond a few each second. `over_retry_rate` says whether
     retries wait for their rate, or become dead letters. `shared_rate` bounds all attempts, together
-    with those of other destinations.
+    with those of other destinations. After having failed for as long as `disable_after`, a
+    destination is paused until a person resumes it.
     """
 
     breaker: Breaker | None = None
@@ -173,13 +174,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_budget: float | None = None
     concurrency: int | None = None
     shared_rate: SharedRate | None = None
+    disable_after: timedelta | None = None
 
     def __post_init__(self) -> None:
+        if self.disable_after is not None:
+            self._read_disable_after()
         if self.over_retry_rate == _DROP:
             raise ConfigurationError(
                 "over_retry_rate is 'drop', and nothing that was published is ever dropped; "
                 "write 'delay' to let retries wait, or 'dead_letter' to give them up where a "
-                "person sees them."
+                "person sees them. Of what is tracked, Tracking(over_retry_rate='drop') says it."
             )
         _check_word("over_retry_rate", self.over_retry_rate, get_args(OverRetryRate))
         if self.shared_rate is not None and not isinstance(self.shared_rate, SharedRate):
@@ -200,6 +204,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigurationError(
                 f"concurrency is {self.concurrency!r}; it is how many attempts may run at one "
                 "time, so write 1 or more, or leave it out for no limit of its own."
+            )
+
+    def _read_disable_after(self) -> None:
+        read = duration(self.disable_after, name="disable_after")
+        msgspec.structs.force_setattr(self, "disable_after", read)
+        if not read:
+            raise ConfigurationError(
+                "disable_after is 0s, so one failure would be enough; write how long it may have "
+                'failed, such as "5d", or leave it out.'
+            )
+        if self.breaker is None:
+            raise ConfigurationError(
+                "disable_after needs a breaker, which knows how long a destination has failed, and "
+                "this one has none; pass breaker=Breaker() beside it."
             )
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 
+if TYPE_CHECKING:
+    from redrive.model.delivery import Leased
+
 __all__ = [
     "CALL",
+    "Addressees",
     "Applied",
     "Cancel",
     "Exchange",
@@ -80,19 +85,46 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_sent_cut: bool = False
 
 
+class Addressees(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who of several that one delivery is for has answered for good.
+
+    Those who have `accepted` it do not get it again; `refused` says why, of each who never will.
+    """
+
+    accepted: tuple[str, ...] = ()
+    refused: dict[str, str] = {}
+
+    def knows(self, who: str) -> bool:
+        """Tell whether this one needs not be asked again."""
+        return who in self.accepted or who in self.refused
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has answered for good."""
+        return not self.accepted and not self.refused
+
+
 class Succeeded(msgspec.Struct, frozen=True):
-    """The destination took it; `exchange` is what it answered, if that is to be kept."""
+    """The destination took it; `exchange` is what it answered, if that is to be kept.
+
+    `code` is how it says so, where there is a log of requests to tell it. Where nothing was to be
+    sent, `is_sent` is false, and nothing is known of the destination.
+    """
 
     exchange: Exchange | None = None
+    code: str = ""
+    is_sent: bool = True
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """The handler's effect and the settlement were committed together; nothing is left to settle.
 
     `is_repeat` says that the effect had been applied before, and that nothing was run now.
+    `followers` are deliveries behind it in its lane that were applied and settled with it.
     """
 
     is_repeat: bool = False
+    followers: tuple[Leased, ...] = ()
 
 
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +138,8 @@ class Faulted(msgspec.Struct, frozen=True, kw_only=True):
 
     `is_for_all` says that it asked it of everybody, not just of this delivery. `pause` is why
     nothing more should be sent there until a person says so, if nothing should; `exchange` is what
-    was sent and answered, where the transport can tell.
+    was sent and answered, where the transport can tell. `addressees` are those of several who have
+    answered for good, in earlier tries too.
     """
 
     fault: Fault
@@ -115,6 +148,7 @@ class Faulted(msgspec.Struct, frozen=True, kw_only=True):
     is_for_all: bool = False
     pause: str = ""
     exchange: Exchange | None = None
+    addressees: Addressees | None = None
 
 
 class Snooze(msgspec.Struct, frozen=True):

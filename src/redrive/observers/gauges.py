@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from redrive.model.gate import BreakerState, Closed, GateFigures, HalfOpen, Open
-from redrive.policies.attention import orphans, stranded
+from redrive.policies.attention import is_read, orphans, stranded
 from redrive.store import DestinationFigures, Figures, ProjectionFigures
 
 __all__ = ["OTHER", "breaker_gauges", "gauges", "projection_gauges"]
@@ -15,6 +15,8 @@ __all__ = ["OTHER", "breaker_gauges", "gauges", "projection_gauges"]
 OTHER = "(other)"
 """The label of all destinations, and of all tenants, beyond the limit."""
 
+_MOST_TYPES = 20
+"""How many types of events a projection's lag is told of, one by one."""
 _DEGREES: dict[type[BreakerState], int] = {Closed: 0, HalfOpen: 1, Open: 2}
 
 
@@ -125,7 +127,14 @@ def projection_gauges(
     events: dict[tuple[str, ...], float] = {}
     seconds: dict[tuple[str, ...], float] = {}
     parked: dict[tuple[str, ...], float] = {}
+    applied: dict[tuple[str, ...], float] = {}
+    read: dict[tuple[str, ...], float] = {}
+    by_type: dict[tuple[str, ...], float] = {}
     for name, one in projections:
+        for kind, count in _most_behind(one):
+            by_type[name, kind] = by_type.get((name, kind), 0) + count
+        applied[name,] = applied.get((name,), 0) + one.checkpoint.count
+        read[name,] = min(read.get((name,), 1.0), float(is_read(one)))
         events[name,] = events.get((name,), 0) + one.events_behind
         seconds[name,] = max(seconds.get((name,), 0.0), one.behind_for.total_seconds())
         parked[name,] = parked.get((name,), 0) + one.parked_keys
@@ -141,6 +150,29 @@ def projection_gauges(
         yield _gauge(
             "redrive_projection_parked_keys", "Keys that wait behind a failure.", label, parked
         )
+        yield _gauge(
+            "redrive_projection_lag_by_type",
+            "Events still to be read, of the types with the most.",
+            ("destination", "event_type"),
+            by_type,
+        )
+        yield _gauge(
+            "redrive_projection_applied_events",
+            "Events applied straight from the log since it began.",
+            label,
+            applied,
+        )
+        yield _gauge(
+            "redrive_projection_is_read", "1 while a live worker reads for it.", label, read
+        )
+
+
+def _most_behind(one: ProjectionFigures) -> Iterator[tuple[str, int]]:
+    """Return the lag by type: of the types with the most, and of all others together."""
+    ordered = sorted(one.lag.items(), key=lambda pair: (-pair[1], pair[0]))
+    yield from ordered[:_MOST_TYPES]
+    if rest := sum(count for _, count in ordered[_MOST_TYPES:]):
+        yield OTHER, rest
 
 
 def _gauge(

@@ -16,6 +16,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor
 from redrive.clock import Clock, SystemClock
 from redrive.context import log_fields
 from redrive.errors import ConfigurationError
+from redrive.model.access import is_bearer_name
 from redrive.model.delivery import Lease, Leased
 from redrive.model.duration import rough_duration
 from redrive.model.gate import Closed, HalfOpen, Open
@@ -32,6 +33,7 @@ from redrive.observer import (
     DestinationOrphaned,
     DestinationPaused,
     EventsCompleted,
+    EventSkipped,
     ExportFailed,
     Fact,
     HandlerStuck,
@@ -51,6 +53,7 @@ from redrive.observer import (
     ReplayStopped,
     Rescued,
     ScheduleFailed,
+    ServiceUnserved,
     Settlements,
     SettlementsRefused,
     StoreBack,
@@ -71,6 +74,8 @@ from redrive.store import Replay
 
 __all__ = ["LoggingObserver", "configure_logging"]
 
+_NOBODY = "it serves no destination: name its app, redrive worker MODULE:APP, or add a service"
+
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -78,6 +83,7 @@ _LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
+_WHO = ("by", "caller")
 _MOST_IDS = 20
 _LONGEST_ERROR = 300
 _EVENT_WIDTH = 16
@@ -162,6 +168,8 @@ class LoggingObserver:
                     destinations=list(names),
                     concurrency=concurrency,
                 )
+                if not names:
+                    log.warning("nothing to deliver yet", worker=worker, advice=_NOBODY)
             case WorkerStopping(worker=worker, carrying=carrying):
                 log.info("worker stopping", worker=worker, carrying=carrying)
             case WorkerStopped(worker=worker, released=released, left=left):
@@ -206,6 +214,10 @@ class LoggingObserver:
                     log.warning("declares what was removed", worker=worker, destinations=some)
             case DeclarationsAgree(worker=worker):
                 log.info("own declaration in force", worker=worker)
+            case ServiceUnserved(worker=worker, service=service, why=why):
+                log.warning("service not served", worker=worker, service=service, why=why)
+            case EventSkipped(rule=rule, event_id=event, why=why):
+                log.debug("event passed by", rule=rule, event_id=event, why=why)
             case Operated(action=action, by=by, why=why):
                 log.info("operated", action=action, by=by, why=why, **_changed(fact))
             case never:
@@ -370,7 +382,11 @@ def _plain(value: object) -> object:
 
 
 def _redacted(rule: Redaction, _logger: object, _method: str, line: EventDict) -> EventDict:
-    return {name: rule.field(name, value) for name, value in line.items()}
+    return {
+        # Who it was is public, though `token:ann:…` reads like a secret.
+        name: value if name in _WHO and is_bearer_name(value) else rule.field(name, value)
+        for name, value in line.items()
+    }
 
 
 def _brief(_logger: object, _method: str, line: EventDict) -> EventDict:
@@ -490,6 +506,7 @@ def _changed(fact: Operated) -> dict[str, object]:
         "replay": fact.replay,
         "schedule": fact.schedule,
         "access": fact.token or fact.user,
+        "secret": fact.secret,
     }
     return {name: value for name, value in named.items() if value} or _ids(fact.deliveries)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -28,8 +28,10 @@ from prometheus_client.core import (
     Metric,
 )
 
+from redrive.journal.folder import FileState, JournalSize
 from redrive.model.delivery import Leased
 from redrive.model.gate import BreakerState, Closed, GateFigures, HalfOpen, Open
+from redrive.model.recipient import split_pin
 from redrive.model.settlement import (
     Delivered,
     Failed,
@@ -39,6 +41,7 @@ from redrive.model.settlement import (
     Settlement,
     Snoozed,
 )
+from redrive.model.tracked import TrackingFigures
 from redrive.observer import (
     AlreadyApplied,
     BreakerChanged,
@@ -50,6 +53,7 @@ from redrive.observer import (
     DestinationOrphaned,
     DestinationPaused,
     EventsCompleted,
+    EventSkipped,
     ExportFailed,
     Fact,
     HandlerStuck,
@@ -69,6 +73,7 @@ from redrive.observer import (
     ReplayStopped,
     Rescued,
     ScheduleFailed,
+    ServiceUnserved,
     Settlements,
     SettlementsRefused,
     StoreBack,
@@ -84,6 +89,7 @@ from redrive.observer import (
     Written,
 )
 from redrive.observers.gauges import OTHER, breaker_gauges, gauges, projection_gauges
+from redrive.observers.tracking import journal_series, tracking_series
 from redrive.store import DestinationFigures, Figures, ProjectionFigures
 
 __all__ = ["OTHER", "PrometheusObserver"]
@@ -111,18 +117,29 @@ class PrometheusObserver:
 
     Of tenants only few are, and only of dead letters.
 
-    Render them with `render`, or register the observer as a collector with a registry of yours.
+    With `tracking`, such as `app.tracking.figures`, and `journal`, such as
+    `app.tracking.journal_sizes`, it tells of those as well. Render them with `render`, or register
+    the observer as a collector with a registry of yours.
     What one process did is counted; what `render` is given as figures is of the whole store.
     """
 
     content_type = CONTENT_TYPE_LATEST
     """The media type of what `render` returns."""
 
-    def __init__(self, *, most_destinations: int = 1000) -> None:
+    def __init__(
+        self,
+        *,
+        most_destinations: int = 1000,
+        tracking: Callable[[], TrackingFigures | None] | None = None,
+        journal: Callable[[], Mapping[FileState, JournalSize]] | None = None,
+    ) -> None:
+        self._tracking = tracking
+        self._journal = journal
         self._lock = threading.Lock()
         self._destinations = _Bounded(most_destinations)
         self._tenants = _Bounded(_MOST_TENANTS)
         self._actions = _Bounded(_MOST_ACTIONS)
+        self._rules = _Bounded(_MOST_ACTIONS)
         self._published = _Counter(
             "redrive_events_published_total", "Events stored, without repeated publishes."
         )
@@ -153,6 +170,15 @@ class PrometheusObserver:
             "How long deliveries took from when they were enqueued or due until they were done.",
             "destination",
             _LONG_BUCKETS,
+        )
+        self._delays = _Histogram(
+            "redrive_retry_delay_seconds",
+            "How long after a failed try the next one is due.",
+            "destination",
+            _LONG_BUCKETS,
+        )
+        self._recovered = _Counter(
+            "redrive_recovered_total", "Deliveries done by a retry.", "destination"
         )
         self._dead_letters = _Counter(
             "redrive_dead_letters_total", "Deliveries failed for good.", "destination", "reason"
@@ -208,6 +234,11 @@ class PrometheusObserver:
         self._ticks_left_out = _Counter(
             "redrive_ticks_left_out_total", "Ticks of schedules that were missed or overlapped."
         )
+        self._skipped = _Counter(
+            "redrive_events_skipped_total",
+            "Events that a rule passed by because its condition failed.",
+            "rule",
+        )
         self._schedules_failed = _Counter(
             "redrive_schedule_failures_total", "Times the event of a tick could not be made."
         )
@@ -243,7 +274,14 @@ class PrometheusObserver:
                 for value in vars(self).values()
                 if isinstance(value, _Counter | _Histogram)
             ]
-        return [*counted, _build_info()]
+        return [*counted, *self._tracked(), _build_info()]
+
+    def _tracked(self) -> Iterable[Metric]:
+        figures = None if self._tracking is None else self._tracking()
+        if figures is not None:
+            yield from tracking_series(figures)
+        if self._journal is not None:
+            yield from journal_series(self._journal())
 
     def render(
         self,
@@ -308,6 +346,8 @@ class PrometheusObserver:
                 self._ticks.add(by=len(ticks))
             case TicksLeftOut(count=count):
                 self._ticks_left_out.add(by=count)
+            case EventSkipped(rule=rule):
+                self._skipped.add(self._rules.name(split_pin(rule)[0]))
             case ScheduleFailed():
                 self._schedules_failed.add()
             case ProjectionFailed(projection=name):
@@ -343,7 +383,12 @@ class PrometheusObserver:
                 pass
             case StoreBack() | ListeningBack():
                 pass
-            case DeclarationChanged() | DeclarationsDiffer() | DeclarationsAgree():
+            case (
+                DeclarationChanged()
+                | DeclarationsDiffer()
+                | DeclarationsAgree()
+                | ServiceUnserved()
+            ):
                 pass  # the audit log, the log and the status tell it
             case never:
                 assert_never(never)
@@ -358,6 +403,11 @@ class PrometheusObserver:
                 self._seconds.observe(label, took)
                 if kind is Delivered:
                     self._latency.observe(label, _waited(leased) + took)
+                elif isinstance(settlement, RetryAt):
+                    delay = (settlement.when - leased.claimed_at).total_seconds() - took
+                    self._delays.observe(label, max(0.0, delay))
+            if kind is Delivered and leased.attempt > 1:
+                self._recovered.add(label)
 
     def _begin(self, destinations: Iterable[str]) -> None:
         """Begin series at 0: Prometheus cannot see the first step of one that begins at 1."""

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from redrive.errors import ConfigurationError, NotFoundError, StoreFullError, StoreReadOnlyError
+from redrive.errors import (
+    ConfigurationError,
+    NotFoundError,
+    StoreFullError,
+    StoreReadOnlyError,
+    UsageError,
+)
 from redrive.model.access import Grant, NewToken, Role, Token, check_access_name
 from redrive.model.audit import Actor
 from redrive.model.duration import Duration, duration
 from redrive.observer import Operated
-from redrive.operations.context import OperationContext, with_reason
+from redrive.operations.context import OperationContext, check_limit, with_reason
 from redrive.policies.access import check_given, includes
 from redrive.policies.secret import ID_BYTES, SECRET_BYTES, is_same, read_token, write_token
 from redrive.store import TokenTerms
@@ -66,10 +72,28 @@ class Granting(OperationContext):
         self._told("create_token", token.id, actor)
         return NewToken(token=token, secret=secret)
 
-    async def tokens(self, *, caller: Grant | None = None) -> Sequence[Token]:
-        """Return all tokens, also those that have ended, the latest first."""
-        found = await (await self._store()).tokens()
-        return [one for one in found if caller is None or includes(caller, one.grant)]
+    async def tokens(
+        self,
+        *,
+        before: str | None = None,
+        limit: int | None = None,
+        caller: Grant | None = None,
+    ) -> Sequence[Token]:
+        """Return all tokens, also those that have ended, the latest first.
+
+        At most `limit` of them, those that come after the one with the id `before`.
+        """
+        if limit is not None:
+            check_limit(limit)
+        known = await (await self._store()).tokens()
+        found = [one for one in known if caller is None or includes(caller, one.grant)]
+        ids = [one.id for one in found]
+        if before is not None and before not in ids:
+            raise UsageError(
+                f"There is no token with the id {before!r} to go on from; begin with the first."
+            )
+        start = 0 if before is None else ids.index(before) + 1
+        return found[start:] if limit is None else found[start : start + limit]
 
     async def revoke_token(
         self, token_id: str, *, by: str, why: str, caller: Grant | None = None

@@ -33,23 +33,37 @@ class Acting(OperationContext):
         actor = Actor(by, why)
         check_generation(generation)
         changed = await (await self._to_change()).replay(
-            known_ids(ids), actor=actor, generation=generation
+            known_ids(ids), actor=actor, generation=generation, scope=self._scope
         )
         return self._done("replay", changed, actor)
+
+    async def render_again(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:
+        """Have dead letters rendered by their rules as they are now, when they are sent again.
+
+        Without it a replay sends them as they were rendered: by the version that gave them.
+        Returns those whose rule has another version by now.
+        """
+        actor = Actor(by, why)
+        changed = await (await self._to_change()).render_again(
+            known_ids(ids), actor=actor, scope=self._scope
+        )
+        return self._done("render_again", list(changed), actor)
 
     async def delete(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
         """Remove dead letters for good; the reason is kept in the audit log."""
         actor = with_reason(by, why, "delete dead letters")
-        return self._done(
-            "delete", await (await self._to_change()).delete(known_ids(ids), actor=actor), actor
+        changed = await (await self._to_change()).delete(
+            known_ids(ids), actor=actor, scope=self._scope
         )
+        return self._done("delete", changed, actor)
 
     async def resolve(self, ids: Sequence[int], *, by: str, why: str) -> list[DeliveryId]:
         """Mark dead letters as handled elsewhere; they stay, out of the way, with the reason."""
         actor = with_reason(by, why, "resolve dead letters")
-        return self._done(
-            "resolve", await (await self._to_change()).resolve(known_ids(ids), actor=actor), actor
+        changed = await (await self._to_change()).resolve(
+            known_ids(ids), actor=actor, scope=self._scope
         )
+        return self._done("resolve", changed, actor)
 
     async def reopen(
         self, ids: Sequence[int], *, by: str, why: str, out_of_order: bool = False
@@ -64,9 +78,11 @@ class Acting(OperationContext):
         store, known = await self._to_change(), known_ids(ids)
         if not out_of_order and (projections := await projections_of(store)):
             for one in known:
-                if (found := await store.find_delivery(one)) is not None:
+                found = await store.find_delivery(one)
+                if found is not None and self._is_within(found):
                     refuse_out_of_order(projections, found.destination, act="reopen")
-        return self._done("reopen", await store.reopen(known, actor=actor), actor)
+        changed = await store.reopen(known, actor=actor, scope=self._scope)
+        return self._done("reopen", changed, actor)
 
     async def cancel(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:
         """Fail pending deliveries as cancelled."""
@@ -78,7 +94,7 @@ class Acting(OperationContext):
             return grouped(fault, destination)
 
         store = await self._to_change()
-        changed = await store.cancel(known_ids(ids), blame=blame, actor=actor)
+        changed = await store.cancel(known_ids(ids), blame=blame, actor=actor, scope=self._scope)
         return await self._failed(store, changed, actor)
 
     async def reschedule(
@@ -87,7 +103,7 @@ class Acting(OperationContext):
         """Move the due time of pending deliveries."""
         actor, moment = Actor(by, why), check_instant("due", due)
         changed = await (await self._to_change()).reschedule(
-            known_ids(ids), due=moment, actor=actor
+            known_ids(ids), due=moment, actor=actor, scope=self._scope
         )
         return self._done("reschedule", changed, actor)
 
@@ -98,6 +114,6 @@ class Acting(OperationContext):
         check_priority(priority)
         actor = Actor(by, why)
         changed = await (await self._to_change()).prioritise(
-            known_ids(ids), priority=priority, actor=actor
+            known_ids(ids), priority=priority, actor=actor, scope=self._scope
         )
         return self._done("prioritise", changed, actor)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from copy import copy
+from typing import Self
 
 from redrive.archive import Archive
 from redrive.clock import Clock, Entropy, SystemClock, SystemEntropy
 from redrive.errors import UsageError
 from redrive.executor import Executor, ThreadExecutor
+from redrive.journal.folder import JournalPlace
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
-from redrive.model.delivery import DeliveryId
+from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.retention import Retention
 from redrive.observer import DeadLettered, Observer, Operated
+from redrive.operations.drafting import Drafting
+from redrive.operations.testing import Testing
 from redrive.policies.password import USUAL, Cost
 from redrive.policies.redact import Redaction
+from redrive.sealing import KeySource
 from redrive.store import Store
 
 __all__ = [
+    "HEEDING",
     "MOST_PER_PAGE",
     "OperationContext",
     "check_limit",
@@ -25,6 +33,22 @@ __all__ = [
     "refuse_out_of_order",
     "with_reason",
 ]
+
+HEEDING = (
+    *(
+        "replay",
+        "render_again",
+        "delete",
+        "resolve",
+        "reopen",
+        "cancel",
+        "reschedule",
+        "prioritise",
+    ),
+    *("edit", "preview_edit", "show", "reveal", "conditions", "result"),
+    *("find_events", "show_event", "reveal_event", "delivery_of"),
+)
+"""The operations that keep to a part of the store, where that is all somebody may see."""
 
 MOST_PER_PAGE = 1_000
 _LARGEST_ID = 2**63 - 1
@@ -49,7 +73,16 @@ class OperationContext:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         password_cost: Cost = USUAL,
+        keys_file: str = "",
+        drafter: Callable[[], Drafting] | None = None,
+        testing: Testing | None = None,
+        journal: Callable[[], JournalPlace] | None = None,
     ) -> None:
+        self._scope = WHOLE_STORE
+        self._keys = KeySource(keys_file)
+        self._drafting = drafter
+        self._testing = testing
+        self._journal = journal
         self._password_cost = password_cost
         self._entropy = entropy or SystemEntropy()
         self._clock = clock or SystemClock()
@@ -61,6 +94,32 @@ class OperationContext:
         self._to_change = to_change or store
         self._observer = observer
         self._payload_limit = payload_limit
+
+    def within(self, scope: Scope) -> Self:
+        """Return the same operations, of which those in `HEEDING` keep to a part of the store.
+
+        To them what is outside is as if it were not there; an act leaves it alone in the very
+        transaction that it acts in. The others do not heed it: who may ask what, and narrowed to
+        what, is for `policies.access` to say.
+        """
+        limited = copy(self)
+        limited._scope = scope  # noqa: SLF001 - it is of the same kind
+        return limited
+
+    def _is_within(self, delivery: Delivery) -> bool:
+        return self._scope.holds(tenant=delivery.tenant, destination=delivery.destination)
+
+    @property
+    def _drafter(self) -> Drafting:
+        if self._drafting is None:
+            raise UsageError("Services are changed through an app, or through its server.")
+        return self._drafting()
+
+    @property
+    def _journal_place(self) -> JournalPlace:
+        if self._journal is None:
+            raise UsageError("There is no journal here: it is asked for through an app.")
+        return self._journal()
 
     def _acted(self, action: str, destination: str, actor: Actor, *, is_new: bool) -> bool:
         if is_new:

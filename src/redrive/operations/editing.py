@@ -50,6 +50,7 @@ class Editing(Looking):
             more=more,
             actor=actor,
             is_replayed=replay,
+            scope=self._scope,
         )
         after = await self.show(delivery_id)
         if not is_done:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from redrive.errors import NotFoundError, UsageError
+from redrive.errors import ConfigurationError, NotFoundError, UsageError
+from redrive.journal.folder import files_of
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.event import Event
 from redrive.model.gate import GateFigures
 from redrive.model.position import LOG_START, LogPosition
+from redrive.model.secret import Secret
 from redrive.operations.context import MOST_PER_PAGE, OperationContext, check_limit, known_ids
-from redrive.operations.explain.diagnosis import NEGLECTED_AFTER, diagnose
+from redrive.operations.explain.diagnosis import diagnose
+from redrive.operations.explain.journal import journal_findings
 from redrive.operations.explain.schedules import ScheduleFigures, schedule_figures
 from redrive.operations.explain.waiting import Waiting, why_waiting
 from redrive.policies.attention import SILENT_AFTER
@@ -86,7 +89,6 @@ class Looking(OperationContext):
         store = await self._store()
         figures, gates = await store.figures(), await self.gates()
         tenants = await store.tenants(only_paused=True)
-        old = Query(until=figures.now - NEGLECTED_AFTER)
         return (
             *await store.check(),
             *diagnose(
@@ -96,11 +98,36 @@ class Looking(OperationContext):
                 overdue=len(await store.overdue()),
                 stuck=await store.stuck(),
                 miscounts=await store.miscounts(),
-                is_neglected=bool((await store.find(old, limit=1)).deliveries),
                 schedules=await self.schedules(),
                 projections=await store.projections(),
+                keeps=self._retention.keeps,
+                unopened=self._unopened(await store.secrets()),
             ),
+            *await self._examine_journal(),
         )
+
+    async def _examine_journal(self) -> Sequence[Finding]:
+        if self._journal is None:
+            return ()
+        place = self._journal()
+        files = await self._executor.submit(lambda: files_of(place.folder))
+        return tuple(
+            journal_findings(files, host=place.host, store=place.store, now=self._clock.now())
+        )
+
+    def _unopened(self, secrets: Sequence[Secret]) -> Mapping[str, Sequence[str]]:
+        """Return secrets by their keys that are missing; who is given no keys needs none."""
+        is_needed = True
+        try:
+            here = self._keys().ids
+            is_needed = bool(here)
+        except ConfigurationError:  # there should be some
+            here = ()
+        missing = sorted({one.key_id for one in secrets if one.key_id not in here})
+        return {
+            key_id: [one.name for one in secrets if one.key_id == key_id]
+            for key_id in (missing if is_needed else ())
+        }
 
     async def schedules(self) -> Sequence[ScheduleFigures]:
         """Return every schedule that a worker has ever declared, by name."""
@@ -129,11 +156,23 @@ class Looking(OperationContext):
         return await (await self._store()).stuck()
 
     async def deliveries(
-        self, query: Query | None = None, *, cursor: str | None = None, limit: int = 50
+        self,
+        query: Query | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_read: int | None = None,
     ) -> Page:
-        """Return the deliveries a query finds, latest change first; dead letters by default."""
+        """Return the deliveries a query finds, latest change first; dead letters by default.
+
+        With `most_read`, only so many are looked at: for a text, of those that the rest of the
+        query leaves, and without one, of all in its status, or of the dead letters of its
+        destination; the cursor goes on behind them.
+        """
         check_limit(limit)
-        page = await (await self._store()).find(query or Query(), cursor=cursor, limit=limit)
+        page = await (await self._store()).find(
+            query or Query(), cursor=cursor, limit=limit, most_read=most_read
+        )
         shown = tuple(self._redaction.delivery(one) for one in page.deliveries)
         return msgspec.structs.replace(page, deliveries=shown)
 
@@ -144,14 +183,17 @@ class Looking(OperationContext):
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
         return await self.deliveries(chosen, cursor=cursor, limit=limit)
 
-    async def groups(self, query: Query | None = None, *, limit: int = 50) -> Sequence[Group]:
+    async def groups(
+        self, query: Query | None = None, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
         """Return the dead letters a query finds by what they failed of, the largest group first.
 
+        With `most_read`, only so many of the latest are looked at, as by `deliveries`.
         `Query(group=...)` with the id of one finds its letters; `select` takes them all.
         """
         check_limit(limit)
         chosen = msgspec.structs.replace(query or Query(), status=Status.FAILED)
-        found = await (await self._store()).groups(chosen, limit=limit)
+        found = await (await self._store()).groups(chosen, limit=limit, most_read=most_read)
         return [self._shown_group(one) for one in found]
 
     async def outdated_groups(self) -> int:
@@ -206,7 +248,7 @@ class Looking(OperationContext):
         [known] = known_ids([delivery_id]) or [DeliveryId(0)]
         store = await self._store()
         delivery = await store.find_delivery(known)
-        if delivery is None:
+        if delivery is None or not self._is_within(delivery):
             raise NotFoundError(
                 f"There is no delivery {delivery_id}; it may have been deleted. "
                 "`redrive dlq list` shows the dead letters there are."
@@ -243,9 +285,14 @@ class Looking(OperationContext):
         found = await (await self._store()).audit(query or AuditQuery(), before=before, limit=limit)
         return [self._redaction.audit(one) for one in found]
 
-    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
-        """Return the keys that wait behind a dead letter, the longest first."""
-        return await (await self._store()).lanes(limit=limit)
+    async def lanes(
+        self, *, destination: str | None = None, limit: int = 50
+    ) -> Sequence[LaneFigures]:
+        """Return the keys that wait behind a dead letter, of one destination or all.
+
+        Those that have waited the longest come first.
+        """
+        return await (await self._store()).lanes(destination=destination, limit=limit)
 
     async def gates(self) -> Sequence[GateFigures]:
         """Return the gate of each destination: breaker, buckets, pause, and what holds it now."""
@@ -255,8 +302,7 @@ class Looking(OperationContext):
         if delivery.status is not Status.PENDING:
             return ()
         store = await self._store()
-        gates = {one.destination: one for one in await store.gates()}
-        gate = gates.get(delivery.destination)
+        gate = next(iter(await store.gates([delivery.destination])), None)
         if gate is None:  # it went meanwhile, with a destination that was removed
             return ()
         tenants = await store.tenants(
@@ -272,5 +318,6 @@ class Looking(OperationContext):
         if not delivery.is_dead_letter or delivery.fault is None or not delivery.fault.group:
             return None
         named = delivery.fault.group
-        found = await (await self._store()).groups(Query(group=named), limit=MOST_PER_PAGE)
+        query = Query(group=named, tenant=self._scope.tenant)
+        found = await (await self._store()).groups(query, limit=MOST_PER_PAGE)
         return next((one for one in found if one.id == named), None)

@@ -15,10 +15,10 @@ from redrive.model.gate import Closed
 from redrive.model.limits import Rate, read_rate
 from redrive.model.replay import AutoReplay, Pace, ReplayState
 from redrive.observer import Operated, ReplayStarted
-from redrive.operations.context import OperationContext, check_limit, known_ids
+from redrive.operations.context import MOST_PER_PAGE, OperationContext, check_limit, known_ids
 from redrive.policies.auto_replay import next_due
 from redrive.policies.replay import ACTIONS, estimate
-from redrive.store import NewReplay, Query, Replay, Selection, Survey
+from redrive.store import NewReplay, Query, Replay, Selection, Store, Survey
 
 __all__ = ["AutomaticReplay", "ReplayPlan", "Replaying"]
 
@@ -59,7 +59,7 @@ class Replaying(OperationContext):
         told = self._redaction.text
         groups = tuple((one, told(title), count) for one, title, count in survey.groups)
         names = [name for name, _ in survey.destinations]
-        gates = {one.destination: one for one in await store.gates() if one.destination in names}
+        gates = {one.destination: one for one in await store.gates(names)}
         return ReplayPlan(
             survey=msgspec.structs.replace(survey, groups=groups),
             takes_at_least=estimate(
@@ -89,13 +89,15 @@ class Replaying(OperationContext):
         canary: int = Pace().canary,
         largest_wave: int = Pace().largest_wave,
         failure_limit: float = Pace().failure_limit,
+        render_again: bool = False,
     ) -> Replay:
         """Send again all dead letters that a query finds now, or those of the ids; all if neither.
 
         First `canary` of them, then twice as many each time that went well, up to `largest_wave`,
         and no more than `rate` in a time, such as `"50/s"`. If one of the canary fails again, or
         later more than the share `failure_limit` of a wave, the replay stops and leaves the rest
-        alone. Workers drive it; it survives them.
+        alone. Workers drive it; it survives them. They are sent as they were rendered, unless they
+        are to be rendered again, by their rules as they are now.
         """
         check_generation(generation)
         pace = Pace(
@@ -105,7 +107,10 @@ class Replaying(OperationContext):
             rate=read_rate(rate, name="rate"),
         )
         new = NewReplay(selection=_selection(selection), pace=pace, generation=generation)
-        replay = await (await self._to_change()).start_replay(new, actor=Actor(by, why))
+        store, actor = await self._to_change(), Actor(by, why)
+        if render_again:
+            await self._render_again(store, new.selection, actor)
+        replay = await store.start_replay(new, actor=actor)
         if replay is None:
             raise NotFoundError("No dead letter matches, so there is nothing to replay.")
         self._observer.notice(ReplayStarted(replay=replay))
@@ -146,6 +151,22 @@ class Replaying(OperationContext):
             )
             for one in await (await self._store()).auto_replays()
         ]
+
+    async def _render_again(self, store: Store, selection: Selection, actor: Actor) -> None:
+        """Pin the rules as they are now to the letters that are to be sent."""
+        if selection.query is None:
+            ids = selection.ids or ()
+            for begin in range(0, len(ids), MOST_PER_PAGE):
+                some = ids[begin : begin + MOST_PER_PAGE]
+                await store.render_again(some, actor=actor)
+            return
+        cursor: str | None = None
+        while True:
+            page = await store.find(selection.query, cursor=cursor, limit=MOST_PER_PAGE)
+            await store.render_again([one.id for one in page.deliveries], actor=actor)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     async def _steer(self, replay_id: int, state: ReplayState, actor: Actor) -> bool:
         store = await self._to_change()

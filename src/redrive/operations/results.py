@@ -51,7 +51,7 @@ class Results(Looking):
             )
         pause = _FIRST_LOOK_SECONDS
         while True:
-            delivery = await _delivery(store, event_id, destination)
+            delivery = await self._delivery(store, event_id, destination)
             match delivery.status:
                 case Status.DELIVERED:
                     return _returned(delivery)
@@ -64,6 +64,17 @@ class Results(Looking):
             await self._clock.sleep(min(pause, rest))
             pause = min(pause * _GROWTH, _LAST_LOOK_SECONDS)
 
+    async def _delivery(self, store: Store, event_id: str, destination: str) -> Delivery:
+        query = Query(status=None, event_id=event_id, destination=destination)
+        page = await store.find(query, limit=1)
+        found = await store.find_delivery(page.deliveries[0].id) if page.deliveries else None
+        if found is None or not self._is_within(found):
+            raise NotFoundError(
+                f"The event {event_id} has no delivery to {destination!r}: it was not given to it, "
+                "or its delivery is kept no longer (keep_delivered)."
+            )
+        return found
+
     async def _where_it_stands(self, delivery_id: DeliveryId, span: timedelta) -> str:
         told = await self.show(delivery_id)
         one = told.delivery
@@ -71,18 +82,6 @@ class Results(Looking):
         tries = f" after {one.attempts} tries" if one.status is Status.PENDING else ""
         why = f" {told.waiting[0].what}" if told.waiting else ""
         return f"{stands}{tries}, {spell_duration(span)} after it was waited for.{why} It goes on."
-
-
-async def _delivery(store: Store, event_id: str, destination: str) -> Delivery:
-    query = Query(status=None, event_id=event_id, destination=destination)
-    page = await store.find(query, limit=1)
-    found = await store.find_delivery(page.deliveries[0].id) if page.deliveries else None
-    if found is None:
-        raise NotFoundError(
-            f"The event {event_id} has no delivery to {destination!r}: it was not given to it, or "
-            "its delivery is kept no longer (keep_delivered)."
-        )
-    return found
 
 
 def _returned(delivery: Delivery) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
+from itertools import count
 
 import msgspec
 
@@ -15,13 +16,13 @@ from redrive.operations.context import check_limit, known_ids
 from redrive.operations.looking import Looking, Story
 from redrive.store import EventDelivery, EventPage, EventQuery, FoundEvent
 
-__all__ = ["Condition", "EventStory", "Tracing", "condition_of"]
+__all__ = ["DeliveryState", "EventStory", "Tracing", "condition_of"]
 
 _MOST_STORIES = 20
 _MOST_NAMED = 10
 
 
-class Condition(StrEnum):
+class DeliveryState(StrEnum):
     """How a delivery stands, in the words of people who act on it."""
 
     DEAD_LETTER = "a dead letter"
@@ -32,12 +33,12 @@ class Condition(StrEnum):
 
 
 _CONDITIONS = {
-    Status.PENDING: Condition.PENDING,
-    Status.IN_FLIGHT: Condition.IN_FLIGHT,
-    Status.DELIVERED: Condition.DELIVERED,
-    Status.FAILED: Condition.DEAD_LETTER,
+    Status.PENDING: DeliveryState.PENDING,
+    Status.IN_FLIGHT: DeliveryState.IN_FLIGHT,
+    Status.DELIVERED: DeliveryState.DELIVERED,
+    Status.FAILED: DeliveryState.DEAD_LETTER,
 }
-_TOLD_FIRST = tuple(Condition)
+_TOLD_FIRST = tuple(DeliveryState)
 
 
 class EventStory(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,22 +57,31 @@ class Tracing(Looking):
     """Find events, and follow one to all of its deliveries; changes nothing."""
 
     async def find_events(
-        self, query: EventQuery | None = None, *, cursor: str | None = None, limit: int = 50
+        self,
+        query: EventQuery | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_stretches: int | None = None,
     ) -> EventPage:
         """Return the events a query finds, the latest first, without their payloads.
 
-        The log is looked through from its end, stretch by stretch, until the page is full. What
-        is sought by its id or key, or is unrouted, is found at once.
+        The log is looked through from its end, stretch by stretch, until the page is full or, if
+        that is given, so many stretches were read, each of 2,000 events or fewer. What is sought by
+        its id, or is unrouted, is found at once; by its key on PostgreSQL, too, and elsewhere in
+        stretches of 20,000.
         """
         check_limit(limit)
         store, chosen = await self._store(), query or EventQuery()
         found: list[FoundEvent] = []
-        while True:
+        for stretch in count(1):
             page = await store.find_events(chosen, cursor=cursor, limit=limit - len(found))
             found += page.events
             cursor = None if page.is_older else page.next_cursor
-            if cursor is None or len(found) == limit:
-                return EventPage(events=tuple(found), next_cursor=cursor)
+            if cursor is None or len(found) == limit or stretch == most_stretches:
+                break
+        seen = tuple(one for one in map(self._seen, found) if one is not None)
+        return EventPage(events=seen, next_cursor=cursor)
 
     async def show_event(self, event_id: str) -> EventStory:
         """Return an event with the story of each delivery, its secrets blanked."""
@@ -92,7 +102,7 @@ class Tracing(Looking):
         return EventStory(event=event, found=found, stories=tuple(stories))
 
     async def delivery_of(
-        self, event_id: str, *, fits: Collection[str] = tuple(Condition)
+        self, event_id: str, *, fits: Collection[str] = tuple(DeliveryState)
     ) -> EventDelivery:
         """Return the one delivery of an event that is in one of these conditions.
 
@@ -118,11 +128,15 @@ class Tracing(Looking):
             + (f"those to {whom} are no longer kept." if whom else "no destination was given it.")
         )
 
-    async def conditions(self, ids: Sequence[int]) -> dict[DeliveryId, Condition]:
+    async def conditions(self, ids: Sequence[int]) -> dict[DeliveryId, DeliveryState]:
         """Return how deliveries stand now; one that is not there is left out."""
         store = await self._store()
         found = [await store.find_delivery(one) for one in known_ids(ids)]
-        return {one.id: _condition(one.status, one.resolution is not None) for one in found if one}
+        return {
+            one.id: _condition(one.status, one.resolution is not None)
+            for one in found
+            if one is not None and self._is_within(one)
+        }
 
     async def _trace(self, event_id: str) -> tuple[FoundEvent, Event[msgspec.Raw]]:
         found = await self._find_event(event_id)
@@ -134,18 +148,34 @@ class Tracing(Looking):
     async def _find_event(self, event_id: str) -> FoundEvent:
         query = EventQuery(event_id=EventId(event_id))
         page = await (await self._store()).find_events(query, limit=1)
-        if not page.events:
+        found = next((self._seen(one) for one in page.events), None)
+        if found is None:
             raise _no_event(event_id)
-        return page.events[0]
+        return found
+
+    def _seen(self, found: FoundEvent) -> FoundEvent | None:
+        """Return what of an event is within the scope, if anything is."""
+        scope = self._scope
+        if not scope.is_limited:
+            return found
+        deliveries = tuple(
+            one
+            for one in found.deliveries
+            if scope.holds(tenant=found.tenant, destination=one.destination)
+        )
+        if scope.tenant not in (None, found.tenant) or (scope.destinations and not deliveries):
+            return None
+        # The versions of a key are counted over all tenants.
+        return msgspec.structs.replace(found, deliveries=deliveries, version=None)
 
 
-def condition_of(delivery: EventDelivery) -> Condition:
+def condition_of(delivery: EventDelivery) -> DeliveryState:
     """Say how a delivery stands."""
     return _condition(delivery.status, delivery.is_resolved)
 
 
-def _condition(status: Status, is_resolved: bool) -> Condition:  # noqa: FBT001 - the only two facts
-    return Condition.RESOLVED if is_resolved else _CONDITIONS[status]
+def _condition(status: Status, is_resolved: bool) -> DeliveryState:  # noqa: FBT001 - the only two facts
+    return DeliveryState.RESOLVED if is_resolved else _CONDITIONS[status]
 
 
 def _told_of(found: FoundEvent) -> list[EventDelivery]:

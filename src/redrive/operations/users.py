@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,8 +39,13 @@ __all__ = ["LoggingIn"]
 T = TypeVar("T")
 
 _MOST_LOGINS = 5
+"""Tries of a name, or of a name from one address."""
+_MOST_OF_ALL = 50
+"""Tries of a name from all addresses, and from an address of all names."""
 _LOGINS_WITHIN = timedelta(minutes=15)
-_PLACE_BYTES = 2
+_PLACES = 2**16
+_NETWORK_BITS = 64
+"""Whoever has an IPv6 address has this whole network."""
 _SEEN_EVERY = timedelta(minutes=1)
 _SHORTEST_SESSION = timedelta(minutes=2)
 """It is known only to the minute when something was seen of a session."""
@@ -53,7 +59,7 @@ class LoggingIn(OperationContext):
     async def add_user(
         self,
         name: str,
-        password: str,
+        password: str | None,
         *,
         role: Role | str,
         by: str,
@@ -62,12 +68,17 @@ class LoggingIn(OperationContext):
         destinations: Sequence[str] = (),
         caller: Grant | None = None,
     ) -> User:
-        """Add a user, who may log in from now on."""
+        """Add a user, who may log in from now on.
+
+        Without a password only a proxy lets them in, until they are given one.
+        """
         actor = with_reason(by, why, "add a user")
         # Whatever is no role says so itself, and in the same words.
         grant = Grant(role=role, tenant=tenant, destinations=destinations)  # type: ignore[arg-type]
         check_access_name(name, grant)
         check_given(caller, grant)
+        if password is None:
+            password = self._entropy.random_bytes(SECRET_BYTES).hex()
         kept = await self._digested(check_password(password, name=name))
         user = await (await self._to_change()).add_user(name, grant, kept, actor=actor)
         if user is None:
@@ -79,6 +90,11 @@ class LoggingIn(OperationContext):
         """Return all users, by name."""
         found = await (await self._store()).users()
         return [one for one in found if caller is None or includes(caller, one.grant)]
+
+    async def find_user(self, name: str) -> User | None:
+        """Return the user of that name, whom somebody else has let in, such as a proxy."""
+        found = await (await self._store()).find_user(name)
+        return None if found is None else found.user
 
     async def set_password(
         self, name: str, password: str, *, by: str, why: str, caller: Grant | None = None
@@ -101,21 +117,25 @@ class LoggingIn(OperationContext):
             raise _no_user(name)
         self._told_of("remove_user", name, actor)
 
-    async def check_password(self, name: str, password: str) -> User | None:
+    async def check_password(
+        self, name: str, password: str, *, address: str | None = None
+    ) -> User | None:
         """Return the user whose name and password these are.
 
         It takes as long if there is no such user. Raises `LoginThrottledError` when there were five
         tries within a quarter of an hour, right or wrong, since somebody last logged in by that
-        name.
+        name. With the `address` that somebody tries from, five from there do not keep out others:
+        of one name from all addresses, and from one address of all names, there may be fifty.
         """
         store = await self._to_change()
-        place = _place(name)
-        until = await store.count_login(place, most=_MOST_LOGINS, within=_LOGINS_WITHIN)
-        if until is not None:
-            raise LoginThrottledError(
-                f"Too many have tried to log in by this name; wait until {until:%H:%M} UTC.",
-                until=until,
-            )
+        places = _places(name, address)
+        for place, most in places.items():
+            until = await store.count_login(place, most=most, within=_LOGINS_WITHIN)
+            if until is not None:
+                raise LoginThrottledError(
+                    f"Too many have tried to log in by this name; wait until {until:%H:%M} UTC.",
+                    until=until,
+                )
         found = await store.find_user(name) if isinstance(name, str) else None
         kept = nobodys_password(self._password_cost) if found is None else found.password
         is_right = await self._executor.submit(
@@ -123,7 +143,8 @@ class LoggingIn(OperationContext):
         )
         if found is None or not is_right:
             return None
-        await store.forget_logins(place)
+        for place in places:
+            await store.forget_logins(place)
         if cost_of(kept).work < self._password_cost.work:
             await store.renew_password(found, await self._digested(password))
         return found.user
@@ -187,9 +208,34 @@ def _limited(work: Callable[[], T]) -> T:
         return work()
 
 
-def _place(name: object) -> int:
-    digest = sha256(str(name).encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:_PLACE_BYTES], "big")
+def _places(name: object, address: str | None) -> dict[int, int]:
+    """Return where tries are counted, and how many there may be: the narrowest comes first.
+
+    Who is out of tries for one name spends none of those that others share.
+    """
+    if address is None:
+        return {_place(0, name): _MOST_LOGINS}
+    network = _network(address)
+    return {
+        _place(1, f"{network} {name}"): _MOST_LOGINS,
+        _place(2, network): _MOST_OF_ALL,
+        _place(0, name): _MOST_OF_ALL,
+    }
+
+
+def _place(kind: int, what: object) -> int:
+    digest = sha256(str(what).encode("utf-8", "surrogatepass")).digest()
+    return kind * _PLACES + int.from_bytes(digest[:4], "big") % _PLACES
+
+
+def _network(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
+    return str(found)
 
 
 def _no_user(name: str) -> NotFoundError:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from redrive.clock import Clock, Ids
+from redrive.conditions.routing import recipients
 from redrive.errors import (
     ConfigurationError,
     IdempotencyConflictError,
@@ -21,7 +22,8 @@ from redrive.errors import (
 from redrive.model.destination import Routes
 from redrive.model.duration import duration
 from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
-from redrive.observer import Observer, Published, Written
+from redrive.model.rule import RuleRoute
+from redrive.observer import EventSkipped, Observer, Published, Written
 from redrive.policies.payload import check_size, encode_payload
 from redrive.store import (
     Append,
@@ -37,7 +39,7 @@ from redrive.store import (
     refuse_in_transaction,
 )
 
-__all__ = ["Prepared", "Publisher"]
+__all__ = ["Prepared", "Preparer", "Publisher"]
 
 _MOST_PER_COMMIT = 1_000
 _NO_VERSION = -1
@@ -61,80 +63,26 @@ _Waiting = tuple[Prepared, Later]
 """An event to be stored with the next commit, and who waits for it."""
 
 
-class Publisher:
-    """Publishes on one event loop; calls that come while one commits go together in the next."""
+class Preparer:
+    """Makes events to be stored of what callers give."""
 
-    def __init__(
-        self,
-        store: EventLog,
-        *,
-        clock: Clock,
-        ids: Ids,
-        observer: Observer,
-        payload_limit: int,
-        generation: str,
-    ) -> None:
-        self._store = store
+    def __init__(self, *, clock: Clock, ids: Ids, payload_limit: int, generation: str) -> None:
         self._clock = clock
         self._ids = ids
-        self._observer = observer
         self._payload_limit = payload_limit
         self._generation = generation
-        self._routes = Routes(0, ())
-        self._waiting: list[_Waiting] = []
-        self._is_busy = False
-        self._is_alone = True
-        self._under_way: set[asyncio.Task[None]] = set()
 
     def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
         """Return an event that is still to be published, checked."""
         return new_event(event_type, payload, attributes, now=self._clock.now())
 
-    async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
-        """Publish one event; returns when it is durable, or has joined the transaction."""
-        _refuse_bypass(within)
-        prepared = self._prepare(event, now=self._clock.now())
-        if within is not None:
-            (result,) = await self._append([prepared], all_or_nothing=True, within=within)
-            return _receipt(event, await _ready(result))
-        if self._is_alone and not self._is_busy:
-            return _receipt(event, await self._publish_alone(prepared))
-        future: Later = asyncio.get_running_loop().create_future()
-        self._enlist([(prepared, future)])
-        return _receipt(event, await future)
+    def prepare(self, new: NewEvent) -> Prepared:
+        """Return an event as it would be stored, checked; nothing is stored."""
+        return self._prepare(new, now=self._clock.now())
 
-    async def publish_many(
-        self, events: Sequence[NewEvent], *, within: object = None
-    ) -> Sequence[Receipt]:
-        """Publish all of the events, or none of them."""
-        _refuse_bypass(within)
-        events = _listed(events)
-        prepared = _each(partial(self._prepare, now=self._clock.now()), events)
-        if not prepared:
-            return []
-        results = await self._append(prepared, all_or_nothing=True, within=within)
-        answers = iter([await _ready(one) for one in results])
-        return _each(lambda event: _receipt(event, next(answers)), events)
-
-    async def publish_by(
-        self, events: Sequence[NewEvent], write: Write
-    ) -> Sequence[AppendResult | Later] | None:
-        """Publish events together with what else is written; `None` if they are not wanted now."""
-        prepared = _each(partial(self._prepare, now=self._clock.now()), events)
-        routes = self._routes
-        while True:
-            appended = await write(
-                [Entry(one.event, routes.recipients(one.event)) for one in prepared],
-                routes.version,
-            )
-            if not isinstance(appended, RoutesChanged):
-                break
-            self._routes = routes = appended.routes
-        if appended is None:
-            return None
-        if stored := _stored(prepared, appended.results):
-            self._tell(stored, None)
-        return appended.results
+    def prepare_all(self, events: Sequence[NewEvent]) -> list[Prepared]:
+        """Do the same for many, at one time; an error says for which of them."""
+        return _each(partial(self._prepare, now=self._clock.now()), events)
 
     def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
@@ -161,6 +109,75 @@ class Publisher:
         if new.unique_for is not None:
             unique = Unique(duration(new.unique_for), new.unique_by)
         return Prepared(event, new.expected_version, unique)
+
+
+class Publisher:
+    """Publishes on one event loop; calls that come while one commits go together in the next."""
+
+    def __init__(self, store: EventLog, *, preparer: Preparer, observer: Observer) -> None:
+        self._store = store
+        self._preparer = preparer
+        self._observer = observer
+        self._routes = Routes(0, ())
+        self._waiting: list[_Waiting] = []
+        self._is_busy = False
+        self._is_alone = True
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def new_event(self, event_type: str, payload: object, attributes: EventAttributes) -> NewEvent:
+        """Return an event that is still to be published, checked."""
+        return self._preparer.new_event(event_type, payload, attributes)
+
+    async def publish(self, event: NewEvent, *, within: object = None) -> Receipt:
+        """Publish one event; returns when it is durable, or has joined the transaction."""
+        return await self.publish_prepared(event, self._preparer.prepare(event), within=within)
+
+    async def publish_prepared(
+        self, event: NewEvent, prepared: Prepared, *, within: object = None
+    ) -> Receipt:
+        """Publish an event under the id that it was given before."""
+        _refuse_bypass(within)
+        if within is not None:
+            (result,) = await self._append([prepared], all_or_nothing=True, within=within)
+            return self._receipt(event, await _ready(result))
+        if self._is_alone and not self._is_busy:
+            return self._receipt(event, await self._publish_alone(prepared))
+        future: Later = asyncio.get_running_loop().create_future()
+        self._enlist([(prepared, future)])
+        return self._receipt(event, await future)
+
+    async def publish_many(
+        self, events: Sequence[NewEvent], *, within: object = None
+    ) -> Sequence[Receipt]:
+        """Publish all of the events, or none of them."""
+        _refuse_bypass(within)
+        events = _listed(events)
+        prepared = self._preparer.prepare_all(events)
+        if not prepared:
+            return []
+        results = await self._append(prepared, all_or_nothing=True, within=within)
+        answers = iter([await _ready(one) for one in results])
+        return _each(lambda event: self._receipt(event, next(answers)), events)
+
+    async def publish_by(
+        self, events: Sequence[NewEvent], write: Write
+    ) -> Sequence[AppendResult | Later] | None:
+        """Publish events together with what else is written; `None` if they are not wanted now."""
+        prepared = self._preparer.prepare_all(events)
+        routes = self._routes
+        while True:
+            appended = await write(
+                [Entry(one.event, recipients(routes, one.event)) for one in prepared],
+                routes.version,
+            )
+            if not isinstance(appended, RoutesChanged):
+                break
+            self._routes = routes = appended.routes
+        if appended is None:
+            return None
+        if stored := self._stored(prepared, appended.results):
+            self._tell(stored, None)
+        return appended.results
 
     async def _publish_alone(self, prepared: Prepared) -> AppendResult:
         """Store an event when nothing else is under way; those that come meanwhile are next."""
@@ -218,6 +235,7 @@ class Publisher:
     ) -> Sequence[AppendResult | Later]:
         routes, is_current = self._routes, False
         while True:
+            skipped: list[EventSkipped] = []
             wrong = _first_misaddressed(events, routes)
             if wrong is not None and is_current:
                 raise wrong
@@ -225,7 +243,7 @@ class Publisher:
                 [
                     Entry(
                         one.event,
-                        one.event.to or routes.destinations_for(one.event.type, one.event.tenant),
+                        recipients(routes, one.event, partial(_note, skipped)),
                         one.expected_version,
                         one.unique,
                     )
@@ -240,7 +258,9 @@ class Publisher:
             routes, is_current = appended.routes, True
         if routes.version > self._routes.version:  # a transaction may see older ones than others
             self._routes = routes
-        stored = _stored(events, appended.results)
+        for fact in skipped:
+            self._observer.notice(fact)
+        stored = self._stored(events, appended.results)
         if stored and (len(stored) == len(events) or not all_or_nothing):
             self._tell(stored, within)
         if len(stored) < len(events):
@@ -253,7 +273,7 @@ class Publisher:
         if result.cancelled() or result.exception() is not None:
             return
         if isinstance(receipt := result.result(), Receipt):
-            self._tell(((event_type, receipt),), None)
+            self._tell(((event_type, self._with_readers(event_type, receipt)),), None)
 
     def _tell(self, stored: tuple[tuple[str, Receipt], ...], within: object) -> None:
         """Tell of what is stored when it is; of what may still be rolled back, only so much."""
@@ -265,15 +285,33 @@ class Publisher:
         else:
             self._observer.notice(Written(events=stored))
 
+    def _stored(
+        self, events: Sequence[Prepared], results: Sequence[AppendResult | Later]
+    ) -> tuple[tuple[str, Receipt], ...]:
+        return tuple(
+            (one.event.type, self._with_readers(one.event.type, result))
+            for one, result in zip(events, results, strict=True)
+            if isinstance(result, Receipt)
+        )
 
-def _stored(
-    events: Sequence[Prepared], results: Sequence[AppendResult | Later]
-) -> tuple[tuple[str, Receipt], ...]:
-    return tuple(
-        (one.event.type, result)
-        for one, result in zip(events, results, strict=True)
-        if isinstance(result, Receipt)
-    )
+    def _with_readers(self, event_type: str, receipt: Receipt) -> Receipt:
+        """Say in a receipt who reads an event that no destination wants."""
+        if not receipt.destinations and (readers := self._routes.readers_of(event_type)):
+            receipt.__dict__["readers"] = readers
+        return receipt
+
+    def _receipt(self, event: NewEvent, result: AppendResult) -> Receipt:
+        if isinstance(result, Receipt):
+            return self._with_readers(event.type, result)
+        if isinstance(result, VersionConflict):
+            raise VersionConflictError(
+                event.key or "", expected=event.expected_version or 0, actual=result.actual
+            )
+        raise IdempotencyConflictError(
+            f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
+            f"before, by event {result.event_id}, with another body; nothing was stored. "
+            "Use a new key for a new event."
+        )
 
 
 def _first_misaddressed(events: Sequence[Prepared], routes: Routes) -> UsageError | None:
@@ -327,15 +365,8 @@ def _refuse_bypass(within: object) -> None:
         refuse_in_transaction("publish with within=, or")
 
 
-def _receipt(event: NewEvent, result: AppendResult) -> Receipt:
-    if isinstance(result, Receipt):
-        return result
-    if isinstance(result, VersionConflict):
-        raise VersionConflictError(
-            event.key or "", expected=event.expected_version or 0, actual=result.actual
-        )
-    raise IdempotencyConflictError(
-        f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
-        f"before, by event {result.event_id}, with another body; nothing was stored. "
-        "Use a new key for a new event."
-    )
+def _note(
+    skipped: list[EventSkipped], route: RuleRoute, event: Event[msgspec.Raw], why: str
+) -> None:
+    fact = EventSkipped(rule=route.pin, event_id=event.id, event_type=event.type, why=why)
+    skipped.append(fact)

@@ -91,6 +91,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     is_settled: bool = False
     is_repeat: bool = False
     if_down: Settled | None = None
+    code: str = ""
 
     @property
     def error(self) -> str:
@@ -137,6 +138,17 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
     """Tells whether a destination's health is counted: now, because that may change."""
     redaction: Redaction = Redaction()
 
+    def decide_with_followers(
+        self, leased: Leased, outcome: Outcome, terms: Terms, *, waited: float, took: float
+    ) -> list[Decision]:
+        """Decide about one delivery, and those that were settled with it; each took its share."""
+        followers = outcome.followers if isinstance(outcome, Applied) else ()
+        share = took / (1 + len(followers))
+        return [
+            self.decide(leased, outcome, terms, waited=waited, took=share),
+            *(self.decide(one, Applied(), terms, waited=waited, took=share) for one in followers),
+        ]
+
     def decide(
         self, leased: Leased, outcome: Outcome, terms: Terms, *, waited: float, took: float
     ) -> Decision:
@@ -146,7 +158,8 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         """
         if isinstance(outcome, Succeeded):
             settled = Settled(lease=leased.lease, settlement=_DELIVERED, exchange=outcome.exchange)
-            return Decision(leased, settled, took, is_success=True)
+            is_success = True if outcome.is_sent else None
+            return Decision(leased, settled, took, is_success, code=outcome.code)
         if isinstance(outcome, Applied):
             settled = Settled(lease=leased.lease, settlement=_DELIVERED)
             is_repeat, is_success = outcome.is_repeat, None if outcome.is_repeat else True
@@ -192,6 +205,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             settlement=settlement,
             attempt=attempt,
             exchange=outcome.exchange if isinstance(outcome, Faulted) else None,
+            addressees=outcome.addressees if isinstance(outcome, Faulted) else None,
         )
 
     def _redacted(self, settlement: Settlement, leased: Leased) -> Settlement:
@@ -272,6 +286,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
                 worker=self.worker,
                 settled=tuple((one.leased, one.settled.settlement) for one in decisions),
                 took=tuple(one.took for one in decisions),
+                codes=tuple(one.code for one in decisions),
             )
         )
         for one in decisions:
@@ -305,12 +320,14 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
             reports.append(report)
         return reports
 
-    async def report(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+    async def report(
+        self, decisions: Sequence[Decision], *, more: Sequence[Report] = ()
+    ) -> Sequence[Decision]:
         """Tell the gates what the attempts say of their destinations, once for each decision.
 
         Returns the decisions as they are in the light of the answer.
         """
-        reports = self._reports(decisions)
+        reports = [*self._reports(decisions), *more]
         if not reports:
             return decisions
         chance = self.rng.uniform(0.0, 1.0)
@@ -318,7 +335,7 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         for change in reported.changes:
             self.observer.notice(BreakerChanged(change=change))
         for destination in reported.paused:
-            why = next(one.pause for one in reports if one.destination == destination and one.pause)
+            why = reported.reasons[destination]
             self.observer.notice(DestinationPaused(destination=destination, why=why))
         return [one.after(reported.breakers.get(one.leased.destination)) for one in decisions]
 

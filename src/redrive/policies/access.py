@@ -59,31 +59,48 @@ def _table() -> Mapping[str, Need]:
             *("delivery_of", "plan_replay", "preview_edit"),
         ),
         (view, Reach.EVENTS): ("events", "find_events", "show_event"),
-        (view, Reach.DESTINATION): ("gates", "lanes", "auto_replays"),
+        (view, Reach.DESTINATION): ("gates", "lanes", "auto_replays", "trends", "request_log"),
         (view, Reach.TENANT): ("tenants",),
         (view, Reach.STORE): (
             *("status", "schema_version", "examine", "stuck", "outdated_groups", "audit"),
             *("schedules", "show_schedule", "replays", "show_replay", "prunable"),
             *("plan_backfill", "projections", "projection", "reached"),
+            *("export_gateway", "plan_gateway", "services", "rules", "sources"),
+            *("journal", "journal_records"),
+            *("preview_rule", "past_versions"),
         ),
         (operate, Reach.DELIVERIES): (
-            *("replay", "resolve", "reopen", "delete", "cancel", "reschedule", "prioritise"),
+            *(
+                "replay",
+                "render_again",
+                "resolve",
+                "reopen",
+                "delete",
+                "cancel",
+                "reschedule",
+                "prioritise",
+            ),
             *("edit", "reveal", "export", "export_page"),
         ),
         (operate, Reach.EVENTS): ("reveal_event",),
         (operate, Reach.DESTINATION): (
             *("pause", "resume", "override", "end_override", "open_breaker", "reset_breaker"),
-            *("fail_pending", "delete_pending"),
+            *("fail_pending", "delete_pending", "try_service"),
         ),
         (operate, Reach.TENANT): ("pause_tenant", "resume_tenant"),
         (operate, Reach.STORE): (
             *("reset_breakers", "start_replay", "pause_replay", "resume_replay", "cancel_replay"),
             *("pause_schedule", "resume_schedule", "run_schedule", "restore", "move"),
-            *("backfill", "carry_out"),
+            *("backfill", "carry_out", "drain_journal"),
         ),
         (admin, Reach.STORE): (
             *("prune", "recount", "remove_destination", "restore_destination"),
-            *("reset_projection", "drop_projection"),
+            *("reset_projection", "swap_projection", "drop_projection"),
+            *("rebuild_projection", "cancel_rebuild"),
+            *("secrets", "set_secret", "rotate_secrets", "delete_secret"),
+            *("apply_gateway", "save_service", "alter_service", "delete_service"),
+            *("save_rule", "alter_rule", "delete_rule"),
+            *("save_source", "alter_source", "delete_source"),
         ),
         (admin, Reach.GRANTS): (
             *("tokens", "create_token", "revoke_token"),
@@ -98,8 +115,11 @@ def _table() -> Mapping[str, Need]:
 NEEDS: Mapping[str, Need] = _table()
 """What each operation needs, by its name."""
 
-DOOR = ("authenticate", "check_password", "open_session", "session", "close_session")
-"""The operations by which a server finds out who asks; nobody is given them."""
+DOOR = (
+    *("authenticate", "check_password", "find_user"),
+    *("open_session", "session", "close_session", "within"),
+)
+"""What a server finds out by who asks, and bounds what they reach; nobody is given it."""
 
 _BY_TENANT = (Reach.DELIVERIES, Reach.EVENTS, Reach.TENANT)
 _BY_DESTINATION = (Reach.DELIVERIES, Reach.DESTINATION, Reach.TENANT)

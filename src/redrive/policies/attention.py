@@ -7,9 +7,24 @@ from datetime import datetime, timedelta
 
 from redrive.model.duration import spell_duration
 from redrive.model.retention import Keep
-from redrive.store import DestinationFigures, DueWork, Figures, LetterQuota, WorkerFigures
+from redrive.store import (
+    DestinationFigures,
+    DueWork,
+    Figures,
+    LetterQuota,
+    ProjectionFigures,
+    WorkerFigures,
+)
 
-__all__ = ["SILENT_AFTER", "expiring", "near_limit", "orphans", "overflow", "stranded"]
+__all__ = [
+    "SILENT_AFTER",
+    "expiring",
+    "is_read",
+    "near_limit",
+    "orphans",
+    "overflow",
+    "stranded",
+]
 
 SILENT_AFTER = timedelta(minutes=1)
 """A worker that was not heard of for this long is taken to be gone."""
@@ -45,7 +60,8 @@ def orphans(figures: Figures) -> tuple[DestinationFigures, ...]:
     return tuple(
         one
         for one in figures.destinations
-        if one.pending and (one.is_removed or (is_known and one.name not in served))
+        if one.pending
+        and (one.is_removed or (is_known and one.name not in served and not one.is_disabled))
     )
 
 
@@ -69,3 +85,9 @@ def expiring(quota: LetterQuota) -> datetime | None:
         return None
     limit = quota.now - quota.keep.age
     return limit if quota.oldest <= limit else None
+
+
+def is_read(projection: ProjectionFigures) -> bool:
+    """Tell whether a worker that was heard of lately reads for a projection."""
+    seen_at = projection.seen_at
+    return seen_at is not None and projection.now - seen_at < SILENT_AFTER

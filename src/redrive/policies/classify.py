@@ -60,6 +60,7 @@ _TABLE: Mapping[tuple[str, str], tuple[Nature, str]] = MappingProxyType(
             ),
             (Nature.TERMINAL, "payload does not fit"),
         ),
+        ("redrive", "RenderError"): (Nature.TERMINAL, "template does not fit"),
     }
 )
 _NETWORK_CODES = frozenset(

@@ -41,7 +41,7 @@ LOOKS_AGAIN_AFTER = timedelta(seconds=3)
 """How often a worker that declares another looks whether it is its turn."""
 
 _LONGEST_DIFFERENCE = 1_000
-_ADDED = ("expire_after",)
+_ADDED = ("expire_after", "passing", "reads", "service", "rules", "is_disabled")
 _destinations = msgspec.json.Decoder(Destination)
 
 
@@ -54,7 +54,7 @@ def digest(destination: Destination) -> str:
     """
     said = msgspec.to_builtins(_destinations.decode(msgspec.json.encode(destination)))
     kept = msgspec.json.encode(
-        {name: value for name, value in said.items() if name not in _ADDED or value is not None}
+        {name: value for name, value in said.items() if name not in _ADDED or value}
     )
     return hashlib.sha256(kept).hexdigest()[:20]
 

@@ -10,11 +10,12 @@ import msgspec
 
 from redrive.model.edit import Change, ChangeKind
 
-__all__ = ["MOST_CHANGES", "difference"]
+__all__ = ["MOST_CHANGES", "difference", "spelled"]
 
 MOST_CHANGES = 100
 """How many changes of one edit are written down."""
 _LONGEST_VALUE = 200
+_LONGEST_LINE = 1_000
 _DEEPEST = 40
 _NOTHING = object()
 _PLAIN_KEY = re.compile(r"\w+")
@@ -30,6 +31,18 @@ def difference(before: object, after: object) -> tuple[tuple[Change, ...], int]:
     found = _walk("", before, after, depth=0)
     kept = tuple(islice(found, MOST_CHANGES))
     return kept, sum(1 for _ in found)
+
+
+def spelled(before: object, after: object) -> str:
+    """Return what differs in one line, which is cut if it is long.
+
+    >>> spelled({"path": "/v1"}, {"path": "/v2", "method": "PUT"})
+    'path: "/v1" → "/v2"; method: nothing → "PUT"'
+    """
+    changes, more = difference(before, after)
+    parts = [f"{one.path}: {one.before or 'nothing'} → {one.after or 'nothing'}" for one in changes]
+    said = "; ".join([*parts, *([f"and {more} more"] if more else [])])
+    return said if len(said) <= _LONGEST_LINE else said[: _LONGEST_LINE - 1] + "…"
 
 
 def _walk(path: str, before: object, after: object, *, depth: int) -> Iterator[Change]:

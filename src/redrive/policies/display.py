@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["escape_controls", "safe", "safe_lines"]
+__all__ = ["escape_controls", "escape_encoded", "safe", "safe_lines"]
 
 _CONTROLS = re.compile("[\x7f-\x9f]")
+_ENCODED = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 
 def safe(text: str) -> str:
@@ -32,6 +33,17 @@ def escape_controls(document: str) -> str:
     '["\\u009b2J"]'
     """
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def escape_encoded(document: bytes) -> bytes:
+    r"""Return the same of JSON in UTF-8.
+
+    >>> escape_encoded(f'["{chr(0x9b)}2J"]'.encode())
+    b'["\\u009b2J"]'
+    """
+    if b"\xc2" not in document and b"\x7f" not in document:
+        return document
+    return _ENCODED.sub(lambda found: b"\\u%04x" % found[0][-1], document)
 
 
 def _spelled(letter: str) -> str:

@@ -15,6 +15,7 @@ from redrive.model.delivery import Leased
 from redrive.model.gate import (
     BreakerState,
     Bucket,
+    Call,
     Closed,
     Failure,
     Gate,
@@ -25,6 +26,8 @@ from redrive.model.limits import Limits
 from redrive.policies import breaker as breakers
 
 __all__ = [
+    "called",
+    "calling",
     "marked",
     "passed",
     "paused",
@@ -32,6 +35,7 @@ __all__ = [
     "resumed",
     "slowed",
     "with_breaker",
+    "without_lost_calls",
 ]
 
 
@@ -84,6 +88,23 @@ def marked(leased: Leased, gate: Gate) -> Leased:
         return leased
     known = breakers.is_known(gate.breaker, leased.lease.delivery_id)
     return msgspec.structs.replace(leased, is_probe=True, is_known=known)
+
+
+def calling(gate: Gate, call: Call) -> Gate:
+    """Return the gate with a request under way."""
+    return msgspec.structs.replace(gate, calls=(*gate.calls, call))
+
+
+def called(gate: Gate, call: str) -> Gate:
+    """Return the gate after a request has ended."""
+    left = tuple(one for one in gate.calls if one.id != call)
+    return gate if len(left) == len(gate.calls) else msgspec.structs.replace(gate, calls=left)
+
+
+def without_lost_calls(gate: Gate, *, now: datetime) -> Gate:
+    """Return the gate without requests whose end nobody has told, and whose time is over."""
+    left = tuple(one for one in gate.calls if now < one.until)
+    return gate if len(left) == len(gate.calls) else msgspec.structs.replace(gate, calls=left)
 
 
 def with_breaker(gate: Gate, state: BreakerState, *, now: datetime) -> Gate:

@@ -9,14 +9,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from redrive.claiming.passage import charged
 from redrive.model.audit import REDRIVE
 from redrive.model.delivery import Kind
+from redrive.model.duration import spell_duration
 from redrive.model.gate import Gate, Open, Pause
 from redrive.model.limits import Limits
 from redrive.model.settlement import FailureReason
 from redrive.policies import breaker as breakers
 from redrive.policies.buckets import whole
-from redrive.policies.gate import paused, reported, slowed, with_breaker
+from redrive.policies.gate import called, paused, reported, slowed, with_breaker
 from redrive.store import Report
 
 __all__ = ["Shedding", "after_report", "is_check_due", "lease_check", "what_to_drop"]
@@ -47,11 +49,33 @@ def after_report(
             error=report.error,
             exhausts=report.exhausts,
         )
+    if report.call:
+        gate = called(gate, report.call)
+    if report.retries:
+        passed, paced = {Kind.RETRY: report.retries}, report.retries
+        gate = charged(gate, limits, passed, held_first=0, paced=paced, now=now)
     if report.slow_for is not None:
         gate = slowed(gate, until=now + report.slow_for)
-    if report.pause and gate.pause is None:
-        gate = paused(gate, Pause(by=REDRIVE, why=report.pause, at=now))
+    why = report.pause or (report.is_success is False and _given_up(gate, limits, now=now))
+    if why and gate.pause is None:
+        gate = paused(gate, Pause(by=REDRIVE, why=why, at=now))
     return gate
+
+
+def _given_up(gate: Gate, limits: Limits, *, now: datetime) -> str:
+    """Return why a destination is left alone until somebody has looked, if it has failed so long.
+
+    It counts from the first failure after the last success, or from when it was resumed.
+    """
+    state, longest = gate.breaker, limits.disable_after
+    if longest is None or not isinstance(state, Open) or state.down_since is None:
+        return ""
+    since = max(state.down_since, gate.reopened_at or state.down_since)
+    if now - since < longest:
+        return ""
+    return (
+        f"It has failed since {since:%Y-%m-%d %H:%M} UTC, for {spell_duration(longest)} and more."
+    )
 
 
 def is_check_due(gate: Gate, *, now: datetime) -> bool:

@@ -270,6 +270,8 @@ class Redaction(msgspec.Struct, frozen=True):
 
     def gate(self, figures: GateFigures) -> GateFigures:
         """Return the gate of a destination as it may be shown."""
+        if not (figures.gate.pause or figures.gate.last_failure or figures.override):
+            return figures
 
         def failure(one: Failure) -> Failure:
             return msgspec.structs.replace(one, error=self.text(one.error))

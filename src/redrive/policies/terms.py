@@ -11,6 +11,7 @@ from redrive.errors import ConfigurationError
 from redrive.model.duration import Duration, duration
 from redrive.model.health import HealthCheck
 from redrive.model.pattern import check_pattern, matches
+from redrive.model.request_log import RequestLog
 from redrive.policies.retry import Retry
 
 __all__ = ["Terms"]
@@ -24,6 +25,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     time. `terminal` and `transient` are exceptions of which the destination knows better.
     A delivery may be snoozed or throttled `snooze_limit` times, and until it is `snooze_age` old.
     `health` is how to ask whether the destination is back, while its breaker is open.
+    `request_log` says which of its requests are kept for people to look at.
     """
 
     retry: Retry = Retry()
@@ -35,6 +37,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     snooze_limit: int = 100
     snooze_age: timedelta = timedelta(days=7)
     health: HealthCheck | None = None
+    request_log: RequestLog | None = None
 
     if TYPE_CHECKING:
         # Durations may be given as text; once here they are a timedelta.
@@ -50,6 +53,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             snooze_limit: int = 100,
             snooze_age: Duration = "7d",
             health: HealthCheck | None = None,
+            request_log: RequestLog | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -61,6 +65,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         _check_errors("terminal", self.terminal)
         _check_errors("transient", self.transient)
         _check_health(self.health)
+        _check_log(self.request_log)
         self._check_bounds()
 
     def retry_for(self, event_type: str) -> Retry:
@@ -105,6 +110,13 @@ def _check_health(value: object) -> None:
         raise ConfigurationError(
             f"health is {value!r}; pass a HealthCheck, such as HealthCheck(ping) with a function "
             'of yours, or for http HealthCheck("/health").'
+        )
+
+
+def _check_log(value: object) -> None:
+    if value is not None and not isinstance(value, RequestLog):
+        raise ConfigurationError(
+            f"request_log is {value!r}; pass RequestLog(keep=100), or None for no log."
         )
 
 

@@ -11,9 +11,25 @@ from typing import Protocol
 
 import msgspec
 
-from redrive.store.access import Access, KeptSession, KeptToken, KeptUser, TokenTerms
+from redrive.store.access import (
+    TOKENS_KEPT,
+    Access,
+    KeptSession,
+    KeptToken,
+    KeptUser,
+    TokenTerms,
+)
+from redrive.store.calling import Calls, Entrance
 from redrive.store.checkup import Checkup, Finding, Level, Miscount, Topic
-from redrive.store.effects import ALREADY_APPLIED, Effect, Effects, Ending
+from redrive.store.effects import (
+    ALREADY_APPLIED,
+    AppliedLane,
+    Effect,
+    Effects,
+    Ending,
+    Followed,
+    Following,
+)
 from redrive.store.events import (
     EventDelivery,
     EventPage,
@@ -32,6 +48,7 @@ from redrive.store.housekeeping import (
     Restored,
 )
 from redrive.store.inspection import (
+    MOST_COMPARED,
     MOST_COUNTED,
     DestinationFigures,
     DueWork,
@@ -76,6 +93,8 @@ from redrive.store.projections import (
     ProjectionFigures,
     Projections,
     ReaderTurn,
+    Rebuild,
+    Swapping,
     Truncating,
 )
 from redrive.store.queue import (
@@ -96,6 +115,7 @@ from redrive.store.queue import (
 )
 from redrive.store.replays import (
     AUTO_REPLAY,
+    MOST_NEWCOMERS,
     Advance,
     Due,
     Editing,
@@ -107,31 +127,44 @@ from redrive.store.replays import (
     Selection,
     Survey,
 )
+from redrive.store.request_logs import RequestBatch, RequestLogs
 from redrive.store.rerouting import LOWEST_PRIORITY, Backfilled, LogSlice, Moved, Rerouting
 from redrive.store.schedules import KnownSchedule, Schedules, Ticked, Timetable
+from redrive.store.secrets import KeptSecret, SealedSecrets, about_secret
+from redrive.store.services import Gateway, GatewayChange, KeptVersion, Services
 from redrive.store.tenants import TenantFigures, Tenants
+from redrive.store.tracking import Admission, Admissions, Rest, TakesOver, Tried
 from redrive.store.transactions import Committing, open_transaction, refuse_in_transaction
+from redrive.store.trends import EVERYWHERE, KeptTrends, Trends
 
 __all__ = [
     "ALREADY_APPLIED",
     "AUTO_REPLAY",
     "EVERYTHING",
+    "EVERYWHERE",
     "FORGOTTEN_AFTER",
     "LOWEST_PRIORITY",
     "MOST_BYTES",
+    "MOST_COMPARED",
     "MOST_COUNTED",
     "MOST_LAG",
+    "MOST_NEWCOMERS",
     "PUBLISHER",
+    "TOKENS_KEPT",
     "Access",
+    "Admission",
+    "Admissions",
     "Advance",
     "Allowance",
     "Append",
     "AppendResult",
     "Appended",
+    "AppliedLane",
     "Applying",
     "Audit",
     "Backfilled",
     "Blame",
+    "Calls",
     "Capabilities",
     "CaughtUp",
     "Checkpoint",
@@ -149,6 +182,7 @@ __all__ = [
     "Effect",
     "Effects",
     "Ending",
+    "Entrance",
     "Entry",
     "EventDelivery",
     "EventLog",
@@ -157,16 +191,23 @@ __all__ = [
     "EventSearch",
     "Figures",
     "Finding",
+    "Followed",
+    "Following",
     "FoundEvent",
     "Gates",
+    "Gateway",
+    "GatewayChange",
     "Group",
     "Grouping",
     "Housekeeping",
     "Inspection",
     "Intervention",
+    "KeptSecret",
     "KeptSession",
     "KeptToken",
+    "KeptTrends",
     "KeptUser",
+    "KeptVersion",
     "KnownSchedule",
     "LaneFigures",
     "Later",
@@ -192,6 +233,7 @@ __all__ = [
     "Pruned",
     "Query",
     "ReaderTurn",
+    "Rebuild",
     "Redeclared",
     "Registered",
     "Registry",
@@ -200,30 +242,40 @@ __all__ = [
     "Replays",
     "Report",
     "Reported",
+    "RequestBatch",
+    "RequestLogs",
     "Rerouting",
     "Rescue",
+    "Rest",
     "Restored",
     "RoutesChanged",
     "Schedules",
+    "SealedSecrets",
     "SeenAutoReplay",
     "Selection",
+    "Services",
     "Serving",
     "Settled",
     "ShedBlame",
     "Store",
     "Survey",
+    "Swapping",
+    "TakesOver",
     "TenantFigures",
     "Tenants",
     "Ticked",
     "Timetable",
     "TokenTerms",
     "Topic",
+    "Trends",
+    "Tried",
     "Truncating",
     "Unique",
     "VersionConflict",
     "Work",
     "WorkerFigures",
     "Workload",
+    "about_secret",
     "open_transaction",
     "refuse_in_transaction",
 ]
@@ -240,6 +292,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     effects_block_writers: bool = False
     """Whether nobody else can write while an effect is under way, so that it has to be short."""
 
+    @property
+    def long_seconds(self) -> float:
+        """How long a transaction with many effects is to take at most: others may wait for it."""
+        return 0.05 if self.effects_block_writers else 0.25
+
 
 class Store(
     EventLog,
@@ -248,6 +305,7 @@ class Store(
     Effects,
     Projections,
     Gates,
+    Calls,
     Tenants,
     Inspection,
     EventSearch,
@@ -257,9 +315,14 @@ class Store(
     Editing,
     Audit,
     Housekeeping,
+    Trends,
+    RequestLogs,
     Letters,
+    TakesOver,
     Rerouting,
     Access,
+    SealedSecrets,
+    Services,
     Checkup,
     Protocol,
 ):

@@ -11,7 +11,11 @@ import msgspec
 from redrive.model.access import Grant, LoginSession, Token, User
 from redrive.model.audit import Actor
 
-__all__ = ["Access", "KeptSession", "KeptToken", "KeptUser", "TokenTerms"]
+__all__ = ["TOKENS_KEPT", "Access", "KeptSession", "KeptToken", "KeptUser", "TokenTerms"]
+
+
+TOKENS_KEPT = timedelta(days=400)
+"""How long a token stays on record that has ended: what was done with it is in the audit log."""
 
 
 class TokenTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +56,8 @@ class Access(Protocol):
     async def add_token(self, terms: TokenTerms, *, actor: Actor) -> Token | None:
         """Keep a token, which expires as long after the present as it lasts.
 
-        `None`, and nothing has happened, if there is one with this id.
+        `None`, and nothing has happened, if there is one with this id. Tokens that ended more than
+        `TOKENS_KEPT` ago are forgotten.
         """
 
     async def tokens(self) -> Sequence[Token]:

@@ -29,12 +29,15 @@ class Topic(StrEnum):
     BREAKER = "breaker"
     DEAD_LETTERS = "dead_letters"
     DESTINATION = "destination"
+    TENANT = "tenant"
+    SCHEDULE = "schedule"
+    PROJECTION = "projection"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked at, how it is, and what to do about it.
 
-    `name` is the destination that it is about, if it is about one.
+    `name` is that of the one it is about, be it a destination, a tenant or whatever its topic is.
     """
 
     level: Level

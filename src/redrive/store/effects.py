@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
+import msgspec
+
 from redrive.model.delivery import Leased
 
-__all__ = ["ALREADY_APPLIED", "Effect", "Effects", "Ending"]
+__all__ = [
+    "ALREADY_APPLIED",
+    "AppliedLane",
+    "Effect",
+    "Effects",
+    "Ending",
+    "Followed",
+    "Following",
+]
 
 ALREADY_APPLIED = "already applied"
 """The result of a try that ran nothing, in the story of its delivery."""
@@ -32,6 +42,28 @@ class Ending(StrEnum):
     REFUSED = "refused"
 
 
+class Followed(msgspec.Struct, frozen=True):
+    """How many followers were run, from the first on.
+
+    Unless it `is_clean`, one has failed: everything has to be undone, and so many of them may be
+    tried again.
+    """
+
+    count: int
+    is_clean: bool = True
+
+
+Following = Callable[[Any, Sequence[Leased]], Awaitable[Followed]]
+"""What a handler does with a connection for followers of a lane, one after the other."""
+
+
+class AppliedLane(msgspec.Struct, frozen=True):
+    """How the effect of the head of a lane ended, and the followers that were settled with it."""
+
+    ending: Ending
+    followers: tuple[Leased, ...] = ()
+
+
 class Effects(Protocol):
     """Effects that happen exactly once, because they are committed with their delivery.
 
@@ -49,4 +81,16 @@ class Effects(Protocol):
         constraint checked then, is raised as the driver's own error. After a `StoreError` it is
         not known whether it is durable; a later call finds out. `at_most` is how long the
         effect may take: a store may give up its transaction after that.
+        """
+
+    async def apply_lane(
+        self, leased: Leased, effect: Effect, follow: Following, *, at_most: timedelta
+    ) -> AppliedLane:
+        """Do as `apply`, and as much of the lane behind the delivery as can be, in one commit.
+
+        Followers that could be claimed next are handed to `follow` in their order, each as it would
+        be leased. Those that it has run are settled as `Delivered` with a try of their own, and
+        have their inbox records. One that fails is as it was before, and so is all behind it: it
+        comes as the next head. `follow` may be called again for fewer of them, and what it did
+        before is undone. A gate that counts what passes lets no followers through.
         """

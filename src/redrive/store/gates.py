@@ -23,7 +23,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     say nothing of its health; `slow_for` is a wait that the destination asked of everybody;
     `pause` is why it must be left alone until a person says otherwise, if it must. `is_check` says
     that it was no attempt but the health check that `begin_check` leased. `error` says how they
-    failed, and `exhausts` is which try of its delivery it was, if that was the last.
+    failed, and `exhausts` is which try of its delivery it was, if that was the last. `call` is the
+    request that has ended with it, and `retries` how many retries that has made.
     """
 
     destination: str
@@ -35,16 +36,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     is_check: bool = False
     error: str = ""
     exhausts: int = 0
+    call: str = ""
+    retries: int = 0
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
     """What came of reports: how breakers changed, and which destinations are paused from now on.
 
+    `reasons` say why, of each that is.
     `breakers` are those of all destinations that were reported on, as they are afterwards.
     """
 
     changes: tuple[BreakerChange, ...] = ()
     paused: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = MappingProxyType({})
     breakers: Mapping[str, BreakerState] = MappingProxyType({})
 
 
@@ -68,8 +73,8 @@ class Gates(Protocol):
         one began. A check that `report` never hears of is over when its `lease` is.
         """
 
-    async def gates(self) -> Sequence[GateFigures]:
-        """Return the gate of every destination, and what holds it now.
+    async def gates(self, destinations: Sequence[str] | None = None) -> Sequence[GateFigures]:
+        """Return the gate of every destination, or of some, and what holds it now.
 
         Of those that were removed, only where something still waits, runs or is a dead letter.
         """

@@ -10,12 +10,13 @@ import msgspec
 
 from redrive.model.checks import check_text
 from redrive.model.delivery import Delivery, DeliveryId, Status
-from redrive.model.destination import NOTHING
+from redrive.model.destination import BY_RULES, NOTHING
 from redrive.model.retention import Keep
 from redrive.model.settlement import FailureReason
 from redrive.store.queue import Serving
 
 __all__ = [
+    "MOST_COMPARED",
     "MOST_COUNTED",
     "DestinationFigures",
     "DueWork",
@@ -33,6 +34,8 @@ __all__ = [
 _SOUGHT = ("destination", "event_type", "event_id", "key", "tenant", "error_class", "group", "text")
 _LONGEST_SOUGHT = 10_000
 MOST_COUNTED = 1_000
+MOST_COMPARED = 1_000
+"""Of how many letters of a group it is told whose they are."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,13 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
             if (value := getattr(self, name)) is not None:
                 check_text(name, value, longest=_LONGEST_SOUGHT)
 
+    @property
+    def listed(self) -> Query:
+        """What of it is in a list that stores keep: of a status, or letters of a destination."""
+        is_kept = self.status is Status.FAILED and not self.with_resolved
+        destination = self.destination if is_kept else None
+        return Query(status=self.status, with_resolved=self.with_resolved, destination=destination)
+
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Some deliveries, and where the next page begins; `None` when this was the last."""
@@ -75,7 +85,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters whose faults name the same group.
 
     Seen is when one failed for good. `example` is the latest, and title, destination, error class,
-    reason and message are its; `top_tenants` are the three with the most letters, with how many.
+    reason and message are its; `top_tenants` are the three with the most of its
+    latest `MOST_COMPARED` letters, with how many of those.
     """
 
     id: str
@@ -99,7 +110,8 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
     their gate. `failed` leaves out the `resolved`; `oldest_due` is of those that are `due`, and
     `oldest_failed` is when the oldest unresolved dead letter failed. `pruned` arrived too, and
     were removed since. `keep` is how many dead letters it keeps, if that is limited.
-    `is_removed` says that nothing is routed to it any more.
+    `is_removed` says that nothing is routed to it any more, `is_disabled` that it is a service
+    which nobody is to serve.
     """
 
     name: str
@@ -118,6 +130,12 @@ class DestinationFigures(msgspec.Struct, frozen=True, kw_only=True):
     oldest_failed: datetime | None = None
     keep: Keep | None = None
     is_removed: bool = False
+    is_disabled: bool = False
+
+    @property
+    def is_service(self) -> bool:
+        """Whether the store describes it, and no code."""
+        return self.patterns == BY_RULES
 
     @property
     def is_projection(self) -> bool:
@@ -212,19 +230,40 @@ class LaneFigures(msgspec.Struct, frozen=True, kw_only=True):
 class Inspection(Protocol):
     """Looking, without changing anything."""
 
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return matching deliveries, latest change first; pages neither repeat nor skip."""
+    async def find(
+        self,
+        query: Query,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_read: int | None = None,
+    ) -> Page:
+        """Return matching deliveries, latest change first; pages neither repeat nor skip.
+
+        With `most_read`, only so many are looked at: for a text, of those that the rest of the
+        query leaves, and without one, of all in its status, or of the dead letters of its
+        destination. A page may hold fewer than `limit`, or
+        none, and have a cursor all the same. A store may end one earlier that would take long.
+        """
 
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
         """Return one delivery with its log, its earlier cycles and its exchange."""
 
-    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
-        """Return the lanes that wait behind a dead letter, the longest first."""
+    async def lanes(
+        self, *, destination: str | None = None, limit: int = 50
+    ) -> Sequence[LaneFigures]:
+        """Return the lanes that wait behind a dead letter, of one destination or all.
 
-    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+        Those that have waited the longest come first.
+        """
+
+    async def groups(
+        self, query: Query, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
         """Return the groups of the dead letters that match, the largest first.
 
-        Only those letters count. Of equally large groups the one seen last comes first.
+        Only those letters count. Of equally large groups the one seen last comes first. With
+        `most_read`, only so many of the latest are looked at, as by `find`.
         """
 
     async def figures(self) -> Figures:

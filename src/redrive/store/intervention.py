@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import DeliveryId
 from redrive.store.queue import Blame
@@ -19,11 +20,17 @@ class Intervention(Protocol):
     """What a person may change.
 
     Each call returns the ids it changed and leaves one audit entry with them, written together
-    with the change. Ids in another status are left alone; no change leaves no entry.
+    with the change. Ids in another status, or outside the scope as they stand at that moment, are
+    left alone; no change leaves no entry.
     """
 
     async def replay(
-        self, ids: Sequence[DeliveryId], *, actor: Actor, generation: str | None = None
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
         """Make unresolved dead letters pending again, in place, due now.
 
@@ -32,13 +39,19 @@ class Intervention(Protocol):
         one wins.
         """
 
-    async def delete(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+    async def delete(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, scope: Scope = WHOLE_STORE
+    ) -> Sequence[DeliveryId]:
         """Remove dead letters, resolved or not; the next of their lanes is freed."""
 
-    async def resolve(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+    async def resolve(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, scope: Scope = WHOLE_STORE
+    ) -> Sequence[DeliveryId]:
         """Mark unresolved dead letters as handled elsewhere; the next of their lanes is freed."""
 
-    async def reopen(self, ids: Sequence[DeliveryId], *, actor: Actor) -> Sequence[DeliveryId]:
+    async def reopen(
+        self, ids: Sequence[DeliveryId], *, actor: Actor, scope: Scope = WHOLE_STORE
+    ) -> Sequence[DeliveryId]:
         """Make dead letters of resolved ones again.
 
         Where order is kept, others may have gone meanwhile: it holds nobody up, and takes its place
@@ -46,17 +59,32 @@ class Intervention(Protocol):
         """
 
     async def cancel(
-        self, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        blame: Blame,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
         """Fail pending deliveries as `cancelled`."""
 
     async def reschedule(
-        self, ids: Sequence[DeliveryId], *, due: datetime, actor: Actor
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        due: datetime,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
         """Move the due time of pending deliveries."""
 
     async def prioritise(
-        self, ids: Sequence[DeliveryId], *, priority: int, actor: Actor
+        self,
+        ids: Sequence[DeliveryId],
+        *,
+        priority: int,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
         """Change the priority of pending deliveries."""
 

@@ -44,7 +44,7 @@ class Unique(msgspec.Struct, frozen=True):
     by: str | None = None
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event to append, and the destinations that want it.
 
     `expected_version` is how many events its key must have had before, if that matters.

@@ -12,7 +12,7 @@ from redrive.claiming.allowance import Allowance
 from redrive.model.delivery import Attempt, Delivery, Lease, Leased
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange
-from redrive.model.outcome import Exchange, Fault
+from redrive.model.outcome import Addressees, Exchange, Fault
 from redrive.model.settlement import FailureReason, Recovery, Settlement
 
 __all__ = [
@@ -80,7 +80,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `is_heartbeat` says that the claim counts as a heartbeat of the worker. `routes_version` is
     the version of the routes, if it was looked at: always where a destination that was asked for
     may have changed. `shut` names those asked for whose gate is paused or open: nothing passes it
-    until the instant it names, or until somebody changes it.
+    until the instant it names, or until somebody changes it. `is_held` says that somebody else
+    has a hold of something that is due: it may be free again in a moment.
     """
 
     now: datetime
@@ -91,13 +92,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     is_heartbeat: bool = False
     routes_version: int | None = None
     shut: tuple[tuple[str, datetime | None], ...] = ()
+    is_held: bool = False
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Who has work that may start, as found on a part of a lap around all destinations.
 
     Each destination comes with a mark that changes when its gate does. `after` is where the lap
-    goes on, `None` at its end. `next_due` is when more work comes due, whoever has it.
+    goes on, `None` at its end. `next_due` is when more work comes due, whoever has it. `is_held`
+    is as in a claim.
     """
 
     now: datetime
@@ -105,19 +108,22 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     after: int | None
     next_due: datetime | None
     routes_version: int
+    is_held: bool = False
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The decision about one lease, with the try it came from for the delivery's story.
 
     `exchange` is what was sent and answered; only that of the last failed try is kept, or what a
-    handler returned, if that is to be.
+    handler returned, if that is to be. `addressees` are kept with the delivery for as long as it
+    is, over replays too; none leaves those that are kept.
     """
 
     lease: Lease
     settlement: Settlement
     attempt: Attempt | None = None
     exchange: Exchange | None = None
+    addressees: Addressees | None = None
 
 
 class Overdue(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.edit import Change
@@ -18,6 +19,7 @@ from redrive.store.inspection import Query
 
 __all__ = [
     "AUTO_REPLAY",
+    "MOST_NEWCOMERS",
     "Advance",
     "Due",
     "Editing",
@@ -32,6 +34,9 @@ __all__ = [
 
 AUTO_REPLAY = "auto-replay"
 """Who starts automatic replays, as the audit log and the cycles of deliveries name it."""
+
+MOST_NEWCOMERS = 20_000
+"""How many letters that failed since are looked at to count newcomers, at most."""
 
 _AUTO_REPLAY_ONCE = "schedule"
 """How releases before this one named it; their replays are in stores."""
@@ -61,7 +66,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     Each letter selected is sent or skipped or still `left`; each one sent is delivered, failed
     again or still `under_way`. `behind` are those of the skipped that a dead letter, not sent with
     them, is in the way of. `newcomers` are dead letters that its query finds but that failed
-    too late to be selected; `None` where nobody counted them. `next_at` is when the rate lets it
+    too late to be selected, or of more than `MOST_NEWCOMERS` that failed since the latest so many;
+    `None` where nobody counted them. `next_at` is when the rate lets it
     send again. `reason` says why it is in its state, `changed_by` who saw to that, if anybody.
     """
 
@@ -212,9 +218,11 @@ class Editing(Protocol):
         more: int,
         actor: Actor,
         is_replayed: bool,
+        scope: Scope = WHOLE_STORE,
     ) -> bool:
         """Give an unresolved dead letter another payload, which every later try carries.
 
-        Nothing happens unless what it carries now is `before`. The edit joins those on the
-        delivery, of which the last are kept. With `is_replayed` it is replayed in the same stroke.
+        Nothing happens unless it is in the scope, and what it carries now is `before`. The edit
+        joins those on the delivery, of which the last are kept. With `is_replayed` it is replayed
+        in the same stroke.
         """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from redrive.model.access import Grant, Token, User
+from redrive.model.access import Grant, LoginSession, Token, User
 from redrive.model.audit import Actor
 from redrive.store import TokenTerms
 
-__all__ = ["named_token", "named_user", "new_token", "new_user"]
+__all__ = ["named_token", "named_user", "new_session", "new_token", "new_user", "public_id"]
+
+_PUBLIC = 12
 
 
 def new_token(terms: TokenTerms, actor: Actor, now: datetime) -> Token:
@@ -46,3 +48,22 @@ def new_user(name: str, grant: Grant, actor: Actor, now: datetime) -> User:
 def named_user(user: User) -> str:
     """Return which user it is and what they may, as the audit log has it."""
     return f"{user.name}, {user.grant}"
+
+
+def new_session(
+    session_id: str, user: User, now: datetime, *, idle: timedelta, lasts: timedelta
+) -> LoginSession:
+    """Return the session that begins now."""
+    return LoginSession(
+        id=public_id(session_id),
+        user=user,
+        opened_at=now,
+        seen_at=now,
+        idle=idle,
+        ends_at=now + lasts,
+    )
+
+
+def public_id(session_id: str) -> str:
+    """Return by what a session is called: too little of its digest to find it by."""
+    return session_id[:_PUBLIC]

@@ -15,10 +15,11 @@ from redrive.model.destination import Destination
 from redrive.model.edit import Edit
 from redrive.model.event import UNREADABLE, Event, EventId
 from redrive.model.instant import from_micros, maybe_from_micros, maybe_micros, micros
-from redrive.model.outcome import Exchange, Fault
+from redrive.model.outcome import Addressees, Exchange, Fault
 
 __all__ = [
     "LARGEST_NUMBER",
+    "addressees_from",
     "attempts_from",
     "body_digest",
     "carried",
@@ -51,6 +52,7 @@ _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[Event[msgspec.Raw]] = msgspec.json.Decoder(Event[msgspec.Raw])
 _faults = msgspec.json.Decoder(Fault)
 _exchanges = msgspec.json.Decoder(Exchange)
+_addressees = msgspec.json.Decoder(Addressees)
 _attempts = msgspec.json.Decoder(tuple[Attempt, ...])
 _cycles = msgspec.json.Decoder(tuple[Cycle, ...])
 _edits = msgspec.json.Decoder(tuple[Edit, ...])
@@ -124,6 +126,11 @@ def fault_from(document: str | None) -> Fault | None:
 def exchange_from(document: str | None) -> Exchange | None:
     """Read what was exchanged in a try, if it was kept."""
     return None if document is None else _exchanges.decode(document)
+
+
+def addressees_from(document: str | None) -> Addressees | None:
+    """Read who has answered for good, if that was kept."""
+    return None if document is None else _addressees.decode(document)
 
 
 def attempts_from(document: str | None) -> tuple[Attempt, ...]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
+from redrive.errors import ConfigurationError, UsageError
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.gate import Override
 from redrive.model.standing import Standing
@@ -21,6 +22,8 @@ __all__ = [
     "Ruling",
     "audited",
     "is_contested",
+    "put_in_force",
+    "refuse_service",
     "registered",
     "release_from",
     "release_of",
@@ -125,6 +128,12 @@ def rule(
     rulings = []
     for one in {one.name: one for one in destinations}.values():
         before = standings.get(one.name)
+        if before is not None and before.in_force.service and not before.is_removed:
+            raise ConfigurationError(
+                f"The name {one.name!r} belongs to a service that is stored (version "
+                f"{before.in_force.service}); give your destination another name, or delete the "
+                f"service with `redrive service delete {one.name}`."
+            )
         after = policy.brought(
             before,
             one,
@@ -135,6 +144,27 @@ def rule(
         )
         rulings.append(Ruling(one, before, after))
     return rulings
+
+
+def put_in_force(service: Destination, before: Standing | None) -> Ruling:
+    """Put a stored service in force, unless the name is one of a destination of somebody's code."""
+    if before is not None and not before.is_removed and not before.in_force.service:
+        raise ConfigurationError(
+            f"The name {service.name!r} belongs to a destination that an app declares in its code; "
+            "give the service another name, or take the destination out of the code and remove it "
+            f"with `redrive destination remove {service.name}`."
+        )
+    seen = () if before is None else before.seen
+    return Ruling(service, before, Standing(in_force=service, seen=seen))
+
+
+def refuse_service(standing: Standing, instead: str) -> None:
+    """Leave a stored service to who keeps its document in step with what is routed."""
+    if standing.in_force.service:
+        name = standing.in_force.name
+        raise UsageError(
+            f"{name} is a service that the store describes; use `redrive service {instead} {name}`."
+        )
 
 
 def audited(rulings: Sequence[Ruling], *, is_first: bool) -> list[tuple[int, str]]:

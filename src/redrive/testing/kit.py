@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import gettempdir
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
@@ -19,7 +23,7 @@ from redrive.app.store_factory import StoreFactory
 from redrive.errors import UsageError, refuse_unknown
 from redrive.model.delivery import Delivery, Status
 from redrive.model.duration import Duration, duration
-from redrive.model.event import Event
+from redrive.model.event import Event, NewEvent
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START
 from redrive.observer import Observers
@@ -46,6 +50,7 @@ class _Wiring:
 
     def __init__(self, app: Redrive, *, store: str = "memory://", seed: int = 0) -> None:
         self.clock = FakeClock()
+        self._tracked: list[Event[msgspec.Raw]] = []
         self._app = app
         self._url = store
         self._is_in_memory = parse_store(store).scheme == "memory"
@@ -57,7 +62,10 @@ class _Wiring:
             executor=InlineExecutor(),
             # A clock that jumps makes a worker look wedged, and a test outlives that.
             end_process=lambda: None,
+            journal=Path(gettempdir()) / f"redrive-kit-{os.getpid()}-{id(self):x}",
+            tracks_inline=True,
         )
+        self._ports = msgspec.structs.replace(self._ports, on_tracked=self._tracked.append)
         self._apps: list[Redrive] = []
         self._stores: list[Store] = []
         self._wiring = ExitStack()
@@ -80,6 +88,8 @@ class _Wiring:
     def close(self) -> None:
         """Connect the app to where it was before; the block does so for you."""
         self._wiring.close()
+        if self._ports.journal is not None:
+            shutil.rmtree(self._ports.journal, ignore_errors=True)
         stores, self._stores = self._stores, []
         for store in stores:
             _elsewhere(store.close)
@@ -106,28 +116,33 @@ class _Wiring:
         `event_type` may be a glob such as `"order.*"`; attributes are those of the event:
         `payload`, `key`, `tenant` and so on.
         """
-        refuse_unknown(attributes, Event.__struct_fields__, what="event attribute")
-        wanted = dict(attributes)
-        if "payload" in wanted:
-            wanted["payload"] = msgspec.json.decode(encode_payload(wanted["payload"]))
-        return [
-            event
-            for event in self._events()
-            if (event_type is None or matches(event_type, event.type))
-            and all(getattr(event, name) == value for name, value in wanted.items())
-        ]
+        return _chosen(self._events(), event_type, attributes)
 
     def assert_published(
         self, event_type: str, *, times: int | None = None, **attributes: object
     ) -> list[Event[Any]]:
         """Fail unless such events were published, `times` times or at least once; return them."""
         found = self.published(event_type, **attributes)
-        if len(found) == times or (times is None and found):
-            return found
-        wish = "".join(f", {name}={value!r}" for name, value in attributes.items())
-        number = "at least one" if times is None else times
-        raise AssertionError(
-            f"Expected {number} of {event_type!r}{wish}, and found {len(found)}. {self._listing()}"
+        return _counted(found, times, event_type, attributes, self._listing)
+
+    def tracked(self, event_type: str | None = None, **attributes: object) -> list[Event[Any]]:
+        """Return the events that code tracked, in order, whatever has become of them.
+
+        They are chosen as those of `published`. Nobody has to flush before.
+        """
+        decoded = [
+            msgspec.structs.replace(one, payload=msgspec.json.decode(one.payload))
+            for one in self._tracked
+        ]
+        return _chosen(decoded, event_type, attributes)
+
+    def assert_tracked(
+        self, event_type: str, *, times: int | None = None, **attributes: object
+    ) -> list[Event[Any]]:
+        """Fail unless such events were tracked, `times` times or at least once; return them."""
+        found = self.tracked(event_type, **attributes)
+        return _counted(
+            found, times, event_type, attributes, lambda: _list("tracked", self.tracked())
         )
 
     def assert_nothing_published(self) -> None:
@@ -160,6 +175,8 @@ class _Wiring:
         return self._look(_all_events)
 
     async def _drain(self, until: Duration | None) -> Tally:
+        for app in self._apps:
+            await app.flush()
         tally = await self._app.drain()
         if until is not None:
             end = self.clock.now() + duration(until, name="until")
@@ -220,10 +237,7 @@ class _Wiring:
         return _elsewhere(ask)
 
     def _listing(self) -> str:
-        events = self.published()
-        if not events:
-            return "Nothing was published."
-        return "\n  ".join(["Published were:", *map(_line, events)])
+        return _list("published", self.published())
 
 
 class Kit(_Wiring):
@@ -279,6 +293,23 @@ class Kit(_Wiring):
         retries and delayed events, one after the other.
         """
         return await self._drain(until)
+
+    async def given(self, *events: NewEvent) -> Tally:
+        """Publish what has happened, in this order, and have it projected and delivered."""
+        await self._app.publish_many(events)
+        return await self.drain()
+
+    async def select(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, such as of a read model; the kit needs a database for it."""
+        if self._is_in_memory:
+            raise UsageError(
+                "A kit without a database has no tables to look at; pass store=, the URL of a "
+                "SQLite file that is still to be created, or of a PostgreSQL database."
+            )
+        if self._schema is not None:
+            return await self._schema.select(statement)
+        async with self._app.transaction() as transaction:
+            return [tuple(row) for row in transaction.execute(statement)]
 
     async def run_for(self, span: Duration) -> Tally:
         """Let that much time pass, delivering everything when it comes due."""
@@ -403,6 +434,43 @@ async def _all_deliveries(operations: Operations, status: Status) -> list[Delive
 
 def _sum(one: Tally, other: Tally) -> Tally:
     return Tally(*(getattr(one, name) + getattr(other, name) for name in Tally.__struct_fields__))
+
+
+def _chosen(
+    events: Sequence[Event[Any]], event_type: str | None, attributes: Mapping[str, object]
+) -> list[Event[Any]]:
+    refuse_unknown(attributes, Event.__struct_fields__, what="event attribute")
+    wanted = dict(attributes)
+    if "payload" in wanted:
+        wanted["payload"] = msgspec.json.decode(encode_payload(wanted["payload"]))
+    return [
+        event
+        for event in events
+        if (event_type is None or matches(event_type, event.type))
+        and all(getattr(event, name) == value for name, value in wanted.items())
+    ]
+
+
+def _counted(
+    found: list[Event[Any]],
+    times: int | None,
+    event_type: str,
+    attributes: Mapping[str, object],
+    listing: Callable[[], str],
+) -> list[Event[Any]]:
+    if len(found) == times or (times is None and found):
+        return found
+    wish = "".join(f", {name}={value!r}" for name, value in attributes.items())
+    number = "at least one" if times is None else times
+    raise AssertionError(
+        f"Expected {number} of {event_type!r}{wish}, and found {len(found)}. {listing()}"
+    )
+
+
+def _list(what: str, events: Sequence[Event[Any]]) -> str:
+    if not events:
+        return f"Nothing was {what}."
+    return "\n  ".join([f"{what.capitalize()} were:", *map(_line, events)])
 
 
 def _line(event: Event[Any]) -> str:

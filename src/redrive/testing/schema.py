@@ -38,6 +38,11 @@ class OwnSchema:
             async with self._connected() as (connection, name):
                 await connection.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
 
+    async def select(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        async with self._connected() as (connection, _):
+            return [tuple(row) for row in await connection.fetch(statement)]
+
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[tuple[Any, str]]:
         import asyncpg  # noqa: PLC0415 - only who has such a store has the driver

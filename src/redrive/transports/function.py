@@ -14,7 +14,7 @@ import msgspec
 
 from redrive.context import handling
 from redrive.errors import ConfigurationError, PayloadError
-from redrive.executor import Executor, StillRunning
+from redrive.executor import Executor, StillRunning, disregard
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
 from redrive.model.outcome import CALL, Cancel, Exchange, Fault, Faulted, Outcome, Snooze, Succeeded
@@ -68,6 +68,11 @@ class FunctionTransport:
             handler, takes_batch=self._takes_batch, takes_connection=takes_connection
         )
 
+    @property
+    def takes_batch(self) -> bool:
+        """Whether the handler gets a list of events."""
+        return self._takes_batch
+
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         if self._takes_batch:
             return await self._send_batch(deliveries)
@@ -88,6 +93,20 @@ class FunctionTransport:
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
             return self._fault(error)
         return _SUCCEEDED if answer is None else self._outcome(answer)
+
+    async def attempt_all(self, deliveries: Sequence[Leased], *more: object) -> Outcome:
+        """Call a handler that takes many once, with all of the events and what else it takes.
+
+        It has succeeded with all of them, or with none.
+        """
+        try:
+            events = [self._open(one) for one in deliveries]
+            given = events.copy()  # a handler may empty its list
+            with handling(deliveries, events, self._terms, is_batch=True):
+                answer = await _last_of(await self._handler(given, *more))
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            return self._fault(error)
+        return self._outcome(answer)
 
     async def _send_batch(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -150,6 +169,7 @@ class FunctionTransport:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            disregard(future)
             try:
                 if not future.done():
                     await asyncio.wait([future])

@@ -13,7 +13,7 @@ from redrive.model.outcome import Applied, Fault, Interrupted, Outcome, Succeede
 from redrive.policies.capture import capture
 from redrive.policies.terms import Terms
 from redrive.policies.upcasting import NO_UPCASTS, Upcasts
-from redrive.store import Effects, Ending
+from redrive.store import AppliedLane, Effects, Ending, Following
 from redrive.transports.function import FunctionTransport, Handler, is_async, name_of
 
 __all__ = ["TransactionalTransport", "carry_effect", "check_transactional"]
@@ -77,9 +77,11 @@ async def carry_effect(
     *,
     effects: Effects,
     at_most: timedelta,
+    follow: Following | None = None,
 ) -> Outcome:
     """Have the store commit what a try does with its connection, together with the delivery.
 
+    With `follow`, deliveries behind it in its lane are carried along.
     What the database says against it at its commit is raised.
     """
     outcome: Outcome = Succeeded()
@@ -90,14 +92,17 @@ async def carry_effect(
         return isinstance(outcome, Succeeded)
 
     try:
-        ending = await effects.apply(leased, effect, at_most=at_most)
+        if follow is None:
+            lane = AppliedLane(await effects.apply(leased, effect, at_most=at_most))
+        else:
+            lane = await effects.apply_lane(leased, effect, follow, at_most=at_most)
     except StoreError as error:
         return Interrupted(fault=capture(error, rule="store"))
-    match ending:
+    match lane.ending:
         case Ending.APPLIED:
-            return Applied()
+            return Applied(followers=lane.followers)
         case Ending.REPEATED:
-            return Applied(is_repeat=True)
+            return Applied(is_repeat=True, followers=lane.followers)
         case Ending.UNDONE:
             return outcome
         case Ending.REFUSED:

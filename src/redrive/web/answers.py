@@ -14,10 +14,15 @@ from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.edit import Change
 from redrive.model.event import Event, Receipt
 from redrive.model.gate import BreakerChange, GateFigures
-from redrive.operations import AutomaticReplay, Condition, EventStory, ScheduleFigures, Story
+from redrive.model.request_log import LoggedRequest
+from redrive.model.rule import Stored
+from redrive.model.secret import Secret
+from redrive.model.trend import Trend
+from redrive.operations import AutomaticReplay, DeliveryState, EventStory, ScheduleFigures, Story
 from redrive.store import (
     Finding,
     Group,
+    KeptVersion,
     LaneFigures,
     LoggedEvent,
     Miscount,
@@ -35,12 +40,14 @@ __all__ = [
     "Changes",
     "Conditions",
     "Counted",
+    "Documents",
     "Findings",
     "Gates",
     "Groups",
     "Lanes",
     "LogEntry",
     "LogStretch",
+    "LoggedRequests",
     "Miscounts",
     "Projections",
     "Reached",
@@ -53,6 +60,8 @@ __all__ = [
     "Stuck",
     "TenantList",
     "Tokens",
+    "TrendList",
+    "Versions",
     "readable",
     "readable_event",
     "without_payload",
@@ -82,6 +91,24 @@ class Counted(msgspec.Struct, frozen=True):
     count: int
 
 
+class LoggedRequests(msgspec.Struct, frozen=True):
+    """The last requests to a destination, the latest first."""
+
+    requests: tuple[LoggedRequest, ...]
+
+
+class Documents(msgspec.Struct, frozen=True):
+    """Documents of services or rules that are in force."""
+
+    documents: tuple[Stored, ...]
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """Versions of a service or a rule, the latest first."""
+
+    versions: tuple[KeptVersion, ...]
+
+
 class SchemaVersion(msgspec.Struct, frozen=True):
     """The version of the store's schema."""
 
@@ -97,7 +124,7 @@ class Receipts(msgspec.Struct, frozen=True):
 class Conditions(msgspec.Struct, frozen=True):
     """How deliveries stand, by their numbers; one that is not there is left out."""
 
-    conditions: dict[int, Condition]
+    conditions: dict[int, DeliveryState]
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -124,6 +151,12 @@ class Lanes(msgspec.Struct, frozen=True):
     lanes: Sequence[LaneFigures]
 
 
+class TrendList(msgspec.Struct, frozen=True):
+    """What became of deliveries over time."""
+
+    trends: Sequence[Trend]
+
+
 class TenantList(msgspec.Struct, frozen=True):
     """Tenants, those with the most pending first."""
 
@@ -131,9 +164,16 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """Access tokens, the latest first."""
+    """Access tokens, the latest first, and where the next page begins."""
 
     tokens: Sequence[Token]
+    next_cursor: str | None = None
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """Secrets, by name; never what they are."""
+
+    secrets: Sequence[Secret]
 
 
 class Schedules(msgspec.Struct, frozen=True):

@@ -14,60 +14,57 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from redrive.clock import Clock
-from redrive.web.caller import LOCAL, Authenticate, Caller, OpenDoor, Turnpike
+from redrive.policies.display import escape_encoded
+from redrive.web.caller import Caller
 from redrive.web.problem import MEDIA_TYPE, ProblemError, problem_of
 from redrive.web.route import App, Call, Route
 
 __all__ = [
-    "CALLER",
+    "LONGEST_BODY",
     "REQUEST_SECONDS",
     "ROUTE",
+    "Answering",
     "Api",
+    "Identify",
     "answer_problem",
     "at_route",
     "note_failure",
     "read_body",
 ]
 
-CALLER, ROUTE = "redrive.caller", "redrive.route"
-"""What is known of a request, for the log and the metrics."""
+ROUTE = "redrive.route"
+"""The row of a table that a request fits, for the log and the metrics."""
 
 LONGEST_BODY = 8 * 2**20
 _BODY_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
 """How long a request may take."""
 _JSON = "application/json"
-_BEARER = "Bearer "
-_LONGEST_SECRET = 1_000
+_MOST_DIGITS = 18
+_MOST_UNREAD = 64 * 2**20
 _ESCAPED_COLON = rb"\u003"
 
 _log = logging.getLogger("redrive.web")
 
 Answering = Callable[[Request], Awaitable[Response]]
+Identify = Callable[[Request], Awaitable[Caller]]
+"""Finds out who asks, or refuses them."""
 
 
 class Api:
-    """Answers the routes of the table.
-
-    Without `authenticate` everybody who comes so far may do everything, and with a `door` as long
-    as that is open.
-    """
+    """Answers the routes of the table."""
 
     def __init__(
         self,
         app: App,
         *,
         clock: Clock,
-        authenticate: Authenticate | None,
-        door: OpenDoor | None = None,
-        turnpike: Turnpike,
+        identify: Identify,
         longest_body: int = LONGEST_BODY,
     ) -> None:
         self._app = app
         self._clock = clock
-        self._authenticate = authenticate
-        self._door = door
-        self._turnpike = turnpike
+        self.identify = identify
         self._longest_body = longest_body
 
     def endpoint(self, route: Route) -> Answering:
@@ -85,33 +82,10 @@ class Api:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:  # noqa: BLE001 - each has an answer
                 return answer_problem(error, is_limited=caller is not None and caller.is_limited)
-            return Response(msgspec.json.encode(result), headers=call.headers, media_type=_JSON)
+            told = escape_encoded(msgspec.json.encode(result))
+            return Response(told, headers=call.headers, media_type=_JSON)
 
         return at_route(route.path, answer)
-
-    async def identify(self, request: Request) -> Caller:
-        """Return who asks, once they may ask again."""
-        is_open = self._authenticate is None or (self._door and await self._door.is_open())
-        caller = LOCAL if is_open else await self._known(request)
-        request.scope[CALLER] = caller.by
-        self._turnpike.check(caller)
-        return caller
-
-    async def _known(self, request: Request) -> Caller:
-        header = request.headers.get("authorization", "")
-        secret = header[len(_BEARER) :].strip()
-        caller = None
-        if header[: len(_BEARER)].lower() == _BEARER.lower() and len(secret) <= _LONGEST_SECRET:
-            caller = await self._authenticate(secret) if self._authenticate and secret else None
-        if caller is None:
-            raise ProblemError(
-                HTTPStatus.UNAUTHORIZED,
-                "unauthorized",
-                "A token is needed that is neither expired nor revoked: send what "
-                "`redrive token create` has shown as a Bearer token, in the Authorization header.",
-                www_authenticate="Bearer",
-            )
-        return caller
 
     def _call(self, request: Request, route: Route, caller: Caller) -> Call:
         caller.check(route.operation)
@@ -144,18 +118,22 @@ def at_route(path: str, answering: Answering) -> Answering:
     return answer
 
 
-async def read_body(request: Request, longest: int, *, kind: str = _JSON) -> bytes:
+async def read_body(request: Request, longest: int, *, kind: str | None = _JSON) -> bytes:
     """Return the body of a request, unless it is too long, too slow, or of another kind."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or int(declared) > longest:
-        raise _too_long(longest)
-    body = bytearray()
+    is_number = declared.isascii() and declared.isdigit() and len(declared) <= _MOST_DIGITS
+    is_too_long = not is_number or int(declared) > longest
+    body, size = bytearray(), 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > longest:
-                    raise _too_long(longest)
+                size += len(chunk)
+                is_too_long |= size > longest
+                if not is_too_long:
+                    body += chunk
+                # Who is hung up on while they send does not hear why, so it is heard to its end.
+                elif size > longest + _MOST_UNREAD:
+                    break
     except TimeoutError:
         raise ProblemError(
             HTTPStatus.REQUEST_TIMEOUT,
@@ -163,7 +141,10 @@ async def read_body(request: Request, longest: int, *, kind: str = _JSON) -> byt
             f"The body did not come within {_BODY_SECONDS:g} seconds; send it at once.",
             connection="close",
         ) from None
-    if body and request.headers.get("content-type", "").partition(";")[0].strip() != kind:
+    if is_too_long:
+        raise _too_long(longest)
+    said = request.headers.get("content-type", "").partition(";")[0].strip()
+    if body and kind not in (None, said):
         name = "JSON" if kind == _JSON else "a form"
         raise ProblemError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

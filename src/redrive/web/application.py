@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Protocol
@@ -13,16 +15,25 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 
 from redrive.clock import Clock, Entropy, SystemEntropy
 from redrive.errors import StoreError
+from redrive.inbound import Door
 from redrive.model.limits import Rate
+from redrive.model.position import LogPosition
+from redrive.model.rule import Stored
+from redrive.model.setting import SettingInForce
 from redrive.policies.redact import Redaction
+from redrive.sealing import Secrets
 from redrive.store import Figures
 from redrive.web.api import LONGEST_BODY, Api, answer_problem, at_route
-from redrive.web.caller import Authenticate, OpenDoor, Turnpike
+from redrive.web.caller import OpenDoor, Turnpike
+from redrive.web.cookies import root_of
 from redrive.web.guard import Guard
+from redrive.web.identity import Identity
+from redrive.web.inbound import PATH, Receiving
 from redrive.web.live import Live
 from redrive.web.metrics import Requests
 from redrive.web.openapi import PREFIX, STYLE, document, page
@@ -39,6 +50,7 @@ _PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
+_READY_SECONDS = 5.0
 _ENVELOPE = 2**18
 """How much longer than its payload the body of a publish may be."""
 
@@ -49,12 +61,25 @@ Hindrances = Callable[[], list[str]]
 class ServedApp(App, AbstractAsyncContextManager[object], Protocol):
     """An app that is open while its block lasts."""
 
+    @property
+    def log(self) -> _LogOfApp:
+        """The events that were published."""
+
+    @property
+    def secrets(self) -> Secrets:
+        """What references stand for."""
+
+
+class _LogOfApp(Protocol):
+    async def end(self) -> LogPosition:
+        """Return where the log ends; that costs the same however much is in the store."""
+
 
 def make_asgi(
     app: ServedApp,
     *,
     hosts: Collection[str],
-    authenticate: Authenticate | None,
+    login: bool,
     door: OpenDoor | None = None,
     clock: Clock,
     redaction: Redaction,
@@ -63,24 +88,34 @@ def make_asgi(
     metrics: Metrics | None = None,
     hindrances: Hindrances = list,
     entropy: Entropy | None = None,
+    settings: Callable[[], Sequence[SettingInForce]] = tuple,
+    only_inbound: bool = False,
 ) -> Guard:
     """Return the ASGI app of a Redrive app, to be mounted or served alone.
 
     Served alone it opens the store at its start; mounted, when it is first needed. Without
-    `authenticate`, whoever reaches it may do everything; with a `door`, until that is closed.
+    `login`, whoever reaches it may do everything; with a `door`, until that is closed. `settings`
+    tells those in force, for whoever looks. With `only_inbound` there is nothing but the way in
+    for webhooks, and the probes.
     """
     requests = Requests()
+    identity = Identity(app, needed=login, door=door, turnpike=Turnpike(rate, clock))
     api = Api(
         app,
         clock=clock,
-        authenticate=authenticate,
-        door=door,
-        turnpike=Turnpike(rate, clock),
+        identify=identity.identify,
         longest_body=max(LONGEST_BODY, payload_limit + _ENVELOPE),
     )
     probes = _Probes(app, api, requests, metrics, hindrances)
 
-    site = Site(app, identify=api.identify, clock=clock, entropy=entropy or SystemEntropy())
+    site = Site(
+        app,
+        identity=identity,
+        clock=clock,
+        entropy=entropy or SystemEntropy(),
+        settings=settings,
+        is_over=hindrances,
+    )
 
     async def read() -> Figures:
         return await app.operations.status()
@@ -96,14 +131,27 @@ def make_asgi(
             return answer_problem(refused)
         return StreamingResponse(live.frames(), media_type="text/event-stream")
 
+    async def sources() -> Sequence[Stored]:
+        return await app.operations.sources()
+
+    senders = Door(sources, lambda: app.secrets, app.publish, clock)
+    receiving = Receiving(senders, longest_body=payload_limit)
+    inbound = StarletteRoute(PATH, at_route(PATH, receiving.answer), methods=["POST"])
+    alive = [
+        StarletteRoute(path, at_route(path, answering))
+        for path, answering in (("/healthz", probes.live), ("/readyz", probes.ready))
+    ]
+
     @asynccontextmanager
     async def opened(_: Starlette) -> AsyncIterator[None]:
         async with app:
             yield
 
     inner = Starlette(
-        routes=[
-            *site.routes(),
+        routes=[inbound, *alive]
+        if only_inbound
+        else [
+            # They are looked through in this order, and publishing is what is hot.
             *(
                 StarletteRoute(f"{PREFIX}{one.path}", api.endpoint(one), methods=[one.method])
                 for one in ROUTES
@@ -115,15 +163,17 @@ def make_asgi(
                     ("/openapi.json", _tell_document),
                     ("/docs", _tell_page),
                     ("/docs/style.css", _tell_style),
-                    ("/healthz", probes.live),
-                    ("/readyz", probes.ready),
                     ("/metrics", probes.measure),
                 )
             ),
+            inbound,
+            *alive,
+            *site.routes(),
         ],
         lifespan=opened,
         exception_handlers={HTTPException: _refused, Exception: _broken},
     )
+    inner.router.redirect_slashes = False  # who asks for what is not there is told so
     return Guard(inner, hosts=hosts, clock=clock, redaction=redaction, requests=requests)
 
 
@@ -150,7 +200,10 @@ class _Probes:
     async def ready(self, _: Request) -> Response:
         reasons = self._hindrances()
         try:
-            await self._app.operations.gates()
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._app.log.end()
+        except TimeoutError:
+            reasons.append(f"the store has not answered within {_READY_SECONDS:g} seconds")
         except StoreError:
             reasons.append("the store cannot be reached; the log says why")
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
@@ -167,20 +220,23 @@ class _Probes:
             return Response(own, media_type="text/plain; version=0.0.4")
         try:
             operations = self._app.operations
-            told = self._metrics.render(await operations.status(), await operations.gates())
+            told = self._metrics.render(
+                await operations.status(),
+                await operations.gates(),
+                await operations.projections(),
+            )
         except StoreError:
             told = self._metrics.render(None, ())
         return Response(told + own, media_type=self._metrics.content_type)
 
 
 async def _tell_document(request: Request) -> Response:
-    return _say(_described(request))
+    return Response(_document_at(root_of(request)), media_type=_JSON)
 
 
 async def _tell_page(request: Request) -> Response:
-    root = str(request.scope.get("root_path", ""))
     return Response(
-        page(_described(request), root=root),
+        _page_at(root_of(request)),
         media_type="text/html; charset=utf-8",
         headers={"content-security-policy": _PAGE_POLICY},
     )
@@ -190,25 +246,38 @@ async def _tell_style(_: Request) -> Response:
     return Response(STYLE, media_type="text/css; charset=utf-8")
 
 
-def _described(request: Request) -> dict[str, object]:
-    root = str(request.scope.get("root_path", ""))
-    return document(version=version("redrive"), root=root)
+# Anybody may ask for these two, and to make them takes a while.
+@lru_cache(maxsize=8)
+def _document_at(root: str) -> bytes:
+    return msgspec.json.encode(document(version=version("redrive"), root=root)) + b"\n"
+
+
+@lru_cache(maxsize=8)
+def _page_at(root: str) -> str:
+    return page(msgspec.json.decode(_document_at(root)), root=root)
 
 
 def _say(what: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(what) + b"\n", status_code=status, media_type=_JSON)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else 500
     if status == HTTPStatus.NOT_FOUND:
         detail = f"There is nothing here; see /docs for what there is under {PREFIX}."
         return answer_problem(ProblemError(HTTPStatus.NOT_FOUND, "not-found", detail))
-    headers = getattr(error, "headers", None) or {}
-    detail = f"This takes other methods: {headers.get('Allow', 'see /docs')}."
-    problem = ProblemError(HTTPStatus(status), "method-not-allowed", detail)
-    problem.headers.update(headers)
-    return answer_problem(problem)
+    allowed = ", ".join(_methods_at(request))
+    detail = f"This takes other methods: {allowed}."
+    return answer_problem(
+        ProblemError(HTTPStatus(status), "method-not-allowed", detail, allow=allowed)
+    )
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Return the methods of all routes that a path fits."""
+    app: Starlette = request.scope["app"]
+    fitting = [one for one in app.routes if one.matches(request.scope)[0] is not Match.NONE]
+    return sorted({name for one in fitting for name in getattr(one, "methods", None) or ()})
 
 
 async def _broken(_: Request, error: Exception) -> Response:

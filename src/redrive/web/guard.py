@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.clock import Clock
 from redrive.policies.display import safe
 from redrive.policies.redact import Redaction
-from redrive.web.api import CALLER, ROUTE, answer_problem
+from redrive.web.api import ROUTE, answer_problem
+from redrive.web.identity import CALLER
 from redrive.web.metrics import Requests
 from redrive.web.problem import ProblemError
 
-__all__ = ["LOOPBACK", "Guard"]
+__all__ = ["LOOPBACK", "Guard", "host_name", "smuggled"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names by which a machine calls itself."""
@@ -31,10 +31,13 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _ONCE = (
     *(b"host", b"content-length", b"content-type", b"authorization", b"idempotency-key"),
-    *(b"if-match", b"origin", b"sec-fetch-site", b"transfer-encoding"),
+    *(b"if-match", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"transfer-encoding"),
 )
 _OWN_PAGE = (None, "same-origin", "none")
-_LONGEST_PATH = 200
+_LINK = (None, "navigate")
+"""What a browser says of a link, as far as it says anything; a script asks in another way."""
+_LONGEST_PATH = 2_000
+_LONGEST_LOGGED = 200
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -99,31 +102,33 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         given = _headers(scope)
         host = given.get(b"host", "")
-        if "*" not in self._hosts and _name(host) not in self._hosts:
+        if "*" not in self._hosts and host_name(host) not in self._hosts:
             raise ProblemError(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "unknown-host",
                 "This server does not answer to that name; start it with --allow-host for each "
                 "name that it is reached by.",
             )
-        origin = given.get(b"origin")
-        is_foreign = given.get(b"sec-fetch-site") not in _OWN_PAGE or (
-            origin is not None and urlsplit(origin).netloc.lower() != host.lower()
-        )
-        if is_foreign and (scope["method"] not in _SAFE or "/api/" in scope["path"]):
+        if len(scope["path"]) > _LONGEST_PATH:
+            raise ProblemError(
+                HTTPStatus.REQUEST_URI_TOO_LONG,
+                "path-too-long",
+                f"The path has more than {_LONGEST_PATH:,} characters, which leads nowhere here.",
+            )
+        if _is_foreign(given, host) and not _is_led_here(scope, given):
             raise ProblemError(
                 HTTPStatus.FORBIDDEN,
                 "cross-site",
                 "A web page of another site has sent this, which none may.",
             )
         if b"transfer-encoding" in given and b"content-length" in given:
-            raise _smuggled("both Content-Length and Transfer-Encoding")
+            raise smuggled("both Content-Length and Transfer-Encoding")
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         template = scope.get(ROUTE)
         self._requests.count(scope["method"], template or "other", status, seconds)
         # What fits no route may be anything, also a token that was pasted into it.
-        path = scope["path"][:_LONGEST_PATH] if template else "(not routed)"
+        path = scope["path"][:_LONGEST_LOGGED] if template else "(not routed)"
         client = scope.get("client") or ("?",)
         _log.info(
             "%s %s %d",
@@ -143,17 +148,36 @@ def _headers(scope: Scope) -> dict[bytes, str]:
     found = [(name.lower(), value) for name, value in scope["headers"] if name.lower() in _ONCE]
     for name, count in Counter(name for name, _ in found).items():
         if count > 1:
-            raise _smuggled(f"{count} headers {name.decode('latin-1')}")
+            raise smuggled(f"{count} headers {name.decode('latin-1')}")
     return {name: value.decode("latin-1").strip() for name, value in found}
 
 
-def _name(host: str) -> str:
+def _is_foreign(given: Mapping[bytes, str], host: str) -> bool:
+    """Tell whether a page of another site has sent it, or led to it."""
+    origin = given.get(b"origin")
+    return given.get(b"sec-fetch-site") not in _OWN_PAGE or (
+        origin is not None and origin.partition("://")[2].lower() != host.lower()
+    )
+
+
+def _is_led_here(scope: Scope, given: Mapping[bytes, str]) -> bool:
+    """Tell whether somebody has followed a link to a page, which other sites may have."""
+    return (
+        scope["method"] in _SAFE
+        and "/api/" not in scope["path"]
+        and given.get(b"sec-fetch-mode") in _LINK
+        and b"origin" not in given
+    )
+
+
+def host_name(host: str) -> str:
     """Return the name in a `Host` header, without its port."""
     name, separator, port = host.rpartition(":")
     return (name if separator and port.isdigit() else host).lower().rstrip(".")
 
 
-def _smuggled(what: str) -> ProblemError:
+def smuggled(what: str) -> ProblemError:
+    """Return the problem of a request that two readers could understand differently."""
     return ProblemError(
         HTTPStatus.BAD_REQUEST, "bad-request", f"The request has {what}, so it is read by nobody."
     )

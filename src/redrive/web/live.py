@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.clock import Clock
-from redrive.errors import StoreError
+from redrive.errors import RedriveError, StoreError
 from redrive.web.problem import ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Live"]
+__all__ = ["Live", "too_many_streams"]
 
+_SHARE = 9
+"""For each second that a look takes it rests at least so many: a large store has more to do."""
 _LONGEST_SECONDS = 300.0
 """After this a stream ends, and who still may begins another: a revoked token sees no more."""
 
@@ -32,30 +34,28 @@ class Live:
         *,
         clock: Clock,
         is_over: Callable[[], object],
+        event: str = "figures",
         every: float = 2.0,
         most: int = 100,
     ) -> None:
         self._read = read
         self._clock = clock
         self._is_over = is_over
-        self._every = every
+        self._event = event.encode()
+        self._rest = self._every = every
         self._most = most
-        self._listeners = 0
+        self.listeners = 0
+        """How many listen now."""
         self._number = 0
         self._frame, self._read_at = b"", 0.0
         self._reading = asyncio.Lock()
 
     def check(self) -> None:
         """Refuse more listeners than there is room for."""
-        if self._listeners >= self._most:
-            raise ProblemError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too-many-streams",
-                f"{self._most} streams are open already; close one, or try again later.",
-                retry_after="10",
-            )
+        if self.listeners >= self._most:
+            raise too_many_streams(self._most)
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes, None]:
         """Return frames as they come, from a first one at once, until it is over."""
         with self._listening():
             end, seen = self._clock.monotonic() + _LONGEST_SECONDS, 0
@@ -65,19 +65,21 @@ class Live:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        self._listeners += 1
+        self.listeners += 1
         try:
             yield
         finally:
-            self._listeners -= 1
+            self.listeners -= 1
 
     async def _next(self, seen: int) -> tuple[int, bytes]:
         """Return a frame that was not seen; whoever comes first reads it for all."""
         async with self._reading:
             if seen and self._number == seen:
-                await self._clock.sleep(self._every)
-            if self._number == seen or self._clock.monotonic() - self._read_at > self._every:
+                await self._clock.sleep(self._rest)
+            begun = self._clock.monotonic()
+            if self._number == seen or begun - self._read_at > self._rest:
                 self._frame, self._read_at = await self._read_frame(), self._clock.monotonic()
+                self._rest = max(self._every, _SHARE * (self._read_at - begun))
                 self._number += 1
             return self._number, self._frame
 
@@ -86,4 +88,17 @@ class Live:
             told = msgspec.json.encode(await self._read())
         except StoreError:
             return b'event: trouble\ndata: {"detail":"the store cannot be reached"}\n\n'
-        return b"event: figures\ndata: " + told + b"\n\n"
+        except RedriveError as error:  # such as that what was looked at is gone
+            detail = msgspec.json.encode({"detail": str(error)})
+            return b"event: trouble\ndata: " + detail + b"\n\n"
+        return b"event: " + self._event + b"\ndata: " + told + b"\n\n"
+
+
+def too_many_streams(most: int) -> ProblemError:
+    """Return the refusal of one more stream than there is room for."""
+    return ProblemError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "too-many-streams",
+        f"{most} streams are open already; close one, or try again later.",
+        retry_after="10",
+    )

@@ -11,6 +11,7 @@ from redrive.errors import (
     EditConflictError,
     IdempotencyConflictError,
     NotFoundError,
+    SecretError,
     StoreError,
     UsageError,
     VersionConflictError,
@@ -18,23 +19,40 @@ from redrive.errors import (
 from redrive.policies.display import safe
 from redrive.policies.redact import Redaction
 
-__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "not_there", "problem_of"]
+__all__ = [
+    "MEDIA_TYPE",
+    "Problem",
+    "ProblemError",
+    "VersionConflict",
+    "not_there",
+    "problem_of",
+]
 
 MEDIA_TYPE = "application/problem+json"
 _USUAL = Redaction()
 _LONGEST = 2_000
 
 
+class VersionConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """The key of an event that was not at the version expected, and at which it is."""
+
+    key: str
+    expected: int
+    actual: int
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why something was not done, and what to do about it.
 
-    `type` is a word for programs, `detail` a sentence for people.
+    `type` is a word for programs, `detail` a sentence for people. `conflict` is there if somebody
+    else has published to the key meanwhile.
     """
 
     type: str
     title: str
     status: int
     detail: str
+    conflict: VersionConflict | None = None
 
 
 class ProblemError(Exception):
@@ -46,6 +64,7 @@ class ProblemError(Exception):
         self.kind = kind
         self.detail = detail
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.conflict: VersionConflict | None = None
 
     @property
     def problem(self) -> Problem:
@@ -55,6 +74,7 @@ class ProblemError(Exception):
             title=self.status.phrase,
             status=self.status,
             detail=safe(_USUAL.text(self.detail[:_LONGEST])),
+            conflict=self.conflict,
         )
 
 
@@ -70,7 +90,12 @@ def problem_of(error: Exception, *, is_limited: bool) -> ProblemError:
         return not_there()
     for kind, status, word in _CALLERS:
         if isinstance(error, kind):
-            return ProblemError(status, word, str(error))
+            refused = ProblemError(status, word, str(error))
+            if isinstance(error, VersionConflictError):
+                refused.conflict = VersionConflict(
+                    key=error.key, expected=error.expected, actual=error.actual
+                )
+            return refused
     if isinstance(error, StoreError):
         return ProblemError(
             HTTPStatus.SERVICE_UNAVAILABLE,
@@ -98,6 +123,7 @@ _CALLERS = (
     (VersionConflictError, HTTPStatus.CONFLICT, "version-conflict"),
     (IdempotencyConflictError, HTTPStatus.CONFLICT, "idempotency-conflict"),
     (EditConflictError, HTTPStatus.PRECONDITION_FAILED, "edit-conflict"),
+    (SecretError, HTTPStatus.CONFLICT, "secret-unavailable"),
     (UsageError, HTTPStatus.BAD_REQUEST, "bad-request"),
 )
 """What callers can do something about, the special before the general."""

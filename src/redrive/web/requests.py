@@ -16,9 +16,12 @@ from redrive.model.duration import duration
 from redrive.model.event import EventAttributes, NewEvent, Severity, new_event
 from redrive.model.pattern import check_pattern
 from redrive.model.replay import Pace
+from redrive.model.secret import LONGEST_SECRET
 from redrive.model.settlement import FailureReason
-from redrive.operations import Condition
+from redrive.model.trend import Window
+from redrive.operations import DeliveryState
 from redrive.operations.context import MOST_PER_PAGE
+from redrive.operations.trends import MOST_TRENDS
 from redrive.store import EventQuery, Query
 
 __all__ = [
@@ -26,9 +29,12 @@ __all__ = [
     "ActOnIds",
     "ActOnIdsWithReason",
     "ActOnTenant",
+    "ActOnVersion",
     "ActWithReason",
     "AskConditions",
+    "AskTrends",
     "AwaitResult",
+    "ChooseVersion",
     "CreateToken",
     "EditPayload",
     "Filter",
@@ -38,9 +44,10 @@ __all__ = [
     "ListDeliveries",
     "ListEvents",
     "ListGroups",
+    "ListLanes",
     "ListReplays",
-    "ListSome",
     "ListTenants",
+    "ListTokens",
     "MoveDeliveries",
     "Nothing",
     "OpenBreaker",
@@ -52,6 +59,8 @@ __all__ = [
     "PublishBatch",
     "PublishEvent",
     "ReadLog",
+    "RebuildProjection",
+    "ReopenIds",
     "ReplayIds",
     "Reschedule",
     "ResetProjection",
@@ -59,6 +68,7 @@ __all__ = [
     "RunBackfill",
     "Show",
     "StartReplay",
+    "SwapProjection",
     "read_instant",
 ]
 
@@ -75,7 +85,7 @@ Numbers = Annotated[list[Number], msgspec.Meta(min_length=1, max_length=MOST_PER
 Text = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What a request says; a name that it does not know is refused."""
 
 
@@ -124,11 +134,16 @@ class Filter(Given, frozen=True, kw_only=True):
 
 
 class ListDeliveries(Filter, frozen=True, kw_only=True):
-    """Which deliveries, and which page of them; of any status if it is left out."""
+    """Which deliveries, and which page of them; of any status if it is left out.
+
+    `most_read` is how many are looked at: for a `text`, of what the rest leaves, and without one,
+    of all in their status; the cursor goes on.
+    """
 
     status: Status | None = None
     cursor: Text | None = None
     limit: Limit = 50
+    most_read: Number | None = None
 
     @property
     def chosen_status(self) -> Status | None:
@@ -144,9 +159,13 @@ class ListDeadLetters(Filter, frozen=True, kw_only=True):
 
 
 class ListGroups(Filter, frozen=True, kw_only=True):
-    """Which dead letters to group, and how many groups to show."""
+    """Which dead letters to group, and how many groups to show.
+
+    `most_read` is how many of the latest are looked at: for a `text`, of what the rest leaves.
+    """
 
     limit: Limit = 50
+    most_read: Number | None = None
 
 
 class Show(Given, frozen=True, kw_only=True):
@@ -161,10 +180,17 @@ class AskConditions(Given, frozen=True, kw_only=True):
     id: Numbers
 
 
+class AskTrends(Given, frozen=True, kw_only=True):
+    """Of which destinations, the parameter repeated, and how far back; of all together if none."""
+
+    destination: Annotated[list[Text], msgspec.Meta(max_length=MOST_TRENDS)] = []
+    over: Window = Window.HOUR
+
+
 class FindDelivery(Given, frozen=True, kw_only=True):
     """In which conditions the delivery may be; any if it is left out."""
 
-    fits: list[Condition] = []
+    fits: list[DeliveryState] = []
 
 
 class AwaitResult(Given, frozen=True, kw_only=True):
@@ -178,6 +204,12 @@ class AwaitResult(Given, frozen=True, kw_only=True):
         return duration(self.timeout, name="timeout", longest=_LONGEST_WAIT)
 
 
+class ChooseVersion(Given, frozen=True, kw_only=True):
+    """Which version of a projection; the one that readers have if it is left out."""
+
+    version: Number | None = None
+
+
 class ReadLog(Given, frozen=True, kw_only=True):
     """From behind which position of the log, and how many events."""
 
@@ -187,7 +219,10 @@ class ReadLog(Given, frozen=True, kw_only=True):
 
 
 class ListEvents(Given, frozen=True, kw_only=True):
-    """Which events, and which page of them. The time is when they were published."""
+    """Which events, and which page of them. The time is when they were published.
+
+    `most_stretches` is how many stretches of the log are read, each of 2,000 events or fewer.
+    """
 
     event_id: Text | None = None
     event_type: Text | None = None
@@ -200,6 +235,7 @@ class ListEvents(Given, frozen=True, kw_only=True):
     until: Instant | None = None
     cursor: Text | None = None
     limit: Limit = 50
+    most_stretches: Number | None = None
 
     def query(self, *, tenant: str | None) -> EventQuery:
         """Return it for the store, with the tenant that it is narrowed to."""
@@ -217,11 +253,11 @@ class ListEvents(Given, frozen=True, kw_only=True):
 
 
 class ListAudit(Given, frozen=True, kw_only=True):
-    """Which acts of the past, and which page of them."""
+    """Which acts of the past, and which page of them; `delivery` may be repeated."""
 
     by: Text | None = None
     action: Text | None = None
-    delivery: Number | None = None
+    delivery: Annotated[list[Number], msgspec.Meta(max_length=MOST_PER_PAGE)] = []
     name: Text | None = None
     since: Instant | None = None
     until: Instant | None = None
@@ -234,16 +270,17 @@ class ListAudit(Given, frozen=True, kw_only=True):
         return AuditQuery(
             by=self.by,
             action=self.action,
-            deliveries=None if self.delivery is None else (self.delivery,),
+            deliveries=tuple(self.delivery) or None,
             name=self.name,
             since=_instant("since", self.since),
             until=_instant("until", self.until),
         )
 
 
-class ListSome(Given, frozen=True, kw_only=True):
-    """How many to show."""
+class ListLanes(Given, frozen=True, kw_only=True):
+    """The keys of which destination, and how many to show."""
 
+    destination: Text | None = None
     limit: Limit = 50
 
 
@@ -251,6 +288,13 @@ class ListReplays(Given, frozen=True, kw_only=True):
     """Which page, and how many."""
 
     cursor: Number | None = None
+    limit: Limit = 50
+
+
+class ListTokens(Given, frozen=True, kw_only=True):
+    """Which page, and how many."""
+
+    cursor: Text | None = None
     limit: Limit = 50
 
 
@@ -304,6 +348,12 @@ class ActOnIdsWithReason(ActWithReason, frozen=True, kw_only=True):
     ids: Numbers
 
 
+class ReopenIds(ActOnIdsWithReason, frozen=True, kw_only=True):
+    """The numbers of resolved dead letters; `out_of_order` says that a projection's may be."""
+
+    out_of_order: bool = False
+
+
 class ReplayIds(ActOnIds, frozen=True, kw_only=True):
     """The numbers of dead letters, and the generation that delivers them; as it was by default."""
 
@@ -351,6 +401,7 @@ class StartReplay(PlanReplay, frozen=True, kw_only=True):
     canary: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = Pace().canary
     largest_wave: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = Pace().largest_wave
     failure_limit: Annotated[float, msgspec.Meta(ge=0, le=1)] = Pace().failure_limit
+    render_again: bool = False
 
 
 class OpenBreaker(Act, frozen=True, kw_only=True):
@@ -375,6 +426,16 @@ class CreateToken(ActWithReason, frozen=True, kw_only=True):
     expires_in: Text | None = None
 
 
+class SetSecret(ActWithReason, frozen=True, kw_only=True):
+    """A secret, such as a token of somebody else's API, and why it is set."""
+
+    name: Text
+    value: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_SECRET)]
+
+    def __repr__(self) -> str:
+        return f"SetSecret(name={self.name!r}, value=…)"
+
+
 class OverrideLimits(ActWithReason, frozen=True, kw_only=True):
     """Which limits a destination has for a while, such as `2h`, and why."""
 
@@ -385,10 +446,35 @@ class OverrideLimits(ActWithReason, frozen=True, kw_only=True):
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
 
 
-class ResetProjection(Act, frozen=True, kw_only=True):
+class ActOnVersion(Act, frozen=True, kw_only=True):
+    """Which version of a projection; it may be left out where there is one."""
+
+    version: Number | None = None
+
+
+class SwapProjection(ActOnVersion, frozen=True, kw_only=True):
+    """Which version readers get, whether also if events have failed, and how long to wait."""
+
+    parked: bool = False
+    timeout: Text = "10s"
+
+    @property
+    def span(self) -> timedelta:
+        """How long that is."""
+        return duration(self.timeout, name="timeout", longest=_LONGEST_WAIT)
+
+
+class ResetProjection(ActOnVersion, frozen=True, kw_only=True):
     """Behind which position of the log it begins; from the start if it is left out."""
 
     after: Text | None = None
+
+
+class RebuildProjection(ResetProjection, frozen=True, kw_only=True):
+    """At which rate at most, such as `500/s`, and whether to wait at each event that fails."""
+
+    rate: Text | None = None
+    strict: bool = False
 
 
 class MoveDeliveries(ActWithReason, frozen=True, kw_only=True):
@@ -398,15 +484,23 @@ class MoveDeliveries(ActWithReason, frozen=True, kw_only=True):
 
 
 class RunBackfill(PlanBackfill, frozen=True, kw_only=True):
-    """Which events of the log to give, and to which generation of workers."""
+    """Which events of the log to give, and to which generation of workers.
+
+    `positions` are those of a plan: then exactly these are given, and nothing is looked for.
+    """
 
     generation: Text | None = None
     why: Text = ""
+    positions: Numbers | None = None
 
 
 class RestoreLetters(Act, frozen=True, kw_only=True):
-    """Dead letters, each as an export has them: the schema `Letter`."""
+    """Dead letters, each as an export has them: the schema `Letter`.
 
+    `out_of_order` says that those of a projection may come back, too.
+    """
+
+    out_of_order: bool = False
     letters: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
 
 

@@ -50,7 +50,6 @@ class Call:
         if_match: str | None = None,
     ) -> None:
         self.app = app
-        self.operations = app.operations
         self.caller = caller
         self.operation = operation
         self.path = path
@@ -58,6 +57,11 @@ class Call:
         self.if_match = if_match
         self.headers: dict[str, str] = {}
         self._clock = clock
+
+    @property
+    def operations(self) -> Operations:
+        """Everything that can be done, within what of the store is theirs."""
+        return self.caller.operations(self.app.operations)
 
     @property
     def by(self) -> str:

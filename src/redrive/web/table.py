@@ -6,15 +6,24 @@ Routing, decoding, roles and the OpenAPI document come from it, and a test compa
 
 from __future__ import annotations
 
+from redrive.journal.draining import Drained
 from redrive.model.access import NewToken
 from redrive.model.event import Receipt
 from redrive.model.gate import BreakerChange, Override
+from redrive.model.rule import Stored
+from redrive.model.secret import Rotated, Secret
 from redrive.operations import (
     BackfillPlan,
     EventStory,
+    GatewayDocument,
+    GatewayPlan,
+    Journal,
+    JournalPage,
     PrunePlan,
     ReplayPlan,
+    RulePreview,
     ScheduleFigures,
+    ServiceTest,
     Story,
 )
 from redrive.store import (
@@ -29,14 +38,27 @@ from redrive.store import (
     Replay,
     Restored,
 )
-from redrive.web import answers, requests
-from redrive.web.endpoints import acting, granting, keeping, looking, publishing, steering
+from redrive.web import answers, drafts, journaled, requests
+from redrive.web.endpoints import (
+    acting,
+    gateway,
+    granting,
+    journal,
+    keeping,
+    looking,
+    publishing,
+    steering,
+)
 from redrive.web.route import Endpoint, Route
 
 __all__ = ["LEFT_OUT", "ROUTES"]
 
 _IDS = {"ids": [7], "why": "the bug is fixed"}
 _WHY = {"why": "the bug is fixed"}
+_GATEWAY = {
+    "services": {"crm": {"url": "https://api.example.com/hooks"}},
+    "rules": {"orders": {"service": "crm", "event": "order.*"}},
+}
 _EVENT = {"type": "order.paid", "payload": {"order": 42}, "key": "order-42"}
 
 
@@ -117,6 +139,13 @@ ROUTES: tuple[Route, ...] = (
     _post("/dead-letters/import", keeping.restore, Restored, requests.RestoreLetters),
     _post("/dead-letters/replay", acting.replay, answers.Changed, requests.ReplayIds, example=_IDS),
     _post(
+        "/dead-letters/render-again",
+        acting.render_again,
+        answers.Changed,
+        requests.ActOnIds,
+        example=_IDS,
+    ),
+    _post(
         "/dead-letters/resolve",
         acting.resolve,
         answers.Changed,
@@ -127,7 +156,7 @@ ROUTES: tuple[Route, ...] = (
         "/dead-letters/reopen",
         acting.reopen,
         answers.Changed,
-        requests.ActOnIdsWithReason,
+        requests.ReopenIds,
         example=_IDS,
     ),
     _post(
@@ -172,7 +201,7 @@ ROUTES: tuple[Route, ...] = (
     _post("/replays/{id:int}/resume", steering.resume_replay, answers.Acted),
     _post("/replays/{id:int}/cancel", steering.cancel_replay, answers.Acted),
     _get("/gates", looking.gates, answers.Gates),
-    _get("/lanes", looking.lanes, answers.Lanes, requests.ListSome),
+    _get("/lanes", looking.lanes, answers.Lanes, requests.ListLanes),
     _post("/destinations/{name}/pause", steering.pause, answers.Acted, example=_WHY),
     _post("/destinations/{name}/resume", steering.resume, answers.Acted, example=_WHY),
     _post("/destinations/{name}/remove", keeping.remove_destination, answers.Acted),
@@ -217,21 +246,46 @@ ROUTES: tuple[Route, ...] = (
     _post("/schedules/{name}/resume", steering.resume_schedule, answers.Acted),
     _post("/schedules/{name}/run", steering.run_schedule, answers.Acted),
     _get("/projections", keeping.projections, answers.Projections),
-    _get("/projections/{name}", keeping.projection, ProjectionFigures),
+    _get("/projections/{name}", keeping.projection, ProjectionFigures, requests.ChooseVersion),
     _post(
         "/projections/{name}/reset",
         keeping.reset_projection,
         answers.Counted,
         requests.ResetProjection,
     ),
-    _post("/projections/{name}/drop", keeping.drop_projection, answers.Counted),
+    _post(
+        "/projections/{name}/rebuild",
+        keeping.rebuild_projection,
+        answers.Counted,
+        requests.RebuildProjection,
+        example={"version": 2, "rate": "500/s", "why": "the totals were wrong"},
+    ),
+    _post(
+        "/projections/{name}/rebuild/cancel",
+        keeping.cancel_rebuild,
+        answers.Acted,
+        requests.ActOnVersion,
+    ),
+    _post(
+        "/projections/{name}/swap",
+        keeping.swap_projection,
+        ProjectionFigures,
+        requests.SwapProjection,
+        example={"version": 2, "why": "orders have a state"},
+    ),
+    _post(
+        "/projections/{name}/drop",
+        keeping.drop_projection,
+        answers.Counted,
+        requests.ActOnVersion,
+    ),
     _get(
         "/projections/{name}/events/{event}",
         keeping.reached,
         answers.Reached,
         requests.AwaitResult,
     ),
-    _get("/tokens", granting.tokens, answers.Tokens),
+    _get("/tokens", granting.tokens, answers.Tokens, requests.ListTokens),
     _post(
         "/tokens",
         granting.create_token,
@@ -240,7 +294,110 @@ ROUTES: tuple[Route, ...] = (
         example={"name": "shop", "role": "publish", "why": "the shop publishes orders"},
     ),
     _post("/tokens/{name}/revoke", granting.revoke_token, answers.Acted, requests.ActWithReason),
+    _get("/secrets", granting.secrets, answers.Secrets),
+    _post(
+        "/secrets",
+        granting.set_secret,
+        Secret,
+        requests.SetSecret,
+        example={"name": "crm-token", "value": "t0ps3cret", "why": "the new contract"},
+    ),
+    _post("/secrets/rotate", granting.rotate_secrets, Rotated, requests.ActWithReason),
+    _post("/secrets/{name}/delete", granting.delete_secret, answers.Acted, requests.ActWithReason),
+    _get("/services", gateway.services, answers.Documents, drafts.ListServices),
+    _post(
+        "/services/{name}",
+        gateway.save_service,
+        Stored,
+        drafts.SaveDocument,
+        example={"document": {"url": "https://api.example.com/hooks"}},
+    ),
+    _post(
+        "/services/{name}/alter",
+        gateway.alter_service,
+        Stored,
+        drafts.AlterDocument,
+        example={"changes": {"rate": "10/s", "enabled": True}},
+    ),
+    _get(
+        "/services/{name}/requests",
+        gateway.request_log,
+        answers.LoggedRequests,
+        drafts.ListRequests,
+    ),
+    _post(
+        "/services/{name}/test",
+        gateway.try_service,
+        ServiceTest,
+        drafts.TestService,
+        example={"payload": {"order": 42}, "type": "order.paid"},
+    ),
+    _post("/services/{name}/delete", gateway.delete_service, answers.Acted, drafts.DeleteService),
+    _get("/rules", gateway.rules, answers.Documents, drafts.ListRules),
+    _post(
+        "/rules/{name}",
+        gateway.save_rule,
+        Stored,
+        drafts.SaveDocument,
+        example={"document": {"service": "crm", "event": "order.*"}},
+    ),
+    _post(
+        "/rules/{name}/alter",
+        gateway.alter_rule,
+        Stored,
+        drafts.AlterDocument,
+        example={"changes": {"path": "/orders"}},
+    ),
+    _post("/rules/{name}/delete", gateway.delete_rule, answers.Acted),
+    _get("/sources", gateway.sources, answers.Documents, drafts.ListServices),
+    _post(
+        "/sources/{name}",
+        gateway.save_source,
+        Stored,
+        drafts.SaveDocument,
+        example={"document": {"kind": "github", "secrets": "env:GITHUB_SECRET"}},
+    ),
+    _post(
+        "/sources/{name}/alter",
+        gateway.alter_source,
+        Stored,
+        drafts.AlterDocument,
+        example={"changes": {"unique_for": "1d"}},
+    ),
+    _post("/sources/{name}/delete", gateway.delete_source, answers.Acted),
+    _post(
+        "/rules/{name}/preview",
+        gateway.preview_rule,
+        RulePreview,
+        drafts.PreviewRule,
+        example={"sample": {"type": "order.paid", "payload": {"order": 42}}},
+    ),
+    _get(
+        "/gateway/{kind}/{name}/versions",
+        gateway.past_versions,
+        answers.Versions,
+        drafts.ListVersions,
+    ),
+    _get("/gateway", gateway.export_gateway, GatewayDocument),
+    _post(
+        "/gateway/plan",
+        gateway.plan_gateway,
+        GatewayPlan,
+        drafts.PlanGateway,
+        example={"gateway": _GATEWAY},
+    ),
+    _post(
+        "/gateway/apply",
+        gateway.apply_gateway,
+        GatewayPlan,
+        drafts.ApplyGateway,
+        example={"gateway": _GATEWAY, "why": "orders go to the CRM"},
+    ),
+    _get("/journal", journal.journal, Journal, journaled.LookIntoJournal),
+    _get("/journal/{name}", journal.journal_records, JournalPage, journaled.ShowRecords),
+    _post("/journal/drain", journal.drain_journal, Drained, journaled.DrainJournal),
     _get("/status", looking.status, Figures),
+    _get("/trends", looking.trends, answers.TrendList, requests.AskTrends),
     _get("/doctor", looking.examine, answers.Findings),
     _get("/schema", looking.schema_version, answers.SchemaVersion),
     _get("/audit", looking.audit, answers.AuditEntries, requests.ListAudit),
@@ -253,12 +410,14 @@ LEFT_OUT = {
     "select": "it has no end: /dead-letters gives the same page by page, and a replay takes a "
     "filter",
     "export": "it is /dead-letters/export, page after page",
-    "carry_out": "POST /destinations/{name}/backfill plans and carries out",
+    "carry_out": "POST /destinations/{name}/backfill takes the positions of a plan",
     "authenticate": "it is how the server finds out who asks",
     "check_password": "it is how a login finds out who asks, and no call of a program",
+    "find_user": "as above",
     "open_session": "as above",
     "session": "as above",
     "close_session": "as above",
+    "within": "it is how the server bounds what a caller reaches",
     "users": "people are let in from the command line, where the store is",
     "add_user": "as above",
     "set_password": "as above",

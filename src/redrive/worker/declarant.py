@@ -10,10 +10,17 @@ import msgspec
 from redrive.clock import Clock, wait_at_most
 from redrive.errors import StoreError
 from redrive.model.destination import Destination
-from redrive.observer import DeclarationChanged, DeclarationsAgree, DeclarationsDiffer, Observer
+from redrive.model.request_log import RequestLog
+from redrive.observer import (
+    DeclarationChanged,
+    DeclarationsAgree,
+    DeclarationsDiffer,
+    Observer,
+)
 from redrive.policies.declaring import LOOKS_AGAIN_AFTER
 from redrive.store import Declarer, Registered, Registry
 from redrive.transport import Endpoint
+from redrive.worker.provider import TRIES_AGAIN_SECONDS, Provider, StoredServices
 
 __all__ = ["Declarant"]
 
@@ -37,8 +44,10 @@ class Declarant:
         clock: Clock,
         observer: Observer,
         on_store_lost: Callable[[StoreError], None],
+        provider: Provider | None = None,
     ) -> None:
         self._store = store
+        self._stored = StoredServices(provider, worker=by.worker, clock=clock, observer=observer)
         self._by = by
         self._own = {one.destination.name: one for one in endpoints}
         self._clock = clock
@@ -54,6 +63,13 @@ class Declarant:
         """The endpoints that get deliveries, as what is in force has them."""
         self.reporting: frozenset[str] = frozenset()
         """The destinations whose health is counted: those with a breaker."""
+        self.names: tuple[str, ...] = tuple(self._own)
+        """All that the worker serves: what it declares, and stored services."""
+
+    def request_log(self, name: str) -> RequestLog | None:
+        """Return which requests to a destination are logged, if any."""
+        endpoint = self.serving.get(name)
+        return None if endpoint is None else endpoint.terms.request_log
 
     def hear(self, version: int | None) -> None:
         """Hear which version of the routes a claim has met."""
@@ -69,10 +85,13 @@ class Declarant:
         while True:
             looks_again = LOOKS_AGAIN_AFTER.total_seconds()
             rest = looks_again if self._others else _TELLS_AGAIN_SECONDS
+            if self._stored.are_unsettled:
+                rest = min(rest, TRIES_AGAIN_SECONDS)
             has_news = await wait_at_most(self._news, rest, self._clock)
             self._news.clear()
             try:
-                if has_news or self._others:
+                await self._stored.close_retired()
+                if has_news or self._others or self._stored.are_unsettled:
                     await self._catch_up()
                 else:
                     await self._bring()
@@ -84,7 +103,7 @@ class Declarant:
     async def _bring(self) -> None:
         declared = [one.destination for one in self._own.values()]
         registered = await self._store.register(declared, by=self._by)
-        self._follow(registered, brought=self._own)
+        await self._follow(registered, brought=self._own)
 
     async def _catch_up(self) -> None:
         """Bring what is not in force, and what others have changed: of thousands that is little."""
@@ -92,10 +111,10 @@ class Declarant:
         while True:
             declared = [self._own[name].destination for name in names]
             registered = await self._store.register(declared, by=self._by, again=True)
-            if not (names := self._follow(registered, brought=names)):
+            if not (names := await self._follow(registered, brought=names)):
                 return
 
-    def _follow(self, registered: Registered, *, brought: Collection[str]) -> Sequence[str]:
+    async def _follow(self, registered: Registered, *, brought: Collection[str]) -> Sequence[str]:
         """Follow what is in force; returns what has changed of those that were not brought."""
         for one in registered.changes:
             self._observer.notice(DeclarationChanged(worker=self._by.worker, change=one))
@@ -112,23 +131,26 @@ class Declarant:
             for name, one in registered.overrides.items()
             if one.limits.concurrency is not None
         }
+        provided = await self._stored.follow(self._in_force, in_force, but=self._own)
         overridden = [
             name
-            for name in self._own.keys() & (allowed.keys() | self._allowed.keys())
+            for name in (self._own.keys() | self._stored.endpoints.keys())
+            & (allowed.keys() | self._allowed.keys())
             if allowed.get(name) != self._allowed.get(name)
         ]
         self._in_force, self._allowed = in_force, allowed
         self._version = registered.version
-        if changed or overridden:
+        if changed or overridden or provided:
             serving = dict(self.serving)
-            for name in [*changed, *overridden]:
-                if name in in_force:
-                    serving[name] = _following(
-                        self._own[name], in_force[name], allowed=allowed.get(name)
-                    )
+            for name in [*changed, *overridden, *provided]:
+                endpoint = self._own.get(name) or self._stored.endpoints.get(name)
+                if name in in_force and endpoint is not None:
+                    serving[name] = _following(endpoint, in_force[name], allowed=allowed.get(name))
                 else:
                     serving.pop(name, None)
             self.serving = serving
+            if self._own.keys() | self._stored.endpoints.keys() != set(self.names):
+                self.names = (*self._own, *self._stored.endpoints)
             self.reporting = frozenset(
                 name for name, one in serving.items() if one.destination.limits.breaker
             )
@@ -139,6 +161,14 @@ class Declarant:
             )
         )
         return [name for name in changed if name not in brought]
+
+    def is_transactional(self, name: str) -> bool:
+        """Tell whether what is carried to a destination is committed by the store."""
+        return name in self._own and self._own[name].is_transactional
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return all that have ways to close."""
+        return [*self._own.values(), *self._stored.all()]
 
     def _compare(self, others: tuple[str, ...]) -> None:
         """Say once of which destinations another declaration is in force than this worker's."""

@@ -80,6 +80,8 @@ class Vitals:
     """
 
     def __init__(self, *, worker: str, clock: Clock, longest_silence: timedelta) -> None:
+        self.projections: Callable[[], dict[str, str]] = dict
+        """Says how the worker's reading for each projection is; it keeps it from nothing."""
         self._worker = worker
         self._clock = clock
         self._longest_silence = longest_silence.total_seconds()
@@ -237,7 +239,12 @@ class HealthEndpoint:
         reasons = self.vitals.hindrances()
         return _say(
             HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK,
-            {"ready": not reasons, "reasons": reasons, "notes": self.vitals.notes()},
+            {
+                "ready": not reasons,
+                "reasons": reasons,
+                "notes": self.vitals.notes(),
+                "projections": self.vitals.projections(),
+            },
         )
 
     def _measure(self) -> Answer:

@@ -37,7 +37,7 @@ class Heartbeat:
         worker: str,
         open_store: Callable[[], Awaitable[Store]],
         carrier: Carrier,
-        serving: Serving,
+        serving: Callable[[], Serving],
         lease: timedelta,
         clock: Clock,
         observer: Observer,
@@ -55,6 +55,7 @@ class Heartbeat:
         self._on_missed = on_missed
         self._on_wedged = on_wedged
         self._noted_at = noted_at
+        self._told: Serving | None = None
         self._told_at: tuple[datetime, float] | None = None
         self._last_tick = clock.monotonic()
         self._beat_every = lease.total_seconds() / _BEATS_PER_LEASE
@@ -117,14 +118,16 @@ class Heartbeat:
     async def _beat(self, store: Store) -> None:
         leases = self._carrier.leases()
         since_noted = self._clock.monotonic() - self._noted_at()
-        tells = self._is_to_tell()
+        serving = self._serving()
+        tells = serving != self._told or self._is_to_tell()
         if not tells and not leases and since_noted < self._beat_every:
             return
         told_at = self._clock.now(), self._clock.monotonic()
         refused = await store.heartbeat(
-            self._worker, leases, lease=self._lease, serving=self._serving if tells else None
+            self._worker, leases, lease=self._lease, serving=serving if tells else None
         )
-        self._told_at = told_at if tells else self._told_at
+        if tells:
+            self._told, self._told_at = serving, told_at
         # A lease settled between the list and the beat is not lost.
         held = frozenset(self._carrier.leases(with_effects=False)) if refused else frozenset()
         lost = tuple(lease for lease in refused if lease in held)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.clock import Clock
+from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreError
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.outcome import Applied, Outcome, Succeeded
@@ -23,10 +23,12 @@ from redrive.store import (
     Projected,
     Projecting,
     ReaderTurn,
+    Rebuild,
     Settled,
     Store,
 )
 from redrive.transport import Endpoint, Projects
+from redrive.transports.projection import is_being_cancelled
 from redrive.worker.polling import Lookout
 
 __all__ = ["Projector"]
@@ -34,14 +36,17 @@ __all__ = ["Projector"]
 _TURNS_PER_LEASE = 3
 _MOST_LOOKS = 200
 """How often to look for events that were committed, and must wait for who began before them."""
+_LOOKS_SECONDS = 0.025
+_REAL_TIME = SystemClock()
+"""They are done in real time, whatever the clock of this worker says."""
 _PAUSE_SECONDS = 0.5
 _FIRST_BATCH = 50
+_PACE_SECONDS = 0.25
+"""How much of its rate a rebuild takes at once."""
 _LARGEST_BATCH = 1_000
+_NO_LEASE = Lease(DeliveryId(0), 0)
 _CHECKPOINT_SECONDS = 10.0
 """How long a checkpoint may stay behind while there is nothing to apply."""
-_LONG_SECONDS = 0.25
-_LONG_WITH_LOCK_SECONDS = 0.05
-"""How long a batch is to take where everybody else waits for its lock."""
 
 
 class Projector:
@@ -80,6 +85,10 @@ class Projector:
             if one.destination.is_projection and isinstance(one.transport, Projects)
         ]
 
+    def standings(self) -> dict[str, str]:
+        """Say of each projection how this worker's reader is; may be called from any thread."""
+        return {one.name: one.standing for one in self._readers}
+
     async def run(self) -> None:
         """Read on and on, for each projection beside the others."""
         if not self._readers:
@@ -106,6 +115,7 @@ class Projector:
                 looks += 1
                 if looks > _MOST_LOOKS or not await reader.is_behind():
                     break
+                await _REAL_TIME.sleep(_LOOKS_SECONDS)
         return has_moved
 
     async def _follow(self, reader: _Reader) -> None:
@@ -126,6 +136,9 @@ class Projector:
             step = await reader.step()
             if step is None:
                 return
+            if reader.rest:
+                rest, reader.rest = reader.rest, 0.0
+                await self._clock.sleep(rest)
             if step.is_end:
                 await reader.news.wait()
 
@@ -165,8 +178,24 @@ class Projector:
         return news.has_more
 
 
-class _CannotEmptyError(Exception):
-    """A read model could not be emptied; the cause is what its own function has raised."""
+class _HookError(Exception):
+    """A read model could not be made, or emptied; the cause is what its own function raised."""
+
+
+class _Hook:
+    """A function that makes or empties a read model, told apart from the store by its errors."""
+
+    def __init__(self, function: Callable[[object], Awaitable[None]] | None) -> None:
+        self._function = function
+
+    async def __call__(self, connection: object) -> None:
+        if self._function is not None:
+            try:
+                await self._function(connection)
+            except BaseException as error:
+                if isinstance(error, GeneratorExit) or is_being_cancelled():
+                    raise
+                raise _HookError from error
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -194,7 +223,7 @@ class _Reader:
     ) -> None:
         self._store = store
         self._worker = worker
-        self._name = endpoint.destination.name
+        self.name = endpoint.destination.name
         self._terms: Terms = endpoint.terms
         self._transport = transport
         self._settler = settler
@@ -214,12 +243,27 @@ class _Reader:
         self.is_held = False
         """Whether a person, or a dead letter, keeps it from reading on."""
         self._is_reset = False
+        self._is_ready = False
+        """Whether its tables were looked at since the turn was taken."""
+        self._rebuild: Rebuild | None = None
+        self.rest = 0.0
+        """For how many seconds it rests, so that a rebuild keeps to its rate."""
         self._size = _FIRST_BATCH
-        blocks = store.capabilities.effects_block_writers
-        self._long_seconds = _LONG_WITH_LOCK_SECONDS if blocks else _LONG_SECONDS
+        self._long_seconds = store.capabilities.long_seconds
         self._trouble = ""
         self._refused: dict[LogPosition, Outcome] = {}
         self._decisions: dict[LogPosition, Decision] = {}
+
+    @property
+    def standing(self) -> str:
+        """How it is, in a few words; that it is at the end is as of its last look."""
+        if self._turn is None:
+            return "not this worker's turn"
+        if self._trouble:
+            return f"cannot go on: {self._trouble}"
+        if self.is_held:
+            return "held by a person, or by a dead letter"
+        return "at the end of the log" if self.is_at_end else "behind"
 
     async def take_turn(self) -> bool:
         """Take the turn of reading for it, unless another worker has that."""
@@ -227,29 +271,34 @@ class _Reader:
         if begin is None:
             begin = await self._store.end_of_log()
         self._turn = await self._store.take_turn(
-            self._name,
+            self.name,
             worker=self._worker,
             lease=self._lease,
             begin=begin,
             types=self._transport.types,
+            version=self._transport.version,
+            tables=self._transport.tables,
         )
         if self._turn is not None:
             self.position = self._kept = self._turn.checkpoint.position
             self._kept_at = self._clock.monotonic()
             self.is_at_end = self.is_held = False
             self._is_reset = self._turn.checkpoint.is_reset
+            self._is_ready = not self._transport.tables
+            rebuild = self._turn.checkpoint.rebuild
+            self._rebuild = rebuild if rebuild is not None and rebuild.is_running else None
         return self._turn is not None
 
     async def is_behind(self) -> bool:
         """Tell whether there are events that cannot be read yet, because others must commit."""
         return any(
-            one.checkpoint.projection == self._name and not one.is_caught_up
+            one.checkpoint.projection == self.name and not one.is_caught_up
             for one in await self._store.projections()
         )
 
     def hear(self, news: LogNews) -> None:
         """Take note of how the log is, and whose turn; go on if that concerns it."""
-        if self._turn is None or news.tokens.get(self._name) != self._turn.token:
+        if self._turn is None or news.tokens.get(self.name) != self._turn.token:
             self._turn = None
             self.news.set()
         elif news.has_more or self._owes_checkpoint():
@@ -270,10 +319,12 @@ class _Reader:
             return None
         before = self.position
         page = await self._store.read_events(
-            after=before, types=self._transport.types, limit=self._size
+            after=before, types=self._transport.types, limit=self._limit()
         )
         keeps = keeps and page.reached != self._kept
-        if not (page.events or self._is_reset or keeps or self._owes_checkpoint()):
+        ends_rebuild = self._rebuild is not None and page.is_end
+        has_work = page.events or self._is_reset or not self._is_ready or ends_rebuild
+        if not (has_work or keeps or self._owes_checkpoint()):
             self.position = page.reached
             return self._stepped(has_moved=page.reached != before, is_end=page.is_end)
         begun = self._clock.monotonic()
@@ -285,16 +336,19 @@ class _Reader:
                 after=self._kept,
                 generation=self._generation,
                 at_most=self._terms.timeout * 2,
-                truncate=self._truncate if self._transport.truncate else None,
+                truncate=_Hook(self._transport.truncate) if self._transport.truncate else None,
+                create=None if self._is_ready else _Hook(self._transport.create),
             )
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a projection does, others go on
-            said = str(error.__cause__ if isinstance(error, _CannotEmptyError) else error)
+            said = str(error.__cause__ if isinstance(error, _HookError) else error)
             self._tell_trouble(said)
             return self._stepped(has_moved=False, is_end=True, is_held=True)
         self._trouble = ""
-        self._adapt(page, took=self._clock.monotonic() - begun)
+        took = self._clock.monotonic() - begun
+        self._adapt(page, took=took)
+        self.rest = self._rest(page, took=took)
         return self._judge(page, projected)
 
     def _judge(self, page: LogPage, projected: Projected) -> _Step | None:
@@ -308,13 +362,18 @@ class _Reader:
                 self._blame(page, projected.error)
                 return self._stepped(has_moved=False, is_end=False)
             case Projecting.KEPT:
-                has_moved = page.reached != self._kept or self._is_reset
-                self.position = self._kept = page.reached
+                reached = projected.reached or page.reached
+                has_moved = reached != self._kept or self._is_reset
+                self.position = self._kept = reached
                 self._kept_at = self._clock.monotonic()
                 self._refused.clear()
                 self._is_reset = False
+                self._is_ready = True
                 self._tell(projected.handed_over)
-                return self._stepped(has_moved=has_moved, is_end=page.is_end)
+                is_end = page.is_end and projected.reached is None
+                if is_end or (self._rebuild is not None and reached >= self._rebuild.goal):
+                    self._rebuild = None
+                return self._stepped(has_moved=has_moved, is_end=is_end)
 
     def _stepped(self, *, has_moved: bool, is_end: bool, is_held: bool = False) -> _Step:
         self.moves += has_moved
@@ -327,19 +386,21 @@ class _Reader:
         if len(page.events) == 1 and error is not None:
             self._refused[page.events[0].position] = self._transport.fault(error)
 
-    async def _truncate(self, connection: object) -> None:
-        if self._transport.truncate is not None:
-            try:
-                await self._transport.truncate(connection)
-            except Exception as error:
-                raise _CannotEmptyError from error
-
     def _tell_trouble(self, error: str) -> None:
         """Tell what keeps the projection from going on, once."""
         if error != self._trouble:
-            fact = ProjectionFailed(worker=self._worker, projection=self._name, error=error)
+            fact = ProjectionFailed(worker=self._worker, projection=self.name, error=error)
             self._settler.observer.notice(fact)
         self._trouble = error
+
+    def _limit(self) -> int:
+        """Return how many events to look at: no more than a rebuild may apply in a while."""
+        rate = None if self._rebuild is None else self._rebuild.rate
+        return self._size if rate is None else max(1, min(self._size, int(rate * _PACE_SECONDS)))
+
+    def _rest(self, page: LogPage, *, took: float) -> float:
+        rate = None if self._rebuild is None else self._rebuild.rate
+        return 0.0 if rate is None else max(0.0, len(page.events) / rate - took)
 
     def _adapt(self, page: LogPage, *, took: float) -> None:
         """Choose how many events to take at once, so that nobody waits long for a batch."""
@@ -352,26 +413,27 @@ class _Reader:
         self, connection: object, events: Sequence[LoggedEvent], now: datetime
     ) -> Sequence[Settled | None]:
         answers: list[Settled | None] = []
-        for one in events:
-            leased = self._leased(one, now)
+        for some in self._transport.together([self._leased(one, now) for one in events]):
+            place = events[len(answers)].position
             begun = self._clock.monotonic()
-            outcome: Outcome | None = self._refused.get(one.position)
+            outcome: Outcome | None = self._refused.get(place)
             if outcome is None:
-                outcome = await self._transport.apply(leased, connection)
+                outcome = await self._transport.apply(some, connection)
             if isinstance(outcome, Succeeded | Applied):
-                answers.append(None)
+                answers += [None] * len(some)
                 continue
+            # Of several, which one failed is found out when they are tried one by one.
             took = self._clock.monotonic() - begun
-            decision = self._settler.decide(leased, outcome, self._terms, waited=took, took=took)
-            self._decisions[one.position] = decision
+            decision = self._settler.decide(some[0], outcome, self._terms, waited=took, took=took)
+            self._decisions[place] = decision
             return [*answers, decision.settled]
         return answers
 
     def _leased(self, logged: LoggedEvent, now: datetime) -> Leased:
         """Return an event as if it were a delivery that was claimed now."""
         return Leased(
-            lease=Lease(DeliveryId(0), 0),
-            destination=self._name,
+            lease=_NO_LEASE,
+            destination=self.name,
             event=logged.event,
             attempt=1,
             kind=Kind.FIRST,

@@ -62,6 +62,8 @@ class Ring:
         """Those that were asked in vain in this turn."""
         self._next_due: datetime | None = None
         """When something more may start of those that were asked in this turn."""
+        self._is_held = False
+        """Whether somebody else had a hold of something in this turn."""
         self._asked: Sequence[Allowance] = ()
         self._width = _MOST_ASKED
         self._after = 0
@@ -72,6 +74,7 @@ class Ring:
         """Begin a turn."""
         self._tried.clear()
         self._next_due = None
+        self._is_held = False
 
     async def ask(self, served: Served, running: Mapping[str, int]) -> Sequence[Allowance] | Claim:
         """Return whom to ask now; at the end of a turn in vain, what is to be known of that."""
@@ -135,6 +138,7 @@ class Ring:
                 self._rest(name, now)
         if claim.next_due is not None:
             self._next_due = min(claim.next_due, self._next_due or claim.next_due)
+        self._is_held = self._is_held or claim.is_held
         self._fit(len(given), is_full=is_full)
 
     def _nothing(self, work: Work) -> Claim:
@@ -144,6 +148,7 @@ class Ring:
             now=work.now,
             next_due=self._earliest(min(times, default=None), work.now),
             routes_version=work.routes_version,
+            is_held=work.is_held or self._is_held,
         )
 
     def _fit(self, givers: int, *, is_full: bool) -> None:

@@ -11,12 +11,13 @@ from typing import NamedTuple, cast
 import msgspec
 
 from redrive.claiming.allowance import Places
-from redrive.clock import Clock, Ids, Rng, wait_at_most
+from redrive.clock import Clock, Ids, Rng, SystemClock, wait_at_most
 from redrive.errors import StoreError
 from redrive.executor import Executor, RunningDuty
 from redrive.model.delivery import Lease, Leased
 from redrive.observer import (
     Observer,
+    Observers,
     StoreLost,
     WorkerStarted,
     WorkerStopped,
@@ -33,6 +34,8 @@ from redrive.worker.heartbeat import Heartbeat
 from redrive.worker.maintenance import Caretaker, Housekeeper
 from redrive.worker.polling import Polling
 from redrive.worker.projector import Projector
+from redrive.worker.provider import Provider
+from redrive.worker.recorder import Recorder
 from redrive.worker.ring import Ring
 from redrive.worker.scheduler import PlannedSchedule, Scheduler
 from redrive.worker.settings import WorkerSettings
@@ -43,6 +46,10 @@ __all__ = ["Worker"]
 _LAST_WORDS_SECONDS = 5.0
 _EARLY_SECONDS = 0.001
 """By how much a timer may be early."""
+_HELD_SECONDS = 0.05
+"""How long a drain leaves what somebody else has a hold of before it asks again."""
+_REAL_TIME = SystemClock()
+"""Others are done with what they hold in real time, whatever the clock of this worker says."""
 
 
 class _Leaving(NamedTuple):
@@ -74,11 +81,13 @@ class Worker:
         on_wedged: Callable[[], None],
         publisher: Publisher | None = None,
         schedules: Sequence[PlannedSchedule] = (),
+        provider: Provider | None = None,
     ) -> None:
         self.id = ids.worker_id()
         self._settled = Tally()
+        self._recorder = Recorder(store, clock, rng)
+        observer = Observers([observer, self._recorder])
         self._store = store
-        self._endpoints = {one.destination.name: one for one in endpoints}
         self._settings = settings
         self._clock = clock
         self._executor = executor
@@ -128,7 +137,9 @@ class Worker:
             clock=clock,
             observer=observer,
             on_store_lost=self._lose_store,
+            provider=provider,
         )
+        self._recorder.log_of = self._declarant.request_log
         self._settler = Settler(
             store=store,
             worker=self.id,
@@ -155,7 +166,7 @@ class Worker:
             store=store,
             worker=self.id,
             lease=settings.lease,
-            endpoints=endpoints,
+            serving=lambda: self._declarant.serving,
             clock=clock,
             executor=executor,
             observer=observer,
@@ -180,7 +191,7 @@ class Worker:
             worker=self.id,
             open_store=open_store,
             carrier=self._carrier,
-            serving=Serving(tuple(self._endpoints), settings.generations),
+            serving=lambda: Serving(self._declarant.names, settings.generations),
             lease=settings.lease,
             clock=clock,
             observer=observer,
@@ -188,6 +199,10 @@ class Worker:
             on_wedged=on_wedged,
             noted_at=lambda: self._link.noted_at,
         )
+
+    def projections(self) -> dict[str, str]:
+        """Say how reading for each projection is; may be called from any thread."""
+        return self._projector.standings()
 
     def stop(self) -> None:
         """Claim nothing more, finish what runs within the grace time, then end."""
@@ -221,7 +236,7 @@ class Worker:
         self._observer.notice(
             WorkerStarted(
                 worker=self.id,
-                destinations=tuple(self._endpoints),
+                destinations=self._declarant.names,
                 concurrency=self._settings.concurrency,
             )
         )
@@ -231,6 +246,7 @@ class Worker:
             asyncio.create_task(self._heartbeat.tick()),
             asyncio.create_task(self._caretaker.run()),
             asyncio.create_task(self._declarant.run()),
+            asyncio.create_task(self._recorder.run()),
         ]
         if until_idle:  # whoever waits for idleness asks for checks and ticks itself
             self._caretaker.trust_the_clock()
@@ -281,6 +297,8 @@ class Worker:
                 await wait_at_most(self._stopping, self._link.pause, self._clock)
             elif not until_idle or not self._is_idle():
                 await self._rest()
+            elif self._last_claim and self._last_claim.is_held:
+                await _REAL_TIME.sleep(_HELD_SECONDS)
             elif was_quiet and self._caretaker.sent == sent:
                 return
             else:  # another worker may change what this one is about to find unchanged
@@ -296,10 +314,7 @@ class Worker:
             return True
 
     async def _step(self, *, claims: bool) -> bool:
-        """Settle what has finished and claim what may start, in one round trip.
-
-        Tells whether the store could be reached.
-        """
+        """Settle and claim in one round trip; tells whether the store could be reached."""
         fresh: Sequence[Decision] = self._decide()
         is_told = any(one.if_down is not None for one in fresh)
         if is_told:
@@ -422,15 +437,16 @@ class Worker:
     def _is_kept_from_writing(self, running: Mapping[str, int]) -> bool:
         """Tell whether an effect is under way that a claim would have to wait for."""
         blocks = self._store.capabilities.effects_block_writers
-        return blocks and any(self._endpoints[name].is_transactional for name in running)
+        return blocks and any(self._declarant.is_transactional(name) for name in running)
 
     def _decide(self) -> list[Decision]:
         return [
-            self._settler.decide(
-                leased, outcome, load.endpoint.terms, waited=load.waited, took=load.took
-            )
+            decision
             for load in self._carrier.take_finished()
             for leased, outcome in zip(load.deliveries, load.outcomes, strict=True)
+            for decision in self._settler.decide_with_followers(
+                leased, outcome, load.endpoint.terms, waited=load.waited, took=load.took
+            )
         ]
 
     def _is_idle(self) -> bool:
@@ -526,6 +542,7 @@ class Worker:
             await self._settle(unsettled)
             if leaving.ended:
                 await self._store.release([leased.lease for leased in leaving.ended])
+            await self._recorder.write()
             await self._store.retire(self.id, left=leaving.left)
         except StoreError as error:
             return str(error)
@@ -533,7 +550,7 @@ class Worker:
 
     async def _close_transports(self) -> list[BaseException | None]:
         return await asyncio.gather(
-            *(_close_transport(one) for one in self._endpoints.values()), return_exceptions=True
+            *(_close_transport(one) for one in self._declarant.endpoints()), return_exceptions=True
         )
 
     def _doubt_store(self) -> None:

@@ -17,7 +17,7 @@ from tests.proof.checkers.gates import BreakerKept, LimitsKept
 from tests.proof.checkers.leases import SettledOnce, StaleRefused
 from tests.proof.checkers.ledger import Ledger, Promise
 from tests.proof.checkers.order import InOrder, OneAtATime
-from tests.proof.checkers.projections import LogReadWhole
+from tests.proof.checkers.projections import LogReadWhole, ModelRight, ReadersKeep
 from tests.proof.checkers.records import Call, Record
 from tests.proof.checkers.replays import IdentityKept, OnlyDeadLetters
 from tests.proof.checkers.routes import GivenOnce
@@ -43,6 +43,8 @@ CHECKS: tuple[type[Check], ...] = (
     IdentityKept,
     OnlyDeadLetters,
     LogReadWhole,
+    ModelRight,
+    ReadersKeep,
     InItsTime,
     AutoReplaysInTime,
     AllSettles,

@@ -27,18 +27,22 @@ __all__ = [
     "ClockSet",
     "Died",
     "Ended",
+    "GivenUp",
     "Healed",
     "Left",
     "Looked",
     "Made",
+    "Modelled",
     "Offered",
     "Read",
     "Record",
     "Refused",
+    "Served",
     "Silenced",
     "Stopped",
     "Stopping",
     "Uncertain",
+    "Wanted",
 ]
 
 
@@ -201,3 +205,46 @@ class Left(Record, frozen=True, kw_only=True):
 
     machine: str
     tasks: int
+
+
+class GivenUp(Record, frozen=True, kw_only=True):
+    """A person may have decided that a projection is never to have an event."""
+
+    projection: str
+    event_id: EventId
+
+
+class Wanted(NamedTuple):
+    """An event that a projection wants, where it is in the log."""
+
+    position: LogPosition
+    event_id: EventId
+    key: str | None
+
+
+class Modelled(Record, frozen=True, kw_only=True):
+    """A read model beside the log, in one consistent reading.
+
+    `applied` are the events that it was made of, one after the other; `handed_over` those that
+    became deliveries, and `unfinished` those of them that still are to come or to be seen to.
+    `keeps_order` says that no event of a key passes an earlier one, `is_reset` that the model is
+    still the one before a reset.
+    """
+
+    projection: str
+    keeps_order: bool
+    wanted: tuple[Wanted, ...]
+    applied: tuple[EventId, ...]
+    handed_over: frozenset[EventId]
+    unfinished: frozenset[EventId]
+    reached: LogPosition
+    is_reset: bool = False
+    is_told_caught_up: bool = False
+    is_final: bool = False
+
+
+class Served(Record, frozen=True, kw_only=True):
+    """Of which events readers of a projection have the read model, whichever version that is."""
+
+    projection: str
+    events: frozenset[EventId]

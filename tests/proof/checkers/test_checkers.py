@@ -1,6 +1,7 @@
 """Each checker complains when its invariant is broken, and only then."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from redrive.model.event import EventId, Receipt
 from redrive.model.fairness import Fairness
 from redrive.model.gate import Closed, HalfOpen, Open
 from redrive.model.limits import Breaker, Limits, Rate
+from redrive.model.position import LogPosition
 from redrive.model.settlement import Delivered, Failed, FailureReason, Requeued, RetryAt, Snoozed
 from redrive.store import FORGOTTEN_AFTER, Appended, Conflict, Entry, Settled
 from tests.proof.checkers import CHECKS
@@ -19,13 +21,17 @@ from tests.proof.checkers.records import (
     Acknowledged,
     ClockSet,
     Died,
+    GivenUp,
     Healed,
     Left,
     Made,
+    Modelled,
     Refused,
+    Served,
     Silenced,
     Stopped,
     Stopping,
+    Wanted,
 )
 from tests.proof.checkers.scene import FAULT, LEASE, NOW, Scene
 
@@ -266,6 +272,105 @@ class TestReading:
         scene.read(2, key="k", version=1)
 
         assert scene.wrong == ["I11 projection"]
+
+
+MODEL = Modelled(
+    at=0.0,
+    projection="orders",
+    keeps_order=True,
+    wanted=tuple(Wanted(LogPosition(0, one), EventId(f"e{one}"), "k") for one in (1, 2, 3)),
+    applied=(EventId("e1"), EventId("e2"), EventId("e3")),
+    handed_over=frozenset(),
+    unfinished=frozenset(),
+    reached=LogPosition(0, 3),
+    is_told_caught_up=True,
+)
+
+
+class TestReadModels:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"applied": ["e1"], "reached": 1, "is_told_caught_up": False},
+            {"applied": ["e1"], "unfinished": ["e2", "e3"]},
+            {"applied": ["e1", "e3", "e2"], "handed_over": ["e2"], "keeps_order": False},
+            {"applied": ["e3"], "is_reset": True},
+        ],
+        ids=["all applied", "behind", "parked", "skipped and replayed", "still to be emptied"],
+    )
+    def test_one_that_equals_the_log_is_right(self, changes: dict[str, Any]) -> None:
+        assert _wrong_about(changes) == []
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"applied": ["e1", "e2"]},
+            {"applied": ["e1", "e2", "e2", "e3"]},
+            {"applied": ["e1", "e3", "e2"]},
+            {"applied": ["e1", "e3", "e2"], "keeps_order": False},
+            {"applied": ["e1", "e3"], "unfinished": ["e2"]},
+            {"applied": ["e1", "e2", "e3", "e4"]},
+            {"reached": 2, "is_told_caught_up": False},
+            {"unfinished": ["e3"]},
+            {"applied": ["e1"], "reached": 1},
+            {"applied": ["e1"], "reached": 1, "is_told_caught_up": False, "is_final": True},
+            {"is_reset": True, "is_final": True},
+        ],
+        ids=[
+            *("missed", "twice", "out of order", "out of order without failing", "passed"),
+            *("phantom", "checkpoint behind", "applied and waiting", "untrue lag", "never read"),
+            "never emptied",
+        ],
+    )
+    def test_one_that_does_not_is_wrong(self, changes: dict[str, Any]) -> None:
+        assert set(_wrong_about(changes)) == {"I11 read model"}
+
+    def test_what_a_person_gave_up_may_be_missing(self) -> None:
+        scene = Scene()
+        scene.hear(GivenUp(at=0.0, projection="orders", event_id=EventId("e2")))
+        scene.hear(msgspec.structs.replace(MODEL, applied=(EventId("e1"), EventId("e3"))))
+
+        assert scene.wrong == []
+
+
+class TestReaders:
+    @pytest.mark.parametrize(
+        ("then", "wrong"),
+        [(["e1", "e2", "e3"], []), (["e1"], ["I11 readers"]), (["e3"], ["I11 readers"])],
+        ids=["more", "half built", "another part"],
+    )
+    def test_they_keep_what_they_had(self, then: list[str], wrong: list[str]) -> None:
+        scene = Scene()
+        for events in (["e1", "e2"], then):
+            scene.hear(_served(events))
+
+        assert scene.wrong == wrong
+
+    def test_what_a_person_gave_up_may_go(self) -> None:
+        scene = Scene()
+        scene.hear(_served(["e1", "e2"]))
+        scene.hear(GivenUp(at=0.0, projection="orders.v2", event_id=EventId("e2")))
+        scene.hear(_served(["e1"]))
+
+        assert scene.wrong == []
+
+
+def _served(events: list[str]) -> Served:
+    return Served(at=0.0, projection="orders", events=frozenset(map(EventId, events)))
+
+
+def _wrong_about(changes: dict[str, Any]) -> list[str]:
+    given = dict(changes)
+    for name in ("handed_over", "unfinished"):
+        given[name] = frozenset(map(EventId, given.get(name, ())))
+    if "applied" in given:
+        given["applied"] = tuple(map(EventId, given["applied"]))
+    if "reached" in given:
+        given["reached"] = LogPosition(0, given["reached"])
+    scene = Scene()
+    scene.hear(msgspec.structs.replace(MODEL, **given))
+    return scene.wrong
 
 
 class TestOrder:

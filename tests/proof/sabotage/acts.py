@@ -2,37 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
+from tests.proof.sabotage.act import Sabotage
+from tests.proof.sabotage.doors import DOORS
 
-__all__ = ["SABOTAGES", "Sabotage"]
-
-
-class Sabotage(NamedTuple):
-    """One spoiled line, in a room of a store or elsewhere in the engine.
-
-    `words` choose among the tests of a file: the store's conformance suite unless another is named.
-    """
-
-    name: str
-    where: str
-    file: str
-    line: str
-    becomes: str
-    words: str
-    tests: str = ""
-
-    @property
-    def path(self) -> Path:
-        """The file within the source."""
-        room = Path("redrive") if self.where == "engine" else Path("redrive/stores") / self.where
-        return room / self.file
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What to run, in the words of pytest."""
-        file = self.tests or f"tests/stores/{self.where}/test_store.py"
-        return (file, "-k", self.words) if self.words else (file,)
+__all__ = ["SABOTAGES"]
 
 
 SABOTAGES = (
@@ -84,6 +57,15 @@ SABOTAGES = (
         "self._sharing.charge(name, len(serving.chosen))",
         "self._sharing.charge(name, 0)",
         "share_the_tokens or no_stretch",
+        tests="tests/stores/sqlite/test_store.py",
+    ),
+    Sabotage(
+        "what a follower did before it failed is kept",
+        "sql",
+        "followers.py",
+        'await session.fetch("ROLLBACK TO SAVEPOINT redrive_followers")',
+        "pass",
+        "left_as_it_was_with",
         tests="tests/stores/sqlite/test_store.py",
     ),
     Sabotage(
@@ -291,4 +273,5 @@ SABOTAGES = (
         "nobody_waits",
         tests="tests/stores/sqlite/test_store.py",
     ),
+    *DOORS,
 )

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.proof.sabotage.acts import Sabotage
+from tests.proof.sabotage.act import Sabotage
 
 __all__ = ["is_caught", "spoil"]
 

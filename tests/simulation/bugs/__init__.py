@@ -14,6 +14,7 @@ from tests.simulation.bugs import (
     leases,
     letters,
     log,
+    projections,
     queue,
     ring,
     routes,
@@ -36,4 +37,5 @@ BUGS: tuple[Bug, ...] = (
     *engine.BUGS,
     *statements.BUGS,
     *counts.BUGS,
+    *projections.BUGS,
 )

@@ -22,6 +22,8 @@ class Bug(NamedTuple):
     on: StoreKind = "memory"
     words: tuple[str, str] | None = None
     """Words of a statement on its way to the server, and what they become."""
+    is_projecting: bool = False
+    """Whether it is in what projections do, and looked for in a world that has them."""
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.conditions.routing import recipients
 from redrive.model.delivery import Leased
 from redrive.model.event import Receipt
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
@@ -44,7 +45,7 @@ async def _acknowledge_before_commit(
     routes = (await self._store.routes()) if hasattr(self._store, "routes") else self._routes
     _unwatched.append(asyncio.ensure_future(append()))
     return [
-        Receipt(event_id=one.event.id, destinations=routes.recipients(one.event)) for one in events
+        Receipt(event_id=one.event.id, destinations=recipients(routes, one.event)) for one in events
     ]
 
 

@@ -255,7 +255,7 @@ async def test_an_import_waits_for_the_prune_of_its_event(world: World, address:
 
     async with a_link(address) as link:
         link.now = world.now
-        await retention.prune(link, Retention(), limit=10)
+        await retention.prune(link, Retention(), retention.Bookmark(), limit=10)
         restoring = asyncio.ensure_future(world.store.restore(letters, actor=OPERATOR))
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await link.value(_WAITS):
@@ -329,7 +329,8 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         regrouping._REGROUP: ("[]",),
         retention._DELIVERED: (now, 1),
         retention._RESOLVED: (now, 1),
-        retention._IDLE: (now, 1),
+        retention._IDLE: (now, now, 1, 1),
+        retention._LOCK_IDLE: ([1], now),
         retention._LOCK_EVENTS: ([1],),
         retention._FINISHED: ("[]", now),
         retention._UNCHANGED: ("[]",),
@@ -349,7 +350,7 @@ async def test_looking_for_what_may_go_reads_indexes(world: World, address: Addr
         figures._COME_DUE: (now,),
         figures._PUT_OFF: (now,),
         figures._LONGEST_DUE: ([1], 1, 1),
-        figures._LATELY: (now,),
+        figures._LATELY: (now, now),
         figures._WORKLOAD: (now,),
         shedding._DUE: (1, None, now, 1),
     }

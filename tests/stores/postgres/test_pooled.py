@@ -9,8 +9,9 @@ from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from sqlalchemy import text
 
-from redrive import Event, NewEvent, Redrive, Retry
+from redrive import Event, NewEvent, ReadModel, Redrive, Retry
 from redrive.clock import SystemClock
 from redrive.model.delivery import Status
 from redrive.model.event import EventId
@@ -163,3 +164,19 @@ async def test_nothing_is_left_in_the_sessions_that_others_share(
 async def _examine(url: str) -> Sequence[Finding]:
     async with Redrive(url) as app:
         return await app.operations.examine()
+
+
+async def test_sessions_of_projections_run_the_statements_they_are_given(pooled_url: str) -> None:
+    """Nothing can be prepared there for long; a second time must not run another statement."""
+    app, seen = Redrive(pooled_url), list[object]()
+
+    @app.projection("order.*", name="orders")
+    async def look(event: Event[int], model: ReadModel) -> None:
+        for statement in ("SELECT 1", "SELECT 2", "SELECT 1"):
+            seen.append(await model.session.scalar(text(statement)))
+
+    async with app:
+        await app.publish_many([NewEvent(type="order.placed", payload=n) for n in range(2)])
+        await app.drain()
+
+    assert seen == [1, 2, 1] * 2

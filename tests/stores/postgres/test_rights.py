@@ -106,7 +106,7 @@ async def test_the_doctor_names_what_a_user_that_only_reads_lacks_and_that_is_en
     lowly.be_granted(finding.advice)
 
     assert f"The user {lowly.name} may not read and change all of the schema" in finding.what
-    assert "the tables access_tokens, audit, checkpoints, count_changes" in finding.what
+    assert "the tables access_tokens, addressees, audit, checkpoints, count_changes" in finding.what
     assert "the sequences " in finding.what
     assert await lowly.examine() == []
     await work(lowly.app())
@@ -116,7 +116,10 @@ async def test_the_doctor_names_what_a_user_that_only_reads_lacks_and_that_is_en
 @pytest.mark.parametrize(
     ("rights", "lacks"),
     [
-        (("SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA",), "the tables access_tokens, audit"),
+        (
+            ("SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA",),
+            "the tables access_tokens, addressees, audit",
+        ),
         (("SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA",), "the sequences "),
     ],
     ids=["deletes", "sequences"],

@@ -117,7 +117,8 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
             rewritten(regrouping._REGROUP): ("[]",),
             rewritten(retention._DELIVERED): (1, 1),
             rewritten(retention._RESOLVED): (1, 1),
-            rewritten(retention._IDLE): (1, 1),
+            rewritten(retention._IDLE): (1, 1, 1, 1),
+            rewritten(retention._LOCK_IDLE): ("[]", 1),
             rewritten(retention._LOCK_EVENTS): ("[]",),
             rewritten(retention._FINISHED): ("[]", 1),
             rewritten(retention._OUTLIVE): ("[]",),
@@ -134,7 +135,7 @@ async def test_looking_for_what_may_go_costs_one_look_into_each_index(tmp_path: 
             rewritten(figures._IN_FLIGHT): (),
             rewritten(figures._COME_DUE): (1,),
             rewritten(figures._LONGEST_DUE): ("[1]", 1, 1),
-            rewritten(figures._LATELY): (1,),
+            rewritten(figures._LATELY): (1, 1),
             rewritten(figures._WORKLOAD): (1,),
             rewritten(shedding._DUE): (1, 1, 1, 1),
         }

@@ -15,6 +15,7 @@ from redrive.store import (
     DestinationFigures,
     Figures,
     Finding,
+    LetterFigures,
     Level,
     ProjectionFigures,
     Topic,
@@ -25,7 +26,10 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def figures(
-    *destinations: DestinationFigures, workers: tuple[WorkerFigures, ...] = (), unrouted: int = 0
+    *destinations: DestinationFigures,
+    workers: tuple[WorkerFigures, ...] = (),
+    unrouted: int = 0,
+    letters: LetterFigures | None = None,
 ) -> Figures:
     return Figures(
         now=NOW,
@@ -35,6 +39,7 @@ def figures(
         deleted=0,
         destinations=destinations,
         workers=workers,
+        letters=letters or LetterFigures(),
     )
 
 
@@ -159,9 +164,13 @@ def test_dead_letters_are_counted_by_destination() -> None:
 
 
 def test_neglected_dead_letters_are_told() -> None:
-    (finding,) = serious(diagnose(figures(billing(failed=2)), is_neglected=True))
+    said = []
+    for age in (timedelta(days=7), timedelta(days=7, seconds=1)):
+        letters = LetterFigures(count=2, oldest=NOW - age)
+        (finding,) = serious(diagnose(figures(billing(failed=2), letters=letters)))
+        said.append(finding.what.partition("(billing 2)")[2])
 
-    assert finding.what.endswith("(billing 2), some for more than 7 days.")
+    assert said == [".", ", some for more than 7 days."]
 
 
 def test_a_key_held_by_a_dead_letter_is_told() -> None:

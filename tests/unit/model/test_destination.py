@@ -103,7 +103,7 @@ def test_routes_forget_types_that_are_many(monkeypatch: pytest.MonkeyPatch) -> N
     for number in range(10):
         assert routes.destinations_for(f"order.{number}", None) == ("mail",)
 
-    assert routes.destinations_for.cache_info().currsize == 3
+    assert routes.found_for.cache_info().currsize == 3
     assert routes.destinations_for("order.0", None) == ("mail",)
 
 

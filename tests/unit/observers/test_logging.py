@@ -39,6 +39,7 @@ from redrive.observer import (
     DestinationOrphaned,
     DestinationPaused,
     EventsCompleted,
+    EventSkipped,
     ExportFailed,
     Fact,
     HandlerStuck,
@@ -58,6 +59,7 @@ from redrive.observer import (
     ReplayStopped,
     Rescued,
     ScheduleFailed,
+    ServiceUnserved,
     Settlements,
     SettlementsRefused,
     StoreBack,
@@ -188,6 +190,16 @@ FACTS: list[tuple[Fact, str, str]] = [
         ProjectionFailed(worker="w", projection="orders", error="KeyError: 7"),
         "error",
         "projection failed",
+    ),
+    (
+        ServiceUnserved(worker="w", service="crm", why="env:CRM_TOKEN is not set"),
+        "warning",
+        "service not served",
+    ),
+    (
+        EventSkipped(rule="orders@3", event_id=EVENT.id, event_type="order.paid", why="no total"),
+        "debug",
+        "event passed by",
     ),
     (Operated(action="pause_replay", by="ann", why="", replay=3), "info", "operated"),
     (BreakerChanged(change=CHANGE), "warning", "breaker open"),
@@ -341,6 +353,14 @@ def test_a_traceback_is_logged_once_for_each_cause() -> None:
         faults[1].stack,
         "",
     ]
+
+
+def test_a_worker_that_serves_nobody_says_what_to_do() -> None:
+    started, advised = observe(WorkerStarted(worker="w1", destinations=(), concurrency=9))
+
+    assert started["event"] == "worker started"
+    assert (advised["log_level"], advised["event"]) == ("warning", "nothing to deliver yet")
+    assert "redrive worker MODULE:APP" in str(advised["advice"])
 
 
 def test_a_retry_tells_what_why_and_when() -> None:
@@ -635,3 +655,19 @@ def test_what_is_extra_is_kept_and_changes_nothing_else(capsys: pytest.CaptureFi
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="it is one of debug, info, warning"):
         configure_logging("loud")
+
+
+@pytest.mark.usefixtures("restored")
+def test_who_acts_by_a_token_is_told_and_what_reads_like_it_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging("info", json=True)
+    log = logging.getLogger("redrive.web")
+
+    log.info("it was", extra={"caller": "token:ann:abcdefgh2345"})
+    log.info("it was", extra={"caller": "token: hunter2 and more"})
+    log.info("token:ann:abcdefgh2345")
+
+    first, *others = capsys.readouterr().err.splitlines()
+    assert '"caller":"token:ann:abcdefgh2345"' in first
+    assert not [one for one in others if "hunter2" in one or "abcdefgh2345" in one]

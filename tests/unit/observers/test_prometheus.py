@@ -33,7 +33,7 @@ from tests.unit.observers.test_logging import CARD, EVENT, FACTS, LEASED
 NOW = FakeClock().now()
 LABELS = {
     *("state", "action", "destination", "le", "reason", "result", "status", "verdict", "what"),
-    *("version", "python"),
+    *("version", "python", "rule"),
 }
 
 

@@ -150,6 +150,8 @@ def test_tokens_of_different_tenants_never_share_a_source() -> None:
 
     assert token("shop", None).source == "shop"
     assert token("shop", "acme").source == "acme/shop"
+    assert token("web", "acme/shop").source == "acme%2Fshop/web"
+    assert token("web", "acme%2Fshop").source == "acme%252Fshop/web"
     with pytest.raises(ConfigurationError, match="use letters"):
         check_access_name("acme/shop", ALL)
 

@@ -12,7 +12,7 @@ from redrive.clock import SystemClock, SystemIds
 from redrive.errors import StoreUnavailableError
 from redrive.model.event import EventAttributes, Receipt
 from redrive.observer import Observers
-from redrive.pipeline.publish import Publisher
+from redrive.pipeline.publish import Preparer, Publisher
 from redrive.store import Append, Entry
 from redrive.stores.memory import MemoryStore
 from redrive.stores.postgres.held_keys import HeldKeys, KeyHeldError
@@ -86,11 +86,8 @@ class Desk:
     def __init__(self, store: MemoryStore) -> None:
         self._publisher = Publisher(
             store,
-            clock=clock,
-            ids=SystemIds(),
+            preparer=Preparer(clock=clock, ids=SystemIds(), payload_limit=1_000, generation=""),
             observer=Observers(),
-            payload_limit=1_000,
-            generation="",
         )
 
     def publish(self, *keys: str | None) -> list[asyncio.Task[Receipt]]:

@@ -1,4 +1,4 @@
-"""Who may: access tokens and users."""
+"""Who may: access tokens and users, and the secrets by which we are let in elsewhere."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rich.text import Text
 from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, safe
 from redrive.model.access import Token, User
+from redrive.model.secret import Secret
 
-__all__ = ["tokens", "users"]
+__all__ = ["secrets", "tokens", "users"]
 
 
 def tokens(found: Sequence[Token], *, now: datetime) -> Iterator[RenderableType]:
@@ -43,6 +44,24 @@ def users(found: Sequence[User], *, now: datetime) -> Iterator[RenderableType]:
     for one in found:
         added, changed = ago(one.created_at, now), ago(one.password_changed_at, now)
         table.add_row(safe(one.name), safe(str(one.grant)), added, changed)
+    yield table
+
+
+def secrets(found: Sequence[Secret], *, now: datetime) -> Iterator[RenderableType]:
+    """Show secrets, by name."""
+    if not found:
+        yield Text("No secret yet; set one with: redrive secret set NAME --why …")
+        return
+    table = Listing()
+    table.add_words("Name")
+    table.add_figures("Version")
+    table.add_words("Key", "By")
+    table.add_figures("Set", is_text=True)
+    for one in found:
+        changed = ago(one.changed_at, now)
+        table.add_row(
+            safe(one.name), str(one.version), safe(one.key_id), safe(one.changed_by), changed
+        )
     yield table
 
 

@@ -15,8 +15,8 @@ from redrive.operations import PrunePlan
 __all__ = ["pruned", "would_prune"]
 
 
-def would_prune(plan: PrunePlan, retention: Retention) -> RenderableType:
-    """Say what a prune would remove, and why."""
+def would_prune(plan: PrunePlan, retention: Retention | None) -> RenderableType:
+    """Say what a prune would remove, and why, where that is known."""
     if plan.is_empty:
         return Text("Nothing was kept longer than it has to be.")
     return Group(*(Text(line) for line in _planned(plan, retention)))
@@ -24,8 +24,16 @@ def would_prune(plan: PrunePlan, retention: Retention) -> RenderableType:
 
 def pruned(plan: PrunePlan) -> RenderableType:
     """Say what a prune has removed."""
+    parts = _parts(plan)
+    lines = [f"Removed {', '.join(parts)}."] if parts else []
+    if plan.exported:
+        lines.append(f"Exported {counted(plan.exported, 'dead letter')} over a limit.")
+    return Group(*(Text(line) for line in lines or ["Nothing was left to remove."]))
+
+
+def _parts(plan: PrunePlan) -> list[str]:
     gone = plan.pruned
-    parts = [
+    return [
         counted(number, one, many)
         for number, one, many in (
             (gone.delivered, "delivered delivery", "delivered deliveries"),
@@ -38,13 +46,25 @@ def pruned(plan: PrunePlan) -> RenderableType:
         )
         if number
     ]
-    lines = [f"Removed {', '.join(parts)}."] if parts else []
+
+
+def _planned(plan: PrunePlan, retention: Retention | None) -> Iterator[str]:
+    if retention is None:
+        yield from _planned_elsewhere(plan)
+    else:
+        yield from _planned_here(plan, retention)
     if plan.exported:
-        lines.append(f"Exported {counted(plan.exported, 'dead letter')} over a limit.")
-    return Group(*(Text(line) for line in lines or ["Nothing was left to remove."]))
+        yield f"Would export {counted(plan.exported, 'dead letter')} over the count kept."
+    for name in plan.expiring:
+        yield f"Would export dead letters of {safe(name)} over the age kept."
 
 
-def _planned(plan: PrunePlan, retention: Retention) -> Iterator[str]:
+def _planned_elsewhere(plan: PrunePlan) -> Iterator[str]:
+    if gone := _parts(plan):
+        yield f"Would remove {', '.join(gone)}, kept as long as the server is told to."
+
+
+def _planned_here(plan: PrunePlan, retention: Retention) -> Iterator[str]:
     gone = plan.pruned
     events = spell_duration(retention.events)
     acts = f"{spell_duration(retention.audit)} ago or more"
@@ -74,7 +94,3 @@ def _planned(plan: PrunePlan, retention: Retention) -> Iterator[str]:
     ):
         if number:
             yield f"Would remove {counted(number, one, many)}, {since}."
-    if plan.exported:
-        yield f"Would export {counted(plan.exported, 'dead letter')} over the count kept."
-    for name in plan.expiring:
-        yield f"Would export dead letters of {safe(name)} over the age kept."

@@ -12,7 +12,7 @@ from rich.text import Text
 from redrive.cli.show.listing import Listing
 from redrive.cli.show.words import ago, brief, counted, safe, title, verdict
 from redrive.model.delivery import Delivery, Status
-from redrive.operations import Condition
+from redrive.operations import DeliveryState
 from redrive.store import Page
 
 __all__ = ["changed", "deliveries"]
@@ -76,7 +76,7 @@ def changed(
 def _why(condition: str, needs: Collection[str]) -> str:
     if condition in needs:
         return "changed by somebody else at the same time"
-    is_known = condition in tuple(Condition)
+    is_known = condition in tuple(DeliveryState)
     return f"{condition}, not {' or '.join(needs)}" if is_known else condition
 
 

@@ -205,6 +205,8 @@ def _spelled(limits: Limits) -> Iterator[str]:
         yield "retries above it fail"
     if limits.breaker is not None and limits.breaker.on_open == "dead_letter":
         yield "fails while open"
+    if limits.disable_after is not None:
+        yield f"paused after {spell_duration(limits.disable_after)} of failures"
     if limits.retry_budget is not None:
         yield f"budget {limits.retry_budget:.0%}"
     if limits.concurrency is not None:

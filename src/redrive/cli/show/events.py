@@ -12,14 +12,14 @@ from rich.text import Text
 from redrive.cli.show.listing import Listing
 from redrive.cli.show.story import chapter, event_facts, payload, section
 from redrive.cli.show.words import ago, counted, safe
-from redrive.operations import Condition, EventStory
+from redrive.operations import DeliveryState, EventStory
 from redrive.operations.tracing import condition_of
 from redrive.store import EventDelivery, EventPage, FoundEvent
 
 __all__ = ["event", "events"]
 
 _MOST_NAMED = 3
-_MANY = {Condition.DEAD_LETTER: "dead letters"}
+_MANY = {DeliveryState.DEAD_LETTER: "dead letters"}
 
 
 def events(page: EventPage, *, now: datetime, is_filtered: bool) -> Iterator[RenderableType]:
@@ -85,7 +85,7 @@ def _counts(deliveries: Sequence[EventDelivery]) -> str:
     counts = Counter(condition_of(one) for one in deliveries)
     return " · ".join(
         f"{counts[one]:,} {_MANY.get(one, one) if counts[one] > 1 else one.removeprefix('a ')}"
-        for one in Condition
+        for one in DeliveryState
         if counts[one]
     )
 

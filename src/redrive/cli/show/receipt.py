@@ -14,6 +14,10 @@ def receipt(given: Receipt) -> Text:
     """Say where the event goes."""
     if given.is_duplicate:
         return Text(f"Published before as {given.event_id}; nothing new was stored.")
-    if not given.is_routed:
-        return Text(f"Published {given.event_id}.")
-    return Text(f"Published {given.event_id} to {', '.join(map(safe, given.destinations))}.")
+    if given.destinations:
+        return Text(f"Published {given.event_id} to {', '.join(map(safe, given.destinations))}.")
+    if given.readers:
+        return Text(
+            f"Published {given.event_id} for {', '.join(map(safe, given.readers))} to read."
+        )
+    return Text(f"Published {given.event_id}.")

@@ -142,7 +142,9 @@ def _totals(figures: Figures) -> str:
     if figures.pruned_events:
         parts.append(f"{figures.pruned_events:,} more pruned")
     if figures.unrouted:
-        parts.append(f"{figures.unrouted:,} unrouted")
+        are_read = any(one.is_projection for one in figures.destinations)
+        words = "given to no destination" if are_read else "unrouted"
+        parts.append(f"{figures.unrouted:,} {words}")
     if figures.deleted:
         parts.append(f"{counted(figures.deleted, 'delivery', 'deliveries')} deleted")
     if figures.exported:

@@ -23,7 +23,7 @@ from redrive.model.outcome import CALL, Exchange
 from redrive.operations import Story
 from redrive.operations.explain.waiting import Waiting
 
-__all__ = ["chapter", "event_facts", "payload", "section", "story"]
+__all__ = ["chapter", "event_facts", "payload", "request", "response", "section", "story"]
 
 _LONGEST_PAYLOAD = 4_000
 _MOST_PAYLOAD_LINES = 60
@@ -47,9 +47,9 @@ def story(told: Story, *, now: datetime) -> Iterator[RenderableType]:
     if delivery.exchange is not None and delivery.exchange.method == CALL:
         yield from section("Result", _result(delivery.exchange))
     elif delivery.exchange is not None:
-        yield from section("Request", _request(delivery.exchange))
+        yield from section("Request", request(delivery.exchange))
         if delivery.exchange.status is not None:
-            yield from section("Response", _response(delivery.exchange))
+            yield from section("Response", response(delivery.exchange))
     if delivery.edits:
         yield from section("Edits", _edits(delivery.edits, now))
     yield from section("Payload, as edited" if delivery.edits else "Payload", payload(told.carried))
@@ -107,7 +107,8 @@ def _result(exchange: Exchange) -> RenderableType:
     return payload(msgspec.Raw(exchange.body.encode()))
 
 
-def _request(exchange: Exchange) -> Text:
+def request(exchange: Exchange) -> Text:
+    """Return what was sent."""
     head = f"{exchange.method} {safe(exchange.url)}"
     text = Text(
         "\n".join([head, *_headers(exchange.headers), f"({counted(exchange.size, 'byte')})"])
@@ -115,7 +116,8 @@ def _request(exchange: Exchange) -> Text:
     return _with_body(text, exchange.sent, is_cut=exchange.is_sent_cut)
 
 
-def _response(exchange: Exchange) -> Text:
+def response(exchange: Exchange) -> Text:
+    """Return what was answered."""
     head = f"{exchange.status} {safe(exchange.reason)}".strip()
     text = Text("\n".join([head, *_headers(exchange.answer_headers)]))
     return _with_body(text, exchange.body, is_cut=exchange.is_cut)
@@ -146,6 +148,7 @@ def _facts(told: Story, now: datetime) -> Table:
     for name, value in (
         ("Event", event.id),
         *_attributes(event),
+        ("Rule", delivery.rule),
         ("Generation", delivery.generation),
         ("Priority", str(delivery.priority) if delivery.priority else None),
         ("Snoozed", counted(delivery.snoozes, "time") if delivery.snoozes else None),

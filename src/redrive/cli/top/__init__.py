@@ -46,20 +46,20 @@ def top(
     import asyncio
 
     from redrive.cli.reading import read_choice
-    from redrive.cli.session import app_at, chosen_store
+    from redrive.cli.session import chosen_store, operated_at
     from redrive.cli.show.top.view import Sort, View
     from redrive.cli.top.lookout import Lookout
     from redrive.errors import UsageError
 
     if json and not once:
         raise UsageError("--json prints one document, so it needs --once.")
-    app = app_at(chosen_store(target, store))
+    app = operated_at(chosen_store(target, store))
+    lookout = Lookout(app)
     view = View(
-        store=app.settings.store,
+        store=lookout.address,
         every=_read_every(every),
         sort=read_choice(Sort, sort, name="sort"),
     )
-    lookout = Lookout(app)
 
     async def session() -> int:
         try:

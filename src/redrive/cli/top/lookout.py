@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from redrive.app.config import parse_store
-from redrive.cli.session import refuse_empty
+from redrive.cli.session import refuse_empty, settings_of
 from redrive.cli.show.top.panels import LETTER_GROUPS, STOPPED_LANES
 from redrive.cli.show.top.view import Reading
 from redrive.model.replay import ReplayState
 from redrive.store import Figures, Group, LaneFigures
 
 if TYPE_CHECKING:
-    from redrive.app.redrive import Redrive
+    from redrive.cli.session import Operated
 
 __all__ = ["Lookout"]
 
@@ -26,7 +26,7 @@ _Failures = tuple[tuple[str, int, int], ...]
 class Lookout:
     """Reads the system through `Operations`: one status for each frame, the rest as it changes."""
 
-    def __init__(self, app: Redrive) -> None:
+    def __init__(self, app: Operated) -> None:
         self._app = app
         self._store: object = None
         self._failures: _Failures = ()
@@ -48,9 +48,17 @@ class Lookout:
             await self._app.close()
             raise
 
+    @property
+    def address(self) -> str:
+        """Where what it looks at is: a store, or a server."""
+        settings = settings_of(self._app)
+        return str(getattr(self._app, "server", "")) if settings is None else settings.store
+
     async def _find(self) -> object:
         """Return what tells the store from another that may take its place."""
-        address = self._app.settings.store
+        address = self.address
+        if settings_of(self._app) is None:
+            return address
         path = parse_store(address).path
         if path is None and self._store is not None:
             return self._store
@@ -77,12 +85,14 @@ class Lookout:
             )
             self._failures, self._looked_at = failures, figures.now
         latest = await operations.replays(limit=_LATEST_REPLAYS)
+        is_reading = any(one.is_projection for one in figures.destinations)
         return Reading(
             figures=figures,
             gates=gates,
             groups=self._groups,
             lanes=self._lanes,
             replays=tuple(one for one in latest if one.state in _GOING_ON),
+            projections=tuple(await operations.projections()) if is_reading else (),
         )
 
     def _is_old(self, figures: Figures, failures: _Failures) -> bool:

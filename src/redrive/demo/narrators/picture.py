@@ -17,7 +17,7 @@ from rich.text import Text
 from redrive.cli.show.spark import chart, sparkline
 from redrive.cli.show.top.holds import light, reasons
 from redrive.demo.count import Count
-from redrive.demo.narrator import ACTS, Scene, View, spell_replay
+from redrive.demo.narrator import SHOP, Playbill, Scene, View, spell_projection, spell_replay
 from redrive.demo.venue import Venue
 from redrive.model.gate import Closed
 
@@ -46,11 +46,13 @@ def can_show_picture() -> bool:
 class Picture:
     """Draws on the terminal's other screen while the story runs, and the last view at the end."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, playbill: Playbill = SHOP) -> None:
+        self._playbill = playbill
         self._console = console or Console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._exports: tuple[str, ...] = ()
         self._remains = "nothing is left behind"
+        self._dashboard = ""
         self._scene = Scene(act=1, sentence="")
         self._view = View()
 
@@ -66,9 +68,10 @@ class Picture:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def begin(self, venue: Venue) -> None:
+    def begin(self, venue: Venue, *, dashboard: str = "") -> None:
         """Remember where it plays."""
         self._exports, self._remains = venue.exports, venue.remains
+        self._dashboard = dashboard
 
     def scene(self, scene: Scene) -> None:
         """Draw the next scene."""
@@ -91,7 +94,7 @@ class Picture:
             Text(),
             _destinations(self._view),
             Text(),
-            _final_count(count),
+            _final_count(count, self._playbill),
             _verdict(count),
         )
         self._console.print(picture, width=self._width)
@@ -103,13 +106,13 @@ class Picture:
     def _draw(self) -> None:
         picture = Group(
             self._title(),
-            _acts(self._scene.act),
+            _acts(self._scene.act, self._playbill),
             Text(),
             self._steady(Text(self._scene.sentence), lines=_SENTENCE_LINES),
             Text(),
             _destinations(self._view),
             _holds(self._view),
-            _arrivals(self._view, self._width - 2),
+            _arrivals(self._view, self._width - 2, of=self._playbill.watched),
             _causes(self._view),
             *self._commands(),
         )
@@ -117,13 +120,15 @@ class Picture:
 
     def _title(self) -> RenderableType:
         title = Text("Redrive demo", style="bold")
-        title.append("  a small shop and two HTTP services", style="dim")
+        title.append(f"  {self._playbill.title}", style="dim")
         clock = Text(f"{self._view.events} events   {self._view.elapsed:.0f} s", style="dim")
         return _left_and_right(title, clock)
 
     def _commands(self) -> list[Text]:
         typed = (*self._exports, *self._scene.commands)
+        page = f"{self._dashboard}{self._scene.page}"
         return [
+            *([Text.assemble(("See it at ", "dim"), (page, "cyan"))] if self._dashboard else []),
             Text("Type along in another terminal:", style="dim"),
             *(Text.assemble(("  $ ", "dim"), (one, "cyan"), overflow="fold") for one in typed),
         ]
@@ -143,9 +148,9 @@ def _left_and_right(left: Text, right: Text) -> Table:
     return grid
 
 
-def _acts(current: int) -> Text:
+def _acts(current: int, playbill: Playbill) -> Text:
     line = Text()
-    for number, name in enumerate(ACTS, start=1):
+    for number, name in enumerate(playbill.acts, start=1):
         if number > 1:
             line.append(" ─ ", style="dim")
         if number < current:
@@ -184,17 +189,19 @@ def _flow(flow: Sequence[float]) -> Text:
 
 
 def _holds(view: View) -> Text:
-    """Say what holds a destination; always one line, so that nothing jumps."""
+    """Say what holds a destination, or how far the read model is; always one line."""
     known = {one.name: one for one in view.destinations}
     for gate in view.gates:
         is_shut = not isinstance(gate.gate.breaker, Closed)
         if is_shut and gate.destination in known and view.now is not None:
             held = reasons(gate, known[gate.destination], now=view.now)
             return Text.assemble(f"  {gate.destination}: ", Text(" · ").join(held))
+    if view.projection is not None:
+        return Text(f"  {spell_projection(view.projection)}", style="cyan")
     return Text()
 
 
-def _arrivals(view: View, width: int) -> Group:
+def _arrivals(view: View, width: int, *, of: str) -> Group:
     """Draw the requests of each second as bars, with the limit as a line above them."""
     limit = f"{view.limit:3d}/s "
     room = max(1, (width - len(limit)) // 2)
@@ -206,7 +213,7 @@ def _arrivals(view: View, width: int) -> Group:
         (" the limit" if 2 * len(shown) + len(limit) + 10 <= width else "", "dim"),
     )
     rows = [Text.assemble(" " * len(limit), (bar, "cyan")) for bar in bars]
-    return Group(Text("requests at the warehouse, each second", style="dim"), line, *rows)
+    return Group(Text(f"requests at {of}, each second", style="dim"), line, *rows)
 
 
 def _figure(value: int, style: str) -> Text:
@@ -232,10 +239,10 @@ def _causes(view: View) -> Panel:
     )
 
 
-def _final_count(count: Count) -> Panel:
+def _final_count(count: Count, playbill: Playbill) -> Panel:
     table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
     table.add_column("")
-    for heading in ("the shop", "its services", "the store"):
+    for heading in (playbill.publisher, playbill.receivers, "the store"):
         table.add_column(heading, justify="right")
     for row in count.table:
         table.add_row(*row)

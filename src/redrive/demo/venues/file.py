@@ -19,6 +19,7 @@ class File:
     place = "one SQLite file"
     remains = "the temporary store is removed"
     poll = "1s"
+    takings = "takings"
 
     def __init__(self, folder: Path) -> None:
         self.store = f"sqlite:///{folder}/shop.db"
@@ -51,3 +52,8 @@ class File:
         """Count the orders in the shop's table."""
         async with app.transaction() as tx:
             return int(tx.execute("SELECT count(*) FROM orders").get)
+
+    async def takings_read(self, app: Redrive) -> int:
+        """Return what the read model says."""
+        async with app.transaction() as tx:
+            return int(tx.execute("SELECT total FROM takings").get)

@@ -55,6 +55,11 @@ class Postgres:
         """What becomes of it."""
         return f"the schema {self._schema} is dropped"
 
+    @property
+    def takings(self) -> str:
+        """The name of the table of the read model."""
+        return f"{self._schema}.takings"
+
     async def __aenter__(self) -> Self:
         with translated(self._address):
             connection = await self._connected()
@@ -71,9 +76,11 @@ class Postgres:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._connection is not None:
+            # Broken off, it may be within a transaction, which would take the drop back.
+            self._connection.terminate()
         try:
             async with asyncio.timeout(_DROP_SECONDS):
-                await self._connected()
                 await self._execute(f"DROP SCHEMA {self._schema} CASCADE")
                 await (await self._connected()).close()
         except (asyncpg.PostgresError, *LOST) as failure:
@@ -111,11 +118,16 @@ class Postgres:
     async def orders_written(self, app: Redrive) -> int:
         """Count the orders in the shop's table."""
         del app
+        return await self._number(f"SELECT count(*) FROM {self._schema}.orders")  # noqa: S608 - our name
+
+    async def takings_read(self, app: Redrive) -> int:
+        """Return what the read model says."""
+        del app
+        return await self._number(f"SELECT total FROM {self.takings}")  # noqa: S608 - our name
+
+    async def _number(self, statement: str) -> int:
         with translated(self._address):
-            count: int = await (await self._connected()).fetchval(
-                f"SELECT count(*) FROM {self._schema}.orders"  # noqa: S608 - our name
-            )
-        return count
+            return int(await (await self._connected()).fetchval(statement))
 
     async def _execute(self, statement: str) -> None:
         await (await self._connected()).execute(statement)

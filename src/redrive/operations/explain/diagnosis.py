@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from shlex import quote
+from types import MappingProxyType
 from typing import assert_never
 
 from redrive.model.delivery import DeliveryId
 from redrive.model.duration import rough_duration
 from redrive.model.gate import GateFigures, Hold, Open, Pause
 from redrive.operations.explain.schedules import ScheduleFigures
-from redrive.policies.attention import SILENT_AFTER, near_limit, orphans, stranded
+from redrive.policies.attention import SILENT_AFTER, is_read, near_limit, orphans, stranded
 from redrive.policies.schedule import ScheduleState
 from redrive.store import (
     DestinationFigures,
@@ -35,6 +36,10 @@ _LATE_AFTER = timedelta(minutes=1)
 _MOST_NAMED = 5
 _CLOCK_SLACK = timedelta(seconds=5)
 _MOST_NAMED = 5
+_SERVE_ONE = (
+    "Start a worker that serves services (redrive worker); if one runs, its log says why not "
+    "this one: service not served"
+)
 _START_ONE = "Start a worker with: redrive worker module:app"
 
 
@@ -46,16 +51,17 @@ def diagnose(
     overdue: int = 0,
     stuck: Sequence[DeliveryId] = (),
     miscounts: Sequence[Miscount] = (),
-    is_neglected: bool = False,
     schedules: Sequence[ScheduleFigures] = (),
     projections: Sequence[ProjectionFigures] = (),
+    keeps: Callable[[str], timedelta | None] | None = None,
+    unopened: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Sequence[Finding]:
     """Say how the system is.
 
     `paused` are the tenants that somebody has stopped; `overdue` is how many leases have run out
     without a rescue; `stuck` are deliveries that wait behind nobody; `miscounts` are counts that a
-    recount does not confirm; `is_neglected` says that a dead letter is older than
-    `NEGLECTED_AFTER`; `schedules` and `projections` are all there are.
+    recount does not confirm; `schedules` and `projections` are all there are; `keeps` is how long
+    events of a type are kept; `unopened` are secrets by the keys of theirs that are not here.
     """
     return (
         *_workers(figures, overdue),
@@ -64,17 +70,31 @@ def diagnose(
         *_paused_tenants(figures, paused),
         *_lateness(figures, gates),
         *_schedules(figures, schedules),
-        *_dead_letters(figures, is_neglected=is_neglected),
+        *_dead_letters(figures),
         *_near_limits(figures),
         *_lanes(figures),
         *_stuck(stuck),
         *_miscounted(miscounts),
         *_orphans(figures),
         *_projections(projections),
+        *_held(projections, keeps),
         *_stranded(figures),
         *_unrouted(figures, projections),
         *_clocks(figures),
+        *_unopened(unopened),
     )
+
+
+def _unopened(unopened: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    for key_id, names in unopened.items():
+        yield Finding(
+            level=Level.WARNING,
+            what=f"The key {key_id!r} is not among those here, and "
+            f"{_counted(len(names), 'secret is', 'secrets are')} encrypted by it: "
+            f"{', '.join(names[:_MOST_NAMED])}{' …' if len(names) > _MOST_NAMED else ''}.",
+            advice="Add the key to REDRIVE_KEYS or the file of keys, or set them anew with: "
+            "redrive secret set",
+        )
 
 
 def is_alive(worker: WorkerFigures, figures: Figures) -> bool:
@@ -157,7 +177,9 @@ def _schedules(figures: Figures, schedules: Sequence[ScheduleFigures]) -> Iterat
                 advice = f"If it is meant to go on: {_START_ONE}"
             case never:
                 assert_never(never)
-        yield Finding(level=Level.WARNING, what=what, advice=advice)
+        yield Finding(
+            level=Level.WARNING, what=what, advice=advice, topic=Topic.SCHEDULE, name=one.name
+        )
 
 
 def _named(names: Sequence[str]) -> str:
@@ -169,6 +191,8 @@ def _shut_gates(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Find
     pending = {one.name: one.pending for one in figures.destinations}
     for one in gates:
         name, pause, breaker = one.destination, one.gate.pause, one.gate.breaker
+        if pause is None and not isinstance(breaker, Open):
+            continue
         waiting = _counted(pending.get(name, 0), "delivery waits", "deliveries wait")
         if pause is not None:
             since = rough_duration(figures.now - pause.at)
@@ -208,6 +232,8 @@ def _paused_tenants(figures: Figures, paused: Sequence[TenantFigures]) -> Iterat
             level=Level.WARNING,
             what=f"The tenant {tenant} was paused{where} by {pause.by} {since} ago{why}. {held}.",
             advice=f"Let it go on with: redrive tenant resume {quote(tenant)}{option}",
+            topic=Topic.TENANT,
+            name=tenant,
         )
 
 
@@ -226,7 +252,7 @@ def _lateness(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Findin
         one.destination for one in stranded(figures.due, figures.workers, now=figures.now)
     )
     for destination in figures.destinations:
-        if destination.name in told or destination.is_removed:
+        if destination.oldest_due is None or destination.is_removed or destination.name in told:
             continue
         late = _lateness_of(destination, figures)
         hold = holds.get(destination.name)
@@ -251,14 +277,21 @@ def _lateness(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Findin
         )
 
 
-def _dead_letters(figures: Figures, *, is_neglected: bool) -> Iterator[Finding]:
+def _is_neglected(figures: Figures) -> bool:
+    oldest = figures.letters.oldest
+    return oldest is not None and oldest < figures.now - NEGLECTED_AFTER
+
+
+def _dead_letters(figures: Figures) -> Iterator[Finding]:
     failing = [one for one in figures.destinations if one.failed]
     if not failing:
         yield _ok("There is no dead letter.")
         return
     failed = sum(one.failed for one in failing)
     places = ", ".join(f"{one.name} {one.failed:,}" for one in failing)
-    age = f", some for more than {rough_duration(NEGLECTED_AFTER)}" if is_neglected else ""
+    age = (
+        f", some for more than {rough_duration(NEGLECTED_AFTER)}" if _is_neglected(figures) else ""
+    )
     yield Finding(
         level=Level.WARNING,
         what=f"{_counted(failed, 'dead letter waits', 'dead letters wait')} for a person "
@@ -331,8 +364,12 @@ def _orphans(figures: Figures) -> Iterator[Finding]:
         yield Finding(
             level=Level.WARNING,
             what=f"{one.name} is orphaned: {waiting} held, because {why}.",
-            advice="Start a worker that declares it, or hand them on with: "
-            f"redrive destination move {one.name} …",
+            advice=(
+                f"{_SERVE_ONE}, or hand them on with: "
+                if one.is_service and not one.is_removed
+                else "Start a worker that declares it, or hand them on with: "
+            )
+            + f"redrive destination move {one.name} …",
             topic=Topic.DESTINATION,
             name=one.name,
         )
@@ -341,21 +378,47 @@ def _orphans(figures: Figures) -> Iterator[Finding]:
 def _projections(projections: Sequence[ProjectionFigures]) -> Iterator[Finding]:
     for one in projections:
         name = one.checkpoint.projection
-        is_read = one.seen_at is not None and one.now - one.seen_at < SILENT_AFTER
-        if one.events_behind and not is_read:
+        has_others = sum(two.checkpoint.name == one.checkpoint.name for two in projections) > 1
+        which = f" --version {one.checkpoint.version}" if has_others else ""
+        command = f"{quote(one.checkpoint.name)}{which}"
+        if one.events_behind and not is_read(one):
             behind = _counted(one.events_behind, "event", "events")
             yield Finding(
                 level=Level.WARNING,
                 what=f"The projection {name} is {behind} behind, and no live worker reads for it; "
                 "what it has not read is kept, however old it is.",
                 advice="Start a worker that has it, or forget it with: redrive projection drop "
-                f"{quote(name)}",
+                f"{command}",
+                topic=Topic.PROJECTION,
+                name=name,
             )
         elif one.behind_for > _LATE_AFTER:
             yield Finding(
                 level=Level.WARNING,
                 what=f"The projection {name} has been behind for {rough_duration(one.behind_for)}.",
-                advice=f"See what keeps it with: redrive projection show {quote(name)}",
+                advice=f"See what keeps it with: redrive projection show {command}",
+                topic=Topic.PROJECTION,
+                name=name,
+            )
+
+
+def _held(
+    projections: Sequence[ProjectionFigures], keeps: Callable[[str], timedelta | None] | None
+) -> Iterator[Finding]:
+    """Name who keeps events from going that were kept for long enough."""
+    if keeps is None:
+        return
+    for one in projections:
+        spans = [keeps(kind) for kind in one.lag]
+        shortest = min((span for span in spans if span is not None), default=None)
+        if shortest is not None and one.behind_for > shortest:
+            name = one.checkpoint.projection
+            yield Finding(
+                level=Level.WARNING,
+                what=f"The projection {name} keeps events that could have gone: the first it has "
+                f"still to read is {rough_duration(one.behind_for)} old, and such are kept for "
+                f"{rough_duration(shortest)}.",
+                advice=f"Let it catch up, or forget it with: redrive projection drop {quote(name)}",
             )
 
 

@@ -8,13 +8,28 @@ from datetime import timedelta
 from redrive.clock import Clock
 from redrive.errors import TransactionError
 from redrive.model.delivery import DeliveryId, Leased
-from redrive.store import Capabilities, Effect, Ending, Finding, Level, Miscount
+from redrive.store import (
+    AppliedLane,
+    Capabilities,
+    Effect,
+    Ending,
+    Finding,
+    Following,
+    Level,
+    Miscount,
+)
 from redrive.stores.memory.access import MemoryAccess
+from redrive.stores.memory.calling import MemoryCalls
 from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.projections import MemoryProjections
 from redrive.stores.memory.replays import MemoryReplays
+from redrive.stores.memory.request_logs import MemoryRequestLogs
 from redrive.stores.memory.schedules import MemorySchedules
+from redrive.stores.memory.secrets import MemorySecrets
+from redrive.stores.memory.services import MemoryServices
+from redrive.stores.memory.taking_over import MemoryTakingOver
+from redrive.stores.memory.trends import MemoryTrends
 
 __all__ = ["MemoryStore"]
 
@@ -26,7 +41,13 @@ class MemoryStore(
     MemoryRegistry,
     MemoryReplays,
     MemorySchedules,
+    MemoryTakingOver,
+    MemoryTrends,
     MemoryAccess,
+    MemoryCalls,
+    MemoryRequestLogs,
+    MemorySecrets,
+    MemoryServices,
 ):
     """The store contract in plain Python.
 
@@ -63,7 +84,21 @@ class MemoryStore(
         return (Finding(level=Level.OK, what=what),)
 
     async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:  # noqa: ARG002 - the contract
-        raise TransactionError(
-            "The memory store has no database, so no effect can be committed together with its "
-            "delivery; use a store that has one."
-        )
+        raise _no_database()
+
+    async def apply_lane(
+        self,
+        leased: Leased,  # noqa: ARG002 - the contract
+        effect: Effect,  # noqa: ARG002
+        follow: Following,  # noqa: ARG002
+        *,
+        at_most: timedelta,  # noqa: ARG002
+    ) -> AppliedLane:
+        raise _no_database()
+
+
+def _no_database() -> TransactionError:
+    return TransactionError(
+        "The memory store has no database, so no effect can be committed together with its "
+        "delivery; use a store that has one."
+    )

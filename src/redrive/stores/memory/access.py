@@ -10,8 +10,8 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.access import Grant, LoginSession, Token, User
 from redrive.model.audit import Actor
-from redrive.store import KeptSession, KeptToken, KeptUser, TokenTerms
-from redrive.stores.access import named_token, named_user, new_token, new_user
+from redrive.store import TOKENS_KEPT, KeptSession, KeptToken, KeptUser, TokenTerms
+from redrive.stores.access import named_token, named_user, new_session, new_token, new_user
 from redrive.stores.memory.tables import Tables
 
 __all__ = ["MemoryAccess"]
@@ -31,6 +31,11 @@ class MemoryAccess(Tables):
             if terms.id in self._access_tokens:
                 return None
             now = self._clock.now()
+            self._access_tokens = {
+                one: kept
+                for one, kept in self._access_tokens.items()
+                if not kept.token.had_ended(now - TOKENS_KEPT)
+            }
             token = new_token(terms, actor, now)
             self._access_tokens[terms.id] = KeptToken(token=token, digest=terms.digest, now=now)
             self._note("create_token", actor, now=now, count=1, detail=named_token(token))
@@ -141,11 +146,9 @@ class MemoryAccess(Tables):
             self._sessions = {
                 name: one for name, one in self._sessions.items() if now < one.ends_at
             }
-            opened = LoginSession(
-                user=user, opened_at=now, seen_at=now, idle=idle, ends_at=now + lasts
-            )
+            opened = new_session(session_id, user, now, idle=idle, lasts=lasts)
             self._sessions[session_id] = opened
-            self._note("log_in", Actor(user.by), now=now, count=1, detail=user.name)
+            self._note("log_in", Actor(opened.by), now=now, count=1, detail=user.name)
             return opened
 
     async def find_session(self, session_id: str) -> KeptSession | None:
@@ -166,8 +169,8 @@ class MemoryAccess(Tables):
             found = self._sessions.pop(session_id, None)
             if found is None:
                 return False
-            user, now = found.user, self._clock.now()
-            self._note("log_out", Actor(user.by), now=now, count=1, detail=user.name)
+            now = self._clock.now()
+            self._note("log_out", Actor(found.by), now=now, count=1, detail=found.user.name)
             return True
 
     def _end_sessions(self, name: str) -> None:

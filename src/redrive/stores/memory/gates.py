@@ -30,7 +30,7 @@ from redrive.policies.breaker import forced_open, reset
 from redrive.store import Allowance, Report, Reported
 from redrive.stores.memory.tables import Tables
 
-__all__ = ["MemoryGates"]
+__all__ = ["MemoryGates", "breaker_changes"]
 
 
 class MemoryGates(Tables):
@@ -40,21 +40,23 @@ class MemoryGates(Tables):
         with self._lock:
             now = self._clock.now()
             changes: list[BreakerChange] = []
-            paused: list[str] = []
+            reasons: dict[str, str] = {}
             for one in batch:
                 before = self._gate(one.destination)
                 limits = self._limits(one.destination, now)
                 after = outage.after_report(before, limits, one, now=now, chance=chance)
                 self._gates[one.destination] = after
-                changes += _changes(one.destination, before, after)
-                if after.pause is not before.pause:
-                    paused.append(one.destination)
-                    actor = Actor(REDRIVE, one.pause)
+                changes += breaker_changes(one.destination, before, after)
+                if after.pause is not before.pause and after.pause is not None:
+                    reasons[one.destination] = after.pause.why
+                    actor = Actor(REDRIVE, after.pause.why)
                     self._note("pause", actor, now=now, count=1, detail=one.destination)
-            if changes:
+            if changes or any(one.call for one in batch):
                 self._tell()
             breakers = {one.destination: self._gate(one.destination).breaker for one in batch}
-            return Reported(changes=tuple(changes), paused=tuple(paused), breakers=breakers)
+            return Reported(
+                changes=tuple(changes), paused=tuple(reasons), reasons=reasons, breakers=breakers
+            )
 
     async def begin_check(
         self, destination: str, *, every: timedelta, lease: timedelta
@@ -67,11 +69,13 @@ class MemoryGates(Tables):
             self._gates[destination] = after
             return after.breaker.generation if may_check else None
 
-    async def gates(self) -> Sequence[GateFigures]:
+    async def gates(self, destinations: Sequence[str] | None = None) -> Sequence[GateFigures]:
         with self._lock:
             now = self._clock.now()
             figures = []
             for name in self._listed(only_unsettled=True):
+                if destinations is not None and name not in destinations:
+                    continue
                 gate, passage = self._passage(name, now)
                 if (rate := self._limits(name, now).shared_rate) is not None:
                     bucket = self._shared.get(rate.name, SharedBucket())
@@ -213,7 +217,7 @@ class MemoryGates(Tables):
         before = self._gate(allowance.destination)
         gate, passage = self._passage(allowance.destination, now)
         self._gates[allowance.destination] = gate
-        self._breaker_changes += _changes(allowance.destination, before, gate)
+        self._breaker_changes += breaker_changes(allowance.destination, before, gate)
         if passage.holds and passage.holds[0] in passages.SHUT:
             self._shut[allowance.destination] = passage.again_at
         room = self._sharing.bound(allowance.destination, min(allowance.total, passage.total))
@@ -245,7 +249,8 @@ class MemoryGates(Tables):
         self._gates[destination] = msgspec.structs.replace(gate, rotation=rotation)
 
 
-def _changes(destination: str, before: Gate, after: Gate) -> list[BreakerChange]:
+def breaker_changes(destination: str, before: Gate, after: Gate) -> list[BreakerChange]:
+    """Return how a breaker has changed, if it has."""
     if before.breaker.generation == after.breaker.generation:
         return []
     return [

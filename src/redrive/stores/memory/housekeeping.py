@@ -118,8 +118,7 @@ class MemoryHousekeeping(MemoryEventLog):
                 (self._log[position].event, since)
                 for position, since in idle.items()
                 if position in self._log
-                and since <= now - retention.events
-                and self._is_read(position)
+                and self._may_go(position, since, retention, now=now)
                 and self._log[position].event.id not in left
             ]
             expires = now - retention.idempotency
@@ -200,7 +199,7 @@ class MemoryHousekeeping(MemoryEventLog):
         expired = sorted(
             (since, position)
             for position, since in self._idle.items()
-            if since <= now - retention.events and self._is_read(position)
+            if self._may_go(position, since, retention, now=now)
         )
         left = frozenset(row.event.id for row in self._rows.values())
         events = keys = 0
@@ -215,6 +214,15 @@ class MemoryHousekeeping(MemoryEventLog):
                 keys += self._outlive(identity, since, expires=now - retention.idempotency)
         self._pruned_events += events
         return events, keys
+
+    def _may_go(
+        self, position: int, since: datetime, retention: Retention, *, now: datetime
+    ) -> bool:
+        """Tell whether an event is old enough, and nobody has still to read it."""
+        if not self._is_read(position):
+            return False
+        span = retention.keeps(self._log[position].event.type)
+        return span is not None and since <= now - span
 
     def _is_read(self, position: int) -> bool:
         """Tell whether every projection is past an event."""
@@ -275,7 +283,7 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
     def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
         told, event = letter.delivery, letter.event
         if any(
-            row.event.id == event.id and row.destination == told.destination
+            row.event.id == event.id and row.recipient == told.recipient
             for row in self._rows.values()
         ):
             return None
@@ -285,11 +293,11 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
             )
             self._removed[told.destination] = now
         if event.id in self._positions:
-            self._give(self._positions[event.id], told.destination)
+            self._give(self._positions[event.id], told.recipient)
             event = self._log[self._positions[event.id]].event
         else:
             version = self._next(event, self._versions)
-            self._log_event(Kept(event, (told.destination,), version))
+            self._log_event(Kept(event, (told.recipient,), version))
         self._last_delivery_id += 1
         row = Row(
             id=DeliveryId(self._last_delivery_id),
@@ -316,12 +324,16 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
             payload=told.payload,
             edits=told.edits,
             auto_replays=told.auto_replays,
+            rule=told.rule,
             exchange=told.exchange,
+            addressees=told.addressees,
         )
         self._rows[row.id] = row
         return row
 
 
 def _letter(row: Row) -> Letter:
-    delivery = msgspec.structs.replace(row.delivery(behind=None), exchange=row.exchange)
+    delivery = msgspec.structs.replace(
+        row.delivery(behind=None), exchange=row.exchange, addressees=row.addressees
+    )
     return Letter(event=row.event, delivery=delivery)

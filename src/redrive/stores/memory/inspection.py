@@ -14,6 +14,7 @@ from redrive.model.event import EventId
 from redrive.model.pattern import matches
 from redrive.policies.declaring import differing
 from redrive.store import (
+    MOST_COMPARED,
     MOST_COUNTED,
     DestinationFigures,
     DueWork,
@@ -45,21 +46,44 @@ _MOST_TENANTS = 10
 class MemoryInspection(Tables):
     """`Inspection` and `EventSearch` over the tables."""
 
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+    async def find(
+        self,
+        query: Query,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_read: int | None = None,
+    ) -> Page:
         with self._lock:
-            groups = self._groups_named(query.group)
-            found = [
-                (_place(row) if query.status else (0, row.id), row)
-                for row in self._rows.values()
-                if fits(row, query, groups)
-            ]
-            found.sort(key=lambda one: one[0], reverse=True)
-            heads = self._heads()
+            found, end = self._fitting(query, cursor, most_read)
             rows, next_cursor = self._cut(found, cursor, limit)
+            heads = self._heads()
             return Page(
                 deliveries=tuple(row.delivery(self._behind(row, heads)) for _, row in rows),
-                next_cursor=next_cursor,
+                next_cursor=next_cursor or end,
             )
+
+    def _fitting(
+        self, query: Query, cursor: str | None, most_read: int | None
+    ) -> tuple[Sequence[tuple[Place, Row]], str | None]:
+        """Return what fits among what is looked at, and where that ends if there is more."""
+        groups = self._groups_named(query.group)
+        rest = (
+            query.listed
+            if query.text is None and most_read is not None
+            else msgspec.structs.replace(query, text=None)
+        )
+        left = [
+            (_place(row) if query.status else (0, row.id), row)
+            for row in self._rows.values()
+            if fits(row, rest, groups)
+        ]
+        left.sort(key=lambda one: one[0], reverse=True)
+        read: Sequence[tuple[Place, Row]] = left
+        end = None
+        if most_read is not None:
+            read, end = self._cut(left, cursor, most_read)
+        return [(place, row) for place, row in read if fits(row, query, groups)], end
 
     async def find_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
         with self._lock:
@@ -67,7 +91,9 @@ class MemoryInspection(Tables):
             if row is None:
                 return None
             delivery = row.delivery(self._behind(row, self._heads()))
-            return msgspec.structs.replace(delivery, exchange=row.exchange)
+            return msgspec.structs.replace(
+                delivery, exchange=row.exchange, addressees=row.addressees
+            )
 
     async def find_events(
         self, query: EventQuery, *, cursor: str | None = None, limit: int = 50
@@ -89,7 +115,9 @@ class MemoryInspection(Tables):
             next_cursor=str(found[limit - 1][0]) if len(found) > limit else None,
         )
 
-    async def lanes(self, *, limit: int = 50) -> Sequence[LaneFigures]:
+    async def lanes(
+        self, *, destination: str | None = None, limit: int = 50
+    ) -> Sequence[LaneFigures]:
         with self._lock:
             heads = self._heads()
             stopped = [self._rows[head] for head in heads.values()]
@@ -103,16 +131,19 @@ class MemoryInspection(Tables):
                     waiting=sum(self._behind(one, heads) == row.id for one in self._rows.values()),
                 )
                 for row in stopped
-                if row.is_dead_letter and row.reason is not None
+                if row.is_dead_letter
+                and row.reason is not None
+                and destination in (None, row.destination)
             ]
             return sorted(found, key=lambda one: (one.since, one.head))[:limit]
 
-    async def groups(self, query: Query, *, limit: int = 50) -> Sequence[Group]:
+    async def groups(
+        self, query: Query, *, limit: int = 50, most_read: int | None = None
+    ) -> Sequence[Group]:
         with self._lock:
-            named = self._groups_named(query.group)
             members: dict[str, list[Row]] = {}
-            for row in self._rows.values():
-                if row.group is not None and fits(row, query, named):
+            for _, row in self._fitting(query, None, most_read)[0]:
+                if row.group is not None:
                     members.setdefault(row.group, []).append(row)
             groups = sorted((_group(rows) for rows in members.values()), key=lambda one: one.id)
             groups.sort(key=lambda one: (one.count, one.last_seen), reverse=True)
@@ -226,6 +257,7 @@ class MemoryInspection(Tables):
                 (row.changed_at for row in failed if row.is_dead_letter), default=None
             ),
             keep=destination.dead_letters,
+            is_disabled=destination.is_disabled,
             is_removed=destination.name in self._removed,
         )
 
@@ -277,7 +309,8 @@ def _group(rows: Sequence[Row]) -> Group:
     latest = max(rows, key=_place)
     if latest.fault is None or latest.reason is None:
         raise AssertionError(f"Delivery {latest.id} has not failed, so it is in no group.")
-    tenants = Counter(row.event.tenant for row in rows if row.event.tenant is not None)
+    compared = sorted(rows, key=_place)[-MOST_COMPARED:]
+    tenants = Counter(row.event.tenant for row in compared if row.event.tenant is not None)
     return Group(
         id=latest.fault.group,
         title=latest.fault.title,

@@ -16,6 +16,7 @@ from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START, LogPosition
+from redrive.model.recipient import destination_of, pin_of
 from redrive.store import (
     PUBLISHER,
     Append,
@@ -141,7 +142,8 @@ class MemoryEventLog(Tables):
 
     def _check_destinations(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            for name in entry.destinations:
+            for recipient in entry.destinations:
+                name = destination_of(recipient)
                 if name not in self._destinations or name in self._removed:
                     raise UsageError(
                         f"The destination {name!r} is not registered in this store; "
@@ -219,7 +221,8 @@ class MemoryEventLog(Tables):
         self._log_event(kept)
         if not kept.destinations:
             self._idle[self._last_position] = now
-        for destination in kept.destinations:
+        for recipient in kept.destinations:
+            destination = destination_of(recipient)
             self._last_delivery_id += 1
             row = Row(
                 id=DeliveryId(self._last_delivery_id),
@@ -230,6 +233,7 @@ class MemoryEventLog(Tables):
                 generation=event.generation,
                 priority=event.priority,
                 deadline=self._destinations[destination].deadline_of(event, now=now),
+                rule=pin_of(recipient),
             )
             self._rows[row.id] = row
 

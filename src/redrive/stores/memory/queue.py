@@ -421,6 +421,7 @@ class MemoryQueue(MemoryTenants):
 
     def _carry_out(self, settled: Settled, row: Row, *, now: datetime) -> None:
         row.exchange = settled.exchange
+        row.addressees = settled.addressees or row.addressees
         match settled.settlement:
             case Delivered():
                 row.deliver(now=now)

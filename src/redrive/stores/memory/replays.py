@@ -9,6 +9,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
@@ -155,10 +156,11 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
         more: int,
         actor: Actor,
         is_replayed: bool,
+        scope: Scope = WHOLE_STORE,
     ) -> bool:
         with self._lock:
             now = self._clock.now()
-            row = self._rows.get(delivery_id)
+            row = next(iter(self._found([delivery_id], scope)), None)
             if row is None or not row.is_dead_letter:
                 return False
             if bytes(row.carried.payload) != bytes(before):
@@ -166,6 +168,10 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             edit = Edit(by=actor.by, at=now, why=actor.why, changes=changes, more=more)
             row.payload = payload
             row.edits = (*row.edits, edit)[-self._history :]
+            if row.destination in self._checkpoints:
+                name = self._checkpoints[row.destination][1].name
+                position = self._positions[row.event.id]
+                self._projection_edits[name, position] = (payload, row.edits)
             self._conclude("edit", [row], actor, now=now)
             if is_replayed:
                 self._begin_cycle(row, actor.by, None, now=now)

@@ -11,8 +11,10 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
+from redrive.model.recipient import destination_of, is_given, recipient
 from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
+from redrive.stores.declaring import refuse_service
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.log import MemoryEventLog
 from redrive.stores.memory.row import Row
@@ -28,6 +30,7 @@ class MemoryRerouting(MemoryEventLog):
             self._destination(destination)
             if destination in self._removed:
                 return False
+            refuse_service(self._standing(destination), "delete")
             now = self._clock.now()
             self._standings[destination] = removed(self._standing(destination))
             self._removed[destination] = now
@@ -40,6 +43,7 @@ class MemoryRerouting(MemoryEventLog):
             self._destination(destination)
             if destination not in self._removed:
                 return False
+            refuse_service(self._standing(destination), "add")
             self._standings[destination] = restored(self._standing(destination))
             del self._removed[destination]
             self._routes_version += 1
@@ -68,14 +72,15 @@ class MemoryRerouting(MemoryEventLog):
     async def move(self, ids: Sequence[DeliveryId], *, target: str, actor: Actor) -> Moved:
         with self._lock:
             now = self._clock.now()
-            self._destination(target)
+            to = self._destination(target)
             rows = sorted(self._found(ids), key=lambda row: row.id)
             moved: list[Row] = []
             skipped = busy = 0
             for row in rows:
                 if row.status is not Status.PENDING and not row.is_dead_letter:
                     continue
-                if self._was_given(self._log[self._positions[row.event.id]], target):
+                moved_to = recipient(target, row.rule if to.service else "")
+                if self._was_given(self._log[self._positions[row.event.id]], moved_to):
                     skipped += 1
                 elif self._is_busy(target, row.event.key):
                     busy += 1
@@ -112,11 +117,11 @@ class MemoryRerouting(MemoryEventLog):
             wanting, now = self._destination(destination), self._clock.now()
             ahead = ((one, entry) for one, entry in self._log.items() if one > after)
             read = list(islice(ahead, limit))
-            given = [one for one in read if destination in one[1].destinations]
+            given = [one for one in read if self._was_given(one[1], destination)]
             missing = [
                 (position, entry)
                 for position, entry in read
-                if destination not in entry.destinations
+                if not self._was_given(entry, destination)
                 and wanting.wants_event(entry.event)
                 and (event_type is None or matches(event_type, entry.event.type))
                 and (since is None or entry.event.published_at >= since)
@@ -156,7 +161,8 @@ class MemoryRerouting(MemoryEventLog):
             return Backfilled(added=len(added), overtaken=overtaken)
 
     def _was_given(self, entry: Kept, destination: str) -> bool:
-        return destination in entry.destinations
+        names = entry.destinations
+        return is_given(destination, names) or destination in map(destination_of, names)
 
     def _destination(self, name: str) -> Destination:
         if name not in self._destinations:
@@ -177,8 +183,11 @@ class MemoryRerouting(MemoryEventLog):
         )
 
     def _move(self, row: Row, target: str) -> None:
-        self._give(self._positions[row.event.id], target, instead_of=row.destination)
+        before = row.recipient
+        if not self._destinations[target].service:
+            row.rule = ""
         row.destination = target
+        self._give(self._positions[row.event.id], row.recipient, instead_of=before)
         row.was_passed_by = False
 
     def _is_overtaken(self, position: int, key: str | None, destination: Destination) -> bool:

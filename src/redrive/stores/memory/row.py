@@ -21,7 +21,8 @@ from redrive.model.delivery import (
 )
 from redrive.model.edit import Edit
 from redrive.model.event import Event
-from redrive.model.outcome import Exchange, Fault
+from redrive.model.outcome import Addressees, Exchange, Fault
+from redrive.model.recipient import recipient
 from redrive.model.replay import ReplayState
 from redrive.model.settlement import FailureReason, Requeued
 from redrive.store import Replay
@@ -84,10 +85,16 @@ class Row:
     log: tuple[Attempt, ...] = ()
     cycles: tuple[Cycle, ...] = ()
     exchange: Exchange | None = None
+    addressees: Addressees | None = None
     payload: msgspec.Raw | None = None
     edits: tuple[Edit, ...] = ()
     sender: Record | None = None
     auto_replays: int = 0
+    rule: str = ""
+
+    @property
+    def recipient(self) -> str:
+        return recipient(self.destination, self.rule)
 
     @property
     def is_suspect(self) -> bool:
@@ -162,6 +169,7 @@ class Row:
             breaker_generation=breaker_generation,
             cycles=len(self.cycles),
             deadline=self.deadline,
+            rule=self.rule,
         )
 
     def deliver(self, *, now: datetime) -> None:
@@ -283,6 +291,7 @@ class Row:
             edits=self.edits,
             replay=None if self.sender is None else self.sender.replay.id,
             auto_replays=self.auto_replays,
+            rule=self.rule,
         )
 
     def _leave_flight(self, status: Status) -> None:

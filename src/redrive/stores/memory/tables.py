@@ -14,14 +14,18 @@ import msgspec
 
 from redrive.claiming.sharing import SharedBucket, Sharing
 from redrive.clock import Clock
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor, AuditEntry
 from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order, Routes
+from redrive.model.edit import Edit
 from redrive.model.event import EventId
 from redrive.model.gate import BreakerChange, Bucket, Gate, Override, Pause
+from redrive.model.rule import Stored
 from redrive.model.schedule import ScheduleStanding
 from redrive.model.standing import Standing
-from redrive.store import Checkpoint, KeptToken, Serving
+from redrive.model.trend import Measure
+from redrive.store import Checkpoint, KeptToken, KeptVersion, Serving
 from redrive.stores.declaring import Release, standing_from
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory.row import Record, Row
@@ -62,7 +66,7 @@ class TenantPast(msgspec.Struct, frozen=True, kw_only=True):
 class Tables:
     """The state of a memory store. Public methods hold the lock; the others expect it held."""
 
-    def __init__(self, clock: Clock, history: int) -> None:
+    def __init__(self, clock: Clock, history: int) -> None:  # noqa: PLR0915 - one line a table
         self._clock = clock
         self._history = history
         self._lock = threading.Lock()
@@ -84,6 +88,7 @@ class Tables:
         self._workers: dict[str, datetime] = {}
         self._serving: dict[str, Serving] = {}
         self._checkpoints: dict[str, tuple[int, Checkpoint]] = {}
+        self._projection_edits: dict[tuple[str, int], tuple[msgspec.Raw, tuple[Edit, ...]]] = {}
         self._watches: dict[str, tuple[str, datetime]] = {}
         self._audit: list[AuditEntry] = []
         self._last_audit_id = 0
@@ -109,6 +114,10 @@ class Tables:
         self._auto_replays_since: dict[str, datetime] = {}
         self._access_tokens: dict[str, KeptToken] = {}
         self._schedules: dict[str, ScheduleStanding] = {}
+        self._in_force: dict[tuple[str, str], Stored] = {}
+        self._gateway_past: dict[tuple[str, str], list[KeptVersion]] = {}
+        self._gateway_revision = 0
+        self._trends: dict[str, dict[datetime, Measure]] = {}
         self._tenants: dict[tuple[str, str], TenantPast] = {}
         self._tenant_pauses: dict[tuple[str, str | None], Pause] = {}
 
@@ -133,7 +142,8 @@ class Tables:
     def _pass_by(self) -> None:
         """Let dead letters leave their lanes where that is how order is kept."""
         for row in self._rows.values():
-            if row.is_dead_letter and self._destinations[row.destination].order is Order.SKIP:
+            to = self._destinations[row.destination]
+            if row.is_dead_letter and to.passes_by(row.event.type):
                 row.was_passed_by = True
 
     def _heads(self) -> Heads:
@@ -169,8 +179,11 @@ class Tables:
             one for one in sorted(self._destinations) if one not in self._removed or one in left
         ]
 
-    def _found(self, ids: Iterable[DeliveryId]) -> list[Row]:
-        return [self._rows[one] for one in dict.fromkeys(ids) if one in self._rows]
+    def _found(self, ids: Iterable[DeliveryId], scope: Scope = WHOLE_STORE) -> list[Row]:
+        rows = [self._rows[one] for one in dict.fromkeys(ids) if one in self._rows]
+        return [
+            row for row in rows if scope.holds(tenant=row.event.tenant, destination=row.destination)
+        ]
 
     def _remove(self, rows: Iterable[Row], *, at: datetime | None = None) -> None:
         """Let rows go; an event is idle from then on when the last of its rows has gone.

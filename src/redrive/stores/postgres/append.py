@@ -11,6 +11,7 @@ import msgspec
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
+from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text
 from redrive.stores.deduplicate import (
@@ -55,7 +56,7 @@ WITH stored AS (
     INSERT INTO redrive.events
         (id, type, key, version, xid, destinations, document, routes_version, counted)
     SELECT id, type, key, version, coalesce(xid, redrive.log_time()), destinations::text[],
-           document, $17::integer, false
+           document, $18::integer, false
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[],
                 $7::text[])
         WITH ORDINALITY AS given (id, type, key, version, xid, destinations, document, place)
@@ -80,7 +81,7 @@ WITH stored AS (
 ), sent AS (
     INSERT INTO redrive.deliveries
         (position, destination, is_ready, kind, priority, generation, tenant, lane, is_behind, due,
-         deadline, enqueued_at, counted)
+         deadline, enqueued_at, rule, counted)
     SELECT stored.position, given.destination, coalesce(given.due, $8) <= $8,
            CASE WHEN coalesce(given.due, $8) <= $8 AND given.priority = 0 AND given.lane IS NULL
                 THEN 3 ELSE 0 END, given.priority,
@@ -96,10 +97,10 @@ WITH stored AS (
                    ORDER BY head.id LIMIT 1
                ), false)
            ),
-           coalesce(given.due, $8), given.deadline, $8, false
+           coalesce(given.due, $8), given.deadline, $8, given.rule, false
     FROM unnest($9::uuid[], $10::integer[], $11::timestamptz[], $12::smallint[], $13::text[],
-                $14::text[], $15::text[], $16::timestamptz[]) WITH ORDINALITY
-        AS given (id, destination, due, priority, generation, tenant, lane, deadline, place)
+                $14::text[], $15::text[], $16::timestamptz[], $17::text[]) WITH ORDINALITY
+        AS given (id, destination, due, priority, generation, tenant, lane, deadline, rule, place)
     JOIN stored ON stored.id = given.id CROSS JOIN present
     ORDER BY given.place
     RETURNING destination, generation, is_ready, is_behind
@@ -206,11 +207,11 @@ async def _insert(
         for place, entry in enumerate(entries)
     ]
     deliveries = [
-        _delivery_row(entry.event, destinations[name], now=now)
+        _delivery_row(entry.event, destinations[destination_of(name)], name, now=now)
         for entry in entries
         for name in entry.destinations
     ]
-    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 8), routes_version)
+    await link.fetch(_INSERT, *columns(events, 7), now, *columns(deliveries, 9), routes_version)
     return {
         entry.event.id: version
         for entry, (version, _) in zip(entries, versions, strict=True)
@@ -248,7 +249,11 @@ async def take_versions(
 
 
 def _delivery_row(
-    event: Event[msgspec.Raw], destination: tuple[int, Destination], *, now: datetime
+    event: Event[msgspec.Raw],
+    destination: tuple[int, Destination],
+    recipient: str,
+    *,
+    now: datetime,
 ) -> tuple[object, ...]:
     number, described = destination
     return (
@@ -260,6 +265,7 @@ def _delivery_row(
         event.tenant,
         event.key if described.order is not Order.NONE else None,
         described.deadline_of(event, now=now),
+        pin_of(recipient) or None,
     )
 
 
@@ -267,7 +273,7 @@ async def _destinations_of(
     link: Link, entries: Sequence[Entry]
 ) -> dict[str, tuple[int, Destination]]:
     """Return the id of each destination that is wanted, and what is declared of it."""
-    names = {name for entry in entries for name in entry.destinations}
+    names = {destination_of(name) for entry in entries for name in entry.destinations}
     found = {
         name: (number, destination_from(document))
         for number, name, document in await link.fetch(_DESTINATIONS, list(names))

@@ -108,7 +108,7 @@ FROM free JOIN redrive.events e ON true
 WHERE d.id = free.id AND e.position = d.position AND (SELECT is_enough FROM room)
 RETURNING free.place, d.id, d.token, d.destination, e.document, d.payload, d.attempts, d.kind,
           d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation,
-          coalesce(jsonb_array_length(d.cycles), 0), d.deadline
+          coalesce(jsonb_array_length(d.cycles), 0), d.deadline, d.rule
 """
 _SIZES = """
 SELECT octet_length(e.document) + coalesce(octet_length(d.payload), 0)
@@ -206,6 +206,7 @@ class ClaimsRole(Core):
             changes=gates.changes(),
             routes_version=ahead.routes_version,
             shut=choice.shut(),
+            is_held=choice.is_held,
         )
 
 
@@ -225,6 +226,8 @@ class _PostgresChoice(Choice):
         self._generations = list(request.generations)
         self._queries: dict[str, ReadyQuery] = {}
         self._found: Mapping[int, Found] = {}
+        self.is_held = False
+        """Whether somebody else has a hold of what was chosen."""
 
     async def query(self) -> Ahead:
         """Make ready what has come due, and query what there is."""
@@ -302,7 +305,7 @@ class _PostgresChoice(Choice):
         count, busy = await line_up_chosen(self._session, [number for number, _ in self._chosen])
         if busy:
             self._chosen = [one for one in self._chosen if one[0] not in busy]
-            self.ask_soon()
+            self._leave_held()
         return count > len(busy)
 
     def tell(self, facts: Facts) -> None:
@@ -341,9 +344,13 @@ class _PostgresChoice(Choice):
             self._request.most_bytes,
         )
         if len(rows) < len(self._chosen):
-            self.ask_soon()
+            self._leave_held()
         rows.sort(key=itemgetter(0))
         return tuple(self._marked(self._leased(row[1:])) for row in rows)
+
+    def _leave_held(self) -> None:
+        self.is_held = True
+        self.ask_soon()
 
 
 def _rest(request: ClaimRequest, claimed: Claim) -> ClaimRequest | None:

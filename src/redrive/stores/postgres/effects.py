@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,13 +13,14 @@ import msgspec
 
 from redrive.errors import StoreUnavailableError, TransactionError
 from redrive.model.delivery import Leased
-from redrive.store import Effect, Ending
+from redrive.store import AppliedLane, Effect, Ending, Following
 from redrive.stores.finishing import to_the_end
 from redrive.stores.postgres.connection import LOST, Connection, translated
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.pool import CONNECT_SECONDS, drop, stand_in
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.sql.effects import settle_effect, take_effect
+from redrive.stores.sql.followers import take_followers
 
 __all__ = ["EffectsRole", "begin_effect", "still_open"]
 
@@ -65,22 +66,46 @@ class EffectsRole(Core):
     """`Effects`: each on a connection of its own for as long as it runs."""
 
     async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:
+        return (await self._apply(leased, effect, at_most=at_most)).ending
+
+    async def apply_lane(
+        self, leased: Leased, effect: Effect, follow: Following, *, at_most: timedelta
+    ) -> AppliedLane:
+        return await self._apply(leased, effect, follow, at_most=at_most)
+
+    async def _apply(
+        self,
+        leased: Leased,
+        effect: Effect,
+        follow: Following | None = None,
+        *,
+        at_most: timedelta,
+    ) -> AppliedLane:
+        followers: Sequence[Leased] = ()
         async with self._effects, self._room() as room:
             session = PostgresSession(room.connection, self.address.schema)
             with translated(self.address):
                 session.now = await self._now(session)
                 entered = await _enter(session, leased, at_most=at_most)
             if entered is None:
-                return Ending.REFUSED
+                return AppliedLane(Ending.REFUSED)
             if entered.is_new:
                 is_done = await effect(room.connection)
                 self._check_connection(room)
                 if not is_done:
-                    return Ending.UNDONE
-            ending, frees = await to_the_end(self._finish(room, session, leased, entered))
+                    return AppliedLane(Ending.UNDONE)
+            if follow is not None:
+                with translated(self.address):
+                    followers = await take_followers(
+                        session, leased, follow, connection=room.connection
+                    )
+                self._check_connection(room)
+            ending, frees = await to_the_end(
+                self._finish(room, session, leased, entered, followers)
+            )
         if frees:
             self._notifications.notify()
-        return ending
+        return AppliedLane(ending, () if ending is Ending.REFUSED else tuple(followers))
 
     def _check_connection(self, room: _Room) -> None:
         """Raise if the handler has closed its connection, or it was lost."""
@@ -97,7 +122,12 @@ class EffectsRole(Core):
             )
 
     async def _finish(
-        self, room: _Room, session: PostgresSession, leased: Leased, entered: _Entered
+        self,
+        room: _Room,
+        session: PostgresSession,
+        leased: Leased,
+        entered: _Entered,
+        followers: Sequence[Leased],
     ) -> tuple[Ending, bool]:
         """Settle and commit, or find that the lease is no longer current."""
         try:
@@ -105,7 +135,11 @@ class EffectsRole(Core):
                 await still_open(session, entered.number)
                 session.now = session.present = await self._now(session)
                 refused, frees = await settle_effect(
-                    session, leased, is_new=entered.is_new, history=self._history
+                    session,
+                    leased,
+                    is_new=entered.is_new,
+                    history=self._history,
+                    followers=followers,
                 )
                 if refused:
                     return Ending.REFUSED, False

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from redrive.conditions.routing import recipients
 from redrive.errors import StoreError
 from redrive.model.event import Event
 from redrive.store import Append, Appended, Entry, Later, RoutesChanged
@@ -155,7 +156,7 @@ class HeldKeys:
         ):
             routes, version = appended.routes, appended.routes.version
             entries = [
-                msgspec.structs.replace(one, destinations=routes.recipients(one.event))
+                msgspec.structs.replace(one, destinations=recipients(routes, one.event))
                 for one in entries
             ]
         for one, result in zip(batch, appended.results, strict=True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from redrive.model.destination import Destination, Order
+from redrive.conditions.routing import fulfils
+from redrive.model.destination import Destination, Order, Recipient
+from redrive.model.recipient import destination_of, is_given, pin_of
 from redrive.store import CaughtUp
 from redrive.stores.codec import destination_from, event_from
 from redrive.stores.postgres.codec import columns
@@ -89,7 +91,7 @@ WHERE position = ANY ($1::bigint[]) ORDER BY position FOR NO KEY UPDATE SKIP LOC
 _INSERT = """
 INSERT INTO redrive.deliveries
     (position, destination, is_ready, priority, generation, tenant, lane, is_behind, due,
-     deadline, enqueued_at)
+     deadline, rule, enqueued_at)
 SELECT given.position, given.destination, given.due <= $1, given.priority, given.generation,
        given.tenant, given.lane, given.lane IS NOT NULL AND (
            row_number() OVER (
@@ -101,10 +103,10 @@ SELECT given.position, given.destination, given.due <= $1, given.priority, given
                  AND head.status <> 2 AND head.resolution IS NULL
            )
        ),
-       given.due, given.deadline, $1::timestamptz
+       given.due, given.deadline, given.rule, $1::timestamptz
 FROM unnest($2::bigint[], $3::integer[], $4::smallint[], $5::text[], $6::text[], $7::text[],
-            $8::timestamptz[], $9::timestamptz[])
-    AS given (position, destination, priority, generation, tenant, lane, due, deadline)
+            $8::timestamptz[], $9::timestamptz[], $10::text[])
+    AS given (position, destination, priority, generation, tenant, lane, due, deadline, rule)
 ORDER BY given.position
 """
 
@@ -114,7 +116,7 @@ class _Late(NamedTuple):
 
     position: int
     key: str | None
-    lacking: frozenset[str]
+    lacking: frozenset[Recipient]
 
 
 class LateEventsRole(Core):
@@ -187,10 +189,10 @@ async def _find_lacking(link: Link, marks: Mapping[int, int]) -> list[_Late]:
             position,
             key,
             frozenset(
-                name
+                one
                 for version, changed in changes
                 if routes_version < version <= marks[position] and not is_addressed
-                for name in _lacking(kind, tenant, names, changed)
+                for one in _lacking(kind, tenant, names, changed)
             ),
         )
         for position, kind, tenant, key, routes_version, names, is_addressed in events
@@ -205,18 +207,18 @@ async def _complete(
     Returns which of them somebody else has in hand, and how many deliveries were added.
     """
     lacking = {one.position: one for one in late if one.lacking}
-    wanted = sorted({name for one in late for name in one.lacking})
+    wanted = sorted({destination_of(lacked.name) for one in late for lacked in one.lacking})
     destinations = {
         name: (number, destination_from(document))
         for number, name, document in await link.fetch(_DESTINATIONS, wanted)
     }
     ordered = {name for name, (_, one) in destinations.items() if one.order is not Order.NONE}
-    keys = {one.key for one in late if one.key is not None and one.lacking & ordered}
+    keys = {one.key for one in late if one.key is not None and _goes_to(one, ordered)}
     held = await hold(link, keys) if keys else set()
     free = [
         one.position
         for one in lacking.values()
-        if one.key not in keys - held or not one.lacking & ordered
+        if one.key not in keys - held or not _goes_to(one, ordered)
     ]
     rows: list[tuple[object, ...]] = []
     given: list[tuple[int, str | None, str]] = []
@@ -224,9 +226,13 @@ async def _complete(
     for position, names, document in await link.fetch(_LOCK_EVENTS, free):
         busy.remove(position)
         event = event_from(document)
-        for name in sorted((lacking[position].lacking & destinations.keys()) - set(names)):
+        for lacked in sorted(lacking[position].lacking):
+            name = destination_of(lacked.name)
+            is_there = is_given(lacked.name, names) or name not in destinations
+            if is_there or not (lacked.is_certain or fulfils(lacked.route, event)):
+                continue
             number, described = destinations[name]
-            given.append((position, None, name))
+            given.append((position, None, lacked.name))
             rows.append(
                 (
                     position,
@@ -237,10 +243,11 @@ async def _complete(
                     event.key if name in ordered else None,
                     event.due or now,
                     described.deadline_of(event, now=now),
+                    pin_of(lacked.name) or None,
                 )
             )
     if rows:
-        await link.fetch(_INSERT, now, *columns(rows, 8))
+        await link.fetch(_INSERT, now, *columns(rows, 9))
         await give(link, given)
     return frozenset(busy), len(rows)
 
@@ -250,10 +257,20 @@ def _read(documents: Sequence[str]) -> list[Destination]:
 
 
 def _has(names: Sequence[str], changed: Sequence[Destination]) -> bool:
-    return any(one.name in names for one in changed)
+    given = {destination_of(one) for one in names}
+    return any(one.name in given for one in changed)
+
+
+def _goes_to(late: _Late, destinations: Collection[str]) -> bool:
+    return any(destination_of(one.name) in destinations for one in late.lacking)
 
 
 def _lacking(
     kind: str, tenant: str | None, names: Sequence[str], changed: Sequence[Destination]
-) -> list[str]:
-    return [one.name for one in changed if one.wants(kind, tenant) and one.name not in names]
+) -> list[Recipient]:
+    return [
+        one
+        for destination in changed
+        for one in destination.recipients(kind, tenant)
+        if not is_given(one.name, names)
+    ]

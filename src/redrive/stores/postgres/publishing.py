@@ -350,7 +350,7 @@ def _patience(entries: int) -> float:
 
 def _is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
     """Tell whether nothing stands against appending these at once."""
-    known = numbers.of.keys()
+    known = numbers.of.keys()  # none of which is a recipient by a rule
     return all(entry.event.key is None and entry.unique is None for entry in entries) and all(
         known >= set(destinations) and numbers.expiring.isdisjoint(destinations)
         for destinations in dict.fromkeys(one.destinations for one in entries)

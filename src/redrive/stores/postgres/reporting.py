@@ -47,7 +47,7 @@ class ReportsRole(Core):
             return await gates.hear(batch, chance=chance)
 
         reported = await self._share(job)
-        if reported.changes:
+        if reported.changes or any(one.call for one in batch):
             self._notify()
         return reported
 
@@ -77,4 +77,4 @@ def _is_news(report: Report, known: KnownGate) -> bool:
     """Tell whether a report would change a breaker; the instant only matters if it would."""
     gate, limits = Gate(breaker=known.breaker), destination_from(known.description).limits
     after = outage.after_report(gate, limits, report, now=known.read_at, chance=0.0)
-    return report.is_check or after != gate
+    return report.is_check or bool(report.call) or after != gate

@@ -30,6 +30,15 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0010_limits.sql", 1),
     ("0011_projections.sql", 1),
     ("0012_access.sql", 1),
+    ("0013_trends.sql", 1),
+    ("0014_versions_of_projections.sql", 1),
+    ("0015_rebuilds.sql", 1),
+    ("0016_secrets.sql", 1),
+    # Code of the last release gives services nothing; they are made when it has gone.
+    ("0017_services.sql", 1),
+    ("0018_causes.sql", 1),
+    ("0019_addressees.sql", 1),
+    ("0020_request_log.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -15,6 +15,7 @@ from redrive.model.event import Event, EventId
 from redrive.store import Appended, Entry
 from redrive.stores.codec import json_text
 from redrive.stores.postgres import lanes as lanes_here
+from redrive.stores.postgres import views
 from redrive.stores.postgres.append import append
 from redrive.stores.postgres.codec import is_uuid, jsonb, numbers
 from redrive.stores.postgres.counting import counting
@@ -27,12 +28,8 @@ from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 
 __all__ = ["PostgresSession"]
 
-_TEXTS = (
-    "d.fault ->> 'message'",
-    "d.fault ->> 'error_class'",
-    "redrive.payload_of(e.document)::text",
-    "d.payload",
-)
+_TEXTS = ("d.fault ->> 'message'", "d.fault ->> 'error_class'", "d.payload")
+_PARTS = {"redrive.payload_of(e.document)::text": "e.document"}
 # It takes hold of the lanes, too, and returns one row: what was refused, the lanes that may be
 # freed now, and those that somebody is publishing to, as texts that are handed on as they are.
 _DELIVER = DELIVER.format(
@@ -160,7 +157,7 @@ class PostgresSession(Session, Link):
         return escaped.replace("*", "%")
 
     def search(self, text: str, first: int) -> tuple[str, list[object]]:
-        return contains(text, _TEXTS, first)
+        return contains(text, _TEXTS, first, parts=_PARTS)
 
     async def free_lanes(self, lanes: Sequence[Lane]) -> None:
         await lanes_here.free_lanes(self, lanes)
@@ -173,6 +170,15 @@ class PostgresSession(Session, Link):
         """Make ready what has come due; tells if there may be more of it."""
         promoted = await self.value(_PROMOTE, self.now, MOST_PROMOTED)
         return bool(promoted == MOST_PROMOTED)
+
+    async def missing_tables(self, names: Sequence[str]) -> list[str]:
+        return await views.missing_tables(self, names)
+
+    async def point_views(self, tables: Sequence[str], version: int) -> None:
+        await views.point_views(self, tables, version)
+
+    async def drop_tables(self, names: Sequence[str]) -> None:
+        await views.drop_tables(self, names)
 
     async def line_up(self, ids: Sequence[int]) -> bool:
         return await lanes_here.line_up(self, ids)

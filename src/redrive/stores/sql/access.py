@@ -10,8 +10,15 @@ import msgspec
 
 from redrive.model.access import Grant, LoginSession, Token, User
 from redrive.model.audit import Actor
-from redrive.store import KeptSession, KeptToken, KeptUser, TokenTerms
-from redrive.stores.access import named_token, named_user, new_token, new_user
+from redrive.store import TOKENS_KEPT, KeptSession, KeptToken, KeptUser, TokenTerms
+from redrive.stores.access import (
+    named_token,
+    named_user,
+    new_session,
+    new_token,
+    new_user,
+    public_id,
+)
 from redrive.stores.codec import json_text
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.session import Session, instant
@@ -28,6 +35,8 @@ ON CONFLICT DO NOTHING RETURNING id
 _ALL = """
 SELECT document, used_at FROM redrive.access_tokens ORDER BY created_at DESC, id COLLATE "C"
 """
+_OLD = "SELECT document, used_at FROM redrive.access_tokens WHERE created_at <= $1"
+_DROP = "DELETE FROM redrive.access_tokens WHERE id = $1"
 _FIND = f"""
 SELECT t.document, t.used_at, t.digest, present.now
 FROM {PRESENT} CROSS JOIN redrive.access_tokens t WHERE t.id = $2
@@ -87,6 +96,7 @@ class AccessRole(SqlStore):
         values = token.id, terms.digest, json_text(token), session.now
         if await session.value(_ADD, *values) is None:
             return None
+        await _forget_tokens(session)
         await record(session, "create_token", (), actor, count=1, detail=named_token(token))
         return token
 
@@ -185,13 +195,15 @@ class AccessRole(SqlStore):
             return None
         await session.fetch(_CLEAR, now)
         await session.fetch(_OPEN, session_id, user.name, now, idle // _MICROSECOND, now + lasts)
-        await record(session, "log_in", (), Actor(user.by), count=1, detail=user.name)
-        return LoginSession(user=user, opened_at=now, seen_at=now, idle=idle, ends_at=now + lasts)
+        opened = new_session(session_id, user, now, idle=idle, lasts=lasts)
+        await record(session, "log_in", (), Actor(opened.by), count=1, detail=user.name)
+        return opened
 
     async def find_session(self, session_id: str) -> KeptSession | None:
         for document, *row, idle, ends_at, now in await self._query(_SESSION, session_id):
             opened_at, seen_at = map(instant, row)
             found = LoginSession(
+                id=public_id(session_id),
                 user=_users.decode(document),
                 opened_at=opened_at,
                 seen_at=seen_at,
@@ -210,8 +222,18 @@ class AccessRole(SqlStore):
         name = await session.value(_CLOSE, session_id)
         if name is None:
             return False
-        await record(session, "log_out", (), Actor(f"user:{name}"), count=1, detail=name)
+        by = f"user:{name}:{public_id(session_id)}"
+        await record(session, "log_out", (), Actor(by), count=1, detail=name)
         return True
+
+
+async def _forget_tokens(session: Session) -> None:
+    """Remove tokens that ended long ago; none of them is younger than that."""
+    before = session.now - TOKENS_KEPT
+    for document, used_at in await session.fetch(_OLD, before):
+        token = _token(document, used_at)
+        if token.had_ended(before):
+            await session.fetch(_DROP, token.id)
 
 
 async def _locked(session: Session, name: str) -> User | None:

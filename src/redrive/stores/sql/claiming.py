@@ -35,7 +35,7 @@ from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.session import instant
 from redrive.stores.sql.sharing import lock_shared, write_shared
 
-__all__ = ["Choice"]
+__all__ = ["Choice", "leased_from"]
 
 
 class Choice(ABC):
@@ -234,28 +234,37 @@ class Choice(ABC):
 
     def _leased(self, row: Sequence[Any]) -> Leased:
         """Return a lease as a row tells of it."""
-        number, token, destination, document, payload, attempts, kind, enqueued_at, *past = row
-        snoozes, crashes, last_crash_at, breaker_generation, cycles, deadline = past
-        return Leased(
-            lease=Lease(DeliveryId(number), token),
-            destination=self._names[destination],
-            event=carrying(event_from(document), payload),
-            attempt=attempts,
-            kind=KINDS[kind],
-            claimed_at=self._now,
-            enqueued_at=instant(enqueued_at),
-            snoozes=snoozes,
-            crashes=crashes,
-            last_crash_at=instant(last_crash_at),
-            is_alone=self._request.alone,
-            breaker_generation=breaker_generation,
-            cycles=cycles,
-            deadline=instant(deadline),
-        )
+        name = self._names[row[2]]
+        return leased_from(row, destination=name, now=self._now, is_alone=self._request.alone)
 
     def _marked(self, leased: Leased) -> Leased:
         """Return a lease that tells whether it is a probe."""
         return marked(leased, self._before[leased.destination])
+
+
+def leased_from(
+    row: Sequence[Any], *, destination: str, now: datetime, is_alone: bool = False
+) -> Leased:
+    """Return a lease as a row tells of it, as of its claim."""
+    number, token, _, document, payload, attempts, kind, enqueued_at, *past = row
+    snoozes, crashes, last_crash_at, breaker_generation, cycles, deadline, rule = past
+    return Leased(
+        lease=Lease(DeliveryId(number), token),
+        destination=destination,
+        event=carrying(event_from(document), payload),
+        attempt=attempts,
+        kind=KINDS[kind],
+        claimed_at=now,
+        enqueued_at=instant(enqueued_at),
+        snoozes=snoozes,
+        crashes=crashes,
+        last_crash_at=instant(last_crash_at),
+        is_alone=is_alone,
+        breaker_generation=breaker_generation,
+        cycles=cycles,
+        deadline=instant(deadline),
+        rule=rule or "",
+    )
 
 
 def _admits(turnstile: Turnstile, one: Candidate) -> bool:

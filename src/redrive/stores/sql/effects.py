@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from redrive.model.delivery import Attempt, Leased
 from redrive.model.settlement import Delivered
 from redrive.store import ALREADY_APPLIED, Settled
@@ -44,9 +46,14 @@ async def take_effect(session: Session, leased: Leased) -> bool | None:
 
 
 async def settle_effect(
-    session: Session, leased: Leased, *, is_new: bool, history: int
+    session: Session,
+    leased: Leased,
+    *,
+    is_new: bool,
+    history: int,
+    followers: Sequence[Leased] = (),
 ) -> tuple[bool, bool]:
-    """Settle as delivered; tell whether that was refused, and whether a lane was freed.
+    """Settle as delivered; tell whether any was refused, and whether a lane was freed.
 
     The story of a delivery whose effect is not new says that it was applied before.
     """
@@ -59,8 +66,8 @@ async def settle_effect(
             result=ALREADY_APPLIED,
         )
         await note(session, [(leased.lease, attempt)], history=history)
-    settled = Settled(lease=leased.lease, settlement=Delivered())
-    refused, frees = await settle(session, [settled], history=history)
+    settled = [Settled(lease=one.lease, settlement=Delivered()) for one in (leased, *followers)]
+    refused, frees = await settle(session, settled, history=history)
     return bool(refused), frees
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ __all__ = ["EventsRole"]
 
 _STRETCH = 2_000
 """How many events a call looks at, at most, if not all of them fit."""
+_KEYS = 20_000
+"""How many positions it goes back for a key, where there is no index of keys."""
 _MOST_DOCUMENTS = 500
 _MOST_BYTES = 4 * 2**20
 
@@ -28,6 +31,15 @@ _HEAD = "e.position, e.version, e.id::text, e.type, e.key, e.destinations, octet
 _BACK = f"""
 SELECT {_HEAD} FROM redrive.events e WHERE e.position < $1 ORDER BY e.position DESC LIMIT $2
 """
+# A document in which a name does not stand need not be read to see that it is not the tenant's.
+_BACK_SAYING = Either(
+    *(
+        _BACK.replace(" FROM", f", {contains}(e.document, $3) > 0 FROM", 1)
+        for contains in ("instr", "strpos")
+    )
+)
+_PLAIN = re.compile(r"[\w. -]+", re.ASCII)
+"""What JSON writes in one way only."""
 _OF_ID = f"""
 SELECT {_HEAD} FROM redrive.events e WHERE e.position < $1 AND e.id = $3::uuid LIMIT $2
 """
@@ -42,9 +54,14 @@ SELECT {_HEAD} FROM redrive.events e
 WHERE e.position < $1 AND e.destinations = '{{}}' ORDER BY e.position DESC LIMIT $2
 """,
 )
+_LAST_OF_KEYS = f"(SELECT max(position) FROM redrive_events WHERE position < $1) - {_KEYS}"
 # SQLite has no index of keys, but is quick to look through the log.
 _OF_KEY = Either(
-    sqlite=_BACK.replace("WHERE", "WHERE e.key = $3 AND"),
+    sqlite=f"""
+SELECT {_HEAD} FROM redrive_events e
+WHERE e.key = $3 AND e.position < $1 AND e.position > {_LAST_OF_KEYS}
+ORDER BY e.position DESC LIMIT $2
+""",
     postgres=f"""
 WITH of_key AS MATERIALIZED (
     SELECT position FROM redrive.events WHERE key = $3 AND position < $1
@@ -53,6 +70,11 @@ WITH of_key AS MATERIALIZED (
 )
 SELECT {_HEAD} FROM latest JOIN redrive.events e USING (position) ORDER BY e.position DESC
 """,
+)
+# Where the look for a key has ended, if that is not at the beginning of the log.
+_PAST_KEYS = Either(
+    sqlite=f"SELECT max(position) + 1 FROM redrive_events WHERE position <= {_LAST_OF_KEYS}",
+    postgres="SELECT NULL WHERE $1::bigint IS NULL",
 )
 _DOCUMENTS = """
 SELECT position, convert_to(document, 'UTF8') FROM redrive.events
@@ -75,6 +97,7 @@ class _Head(NamedTuple):
     key: str | None
     destinations: object
     size: int
+    may_say: object = True
 
 
 class EventsRole(SqlStore):
@@ -98,7 +121,7 @@ class EventsRole(SqlStore):
                 return EventPage(events=page, next_cursor=str(found[limit - 1][0]))
         return EventPage(
             events=tuple(one for _, one in found),
-            next_cursor=str(heads[-1].position) if len(heads) == most else None,
+            next_cursor=await _end(session, query, heads, before, most),
             is_older=is_older,
         )
 
@@ -111,16 +134,32 @@ async def _heads(session: Session, query: EventQuery, before: int, most: int) ->
         rows = await session.fetch(_UNROUTED, before, most)
     elif query.key is not None:
         rows = await session.fetch(_OF_KEY, before, most, query.key)
+    elif said := [one for one in (query.tenant, query.source) if one and _PLAIN.fullmatch(one)]:
+        rows = await session.fetch(_BACK_SAYING, before, most, said[0])
     else:
         rows = await session.fetch(_BACK, before, most)
     return [_Head(*row) for row in rows]
 
 
+async def _end(
+    session: Session, query: EventQuery, heads: Sequence[_Head], before: int, most: int
+) -> str | None:
+    """Return where to go on; `None` at the beginning of the log."""
+    if len(heads) == most:
+        return str(heads[-1].position)
+    if query.key is None or query.event_id is not None or query.unrouted:
+        return None
+    past = await session.value(_PAST_KEYS, before)
+    return None if past is None else str(past)
+
+
 def _may_fit(head: _Head, query: EventQuery) -> bool:
     if query.since is not None:
         return True  # its time has to be known, to see when there is no use in looking on
-    return query.key in (None, head.key) and (
-        query.event_type is None or matches(query.event_type, head.type)
+    return (
+        bool(head.may_say)
+        and query.key in (None, head.key)
+        and (query.event_type is None or matches(query.event_type, head.type))
     )
 
 

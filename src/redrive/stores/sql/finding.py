@@ -111,7 +111,7 @@ class FindingRole(SqlStore):
             rows = await self._query(_FIND, *given, is_prompt=True)
         work = _work(rows, limit=limit)
         if _has_come_due(rows) and not is_flooded:  # somebody is just changing it
-            work = msgspec.structs.replace(work, next_due=work.now + SOON)
+            work = msgspec.structs.replace(work, next_due=work.now + SOON, is_held=True)
         return work
 
 

@@ -92,7 +92,7 @@ _UNSETTLED = (
     ("leases", "status = 1", "lease_until"),
     ("letters", "status = 3 AND resolution IS NULL", "destination, settled_at, id"),
 )
-_LISTED = Either(
+_STAYS = Either(
     sqlite=" OR ".join(
         f"EXISTS (SELECT FROM redrive.deliveries INDEXED BY redrive_{index} "
         f"WHERE destination = t.id AND {which})"
@@ -103,10 +103,13 @@ _LISTED = Either(
         f"WHERE destination = t.id AND {which} ORDER BY {order} LIMIT 1), false)"
         for _, which, order in _UNSETTLED
     ),
-).within("""
-SELECT name FROM redrive.destinations t WHERE removed_at IS NULL OR {}
-ORDER BY name COLLATE "C"
+).within("(removed_at IS NULL OR {})")
+_LISTED, _SOME_LISTED = (
+    _STAYS.within(f"""
+SELECT name FROM redrive.destinations t WHERE {which}{{}} ORDER BY name COLLATE "C"
 """)
+    for which in ("", "name = ANY ($1::text[]) AND ")
+)
 
 _gates = msgspec.json.Decoder(Gate)
 _overrides = msgspec.json.Decoder(Override)
@@ -122,7 +125,7 @@ class GatesRole(SqlStore):
             return await gates.hear(batch, chance=chance)
 
         reported = await self._write(job)
-        if reported.changes:
+        if reported.changes or any(one.call for one in batch):
             self._notify()
         return reported
 
@@ -139,10 +142,17 @@ class GatesRole(SqlStore):
         return gate.breaker.generation if may_check else None
 
     @reading
-    async def gates(self, session: Session) -> Sequence[GateFigures]:
-        gates = await GateRepository.read(session)
+    async def gates(
+        self, session: Session, destinations: Sequence[str] | None = None
+    ) -> Sequence[GateFigures]:
+        gates = await GateRepository.read(session, destinations)
         await gates.look_at_shared()
-        return [await gates.figures(name) for (name,) in await session.fetch(_LISTED)]
+        found = (
+            await session.fetch(_LISTED)
+            if destinations is None
+            else await session.fetch(_SOME_LISTED, list(destinations))
+        )
+        return [await gates.figures(name) for (name,) in found]
 
     @writing()
     async def pause(self, session: Session, destination: str, *, actor: Actor) -> bool:
@@ -237,6 +247,10 @@ class GateRepository:
             raise not_found(destination, sorted(self.numbers), what="destination")
         return self._after[destination]
 
+    def declared(self, destination: str) -> Destination:
+        """Return a destination as it is in force."""
+        return self._destinations[destination]
+
     def description(self, destination: str) -> str:
         """Return the document of a destination as it was read."""
         return self._documents[destination][0]
@@ -312,17 +326,19 @@ class GateRepository:
 
     async def hear(self, batch: Sequence[Report], *, chance: float) -> Reported:
         """Take in reports, and write what comes of them."""
-        now, paused = self.session.now, []
+        now = self.session.now
+        reasons: dict[str, str] = {}
         for one in batch:
             name, before = one.destination, self.gate(one.destination)
             after = outage.after_report(before, self.limits(name), one, now=now, chance=chance)
             self.put(name, after)
-            if after.pause is not before.pause:
-                paused.append(name)
-                actor = Actor(REDRIVE, one.pause)
+            if after.pause is not before.pause and after.pause is not None:
+                reasons[name] = after.pause.why
+                actor = Actor(REDRIVE, after.pause.why)
                 await record(self.session, "pause", (), actor, count=1, detail=name)
         breakers = {one.destination: self.gate(one.destination).breaker for one in batch}
-        return Reported(changes=await self.write(), paused=tuple(paused), breakers=breakers)
+        changes = await self.write()
+        return Reported(changes=changes, paused=tuple(reasons), reasons=reasons, breakers=breakers)
 
     async def look_at_shared(self) -> None:
         """Read the rates that destinations share, for the figures."""

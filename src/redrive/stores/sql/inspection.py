@@ -1,17 +1,20 @@
-"""Looking into a store: lists, one delivery, groups and lanes."""
+"""Looking into a store: lists, one delivery, and lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from redrive.claiming.ready import KINDS
+from redrive.model.access import Scope
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
-from redrive.store import Group, LaneFigures, Page, Query
+from redrive.store import LaneFigures, Page, Query
 from redrive.stores.codec import (
+    addressees_from,
     attempts_from,
     cycles_from,
     edits_from,
@@ -26,21 +29,33 @@ from redrive.stores.codec import (
 from redrive.stores.sql.session import Session, instant
 from redrive.stores.sql.store import SqlStore, reading
 
-__all__ = ["STATUSES", "InspectionRole", "conditions_of", "find_deliveries", "with_exchanges"]
+__all__ = [
+    "FAR",
+    "STATUSES",
+    "InspectionRole",
+    "Place",
+    "conditions_of",
+    "end_of",
+    "events_for",
+    "find_deliveries",
+    "where_of",
+    "with_exchanges",
+    "within",
+]
 
 STATUSES = (Status.PENDING, Status.IN_FLIGHT, Status.DELIVERED, Status.FAILED)
-OF_GROUP = """d.group_id IN (
-    WITH RECURSIVE named (id) AS (
-        SELECT {}::text
-        UNION SELECT a.new FROM named JOIN redrive.group_aliases a ON a.old = named.id
-    ) SELECT id FROM named
-)"""
-"""Whether a letter is in a group, by its name of today or an older one."""
+_NAMES_OF_GROUP = """
+WITH RECURSIVE named (id) AS (
+    SELECT $1::text UNION SELECT a.new FROM named JOIN redrive.group_aliases a ON a.old = named.id
+) SELECT id FROM named
+"""
+"""A group by its name of today and by older ones."""
+_OF_GROUPS = "d.group_id = ANY ({}::text[])"
 
 # What is in flight is looked for among the few that are, hence the detours, and not along the lane.
 # Who is first itself, in a lane that PostgreSQL has put off, is behind nobody.
 _AHEAD = """nullif(coalesce((
-    SELECT min(busy.id) FROM redrive.deliveries AS busy
+    SELECT min(busy.id) FROM redrive.deliveries AS busy /* by leases */
     WHERE busy.status = 1 AND busy.destination + 0 = d.destination AND busy.lane || '' = d.lane
 ), (
     SELECT min(head.id) FROM redrive.deliveries AS head
@@ -86,6 +101,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("edits", "d.edits", edits_from),
     ("replay", "d.replay", None),
     ("auto_replays", "d.auto_replays", None),
+    ("rule", "d.rule", lambda rule: rule or ""),
 )
 """Each field of a `Delivery`, where it is kept, and how it is read."""
 
@@ -96,12 +112,11 @@ JOIN redrive.events e ON e.position = d.position
 JOIN redrive.destinations t ON t.id = d.destination
 """
 _FILTERS = {
-    "destination": "t.name = {}",
+    "destination": "d.destination = (SELECT id FROM redrive.destinations WHERE name = {})",
     "key": "e.key = {}",
     "tenant": "d.tenant = {}",
     "reason": "d.reason = {}",
     "error_class": "d.fault ->> 'error_class' = {}",
-    "group": OF_GROUP,
 }
 _ENQUEUED, _SETTLED = "d.enqueued_at", "d.settled_at"
 _times = {
@@ -112,89 +127,80 @@ _times = {
     None: f"coalesce({_SETTLED}, {_ENQUEUED})",
 }
 """The time that a list goes by; a list of any status goes by ids."""
-_OF_EVENT = "d.position = (SELECT position FROM redrive.events WHERE id = {}::uuid)"
-_GROUPS = """
-WITH found AS MATERIALIZED (
-    SELECT d.id, d.group_id, d.settled_at, d.tenant,
-           row_number() OVER (
-               PARTITION BY d.group_id ORDER BY d.settled_at DESC, d.id DESC
-           ) AS place
-    FROM redrive.deliveries d
-    JOIN redrive.events e ON e.position = d.position
-    JOIN redrive.destinations t ON t.id = d.destination
-    WHERE {where}
-), largest AS MATERIALIZED (
-    SELECT group_id, count(*) AS letters, min(settled_at) AS first_seen,
-           max(settled_at) AS last_seen, max(id) FILTER (WHERE place = 1) AS example
-    FROM found GROUP BY group_id
-    ORDER BY letters DESC, last_seen DESC, group_id COLLATE "C" LIMIT {limit}
-), tenants AS (
-    SELECT group_id, tenant, count(*) AS letters,
-           row_number() OVER (
-               PARTITION BY group_id ORDER BY count(*) DESC, tenant COLLATE "C"
-           ) AS place
-    FROM found WHERE tenant IS NOT NULL GROUP BY group_id, tenant
-), top AS (
-    SELECT group_id, json_agg(json_build_array(tenant, letters) ORDER BY place) AS tenants
-    FROM tenants WHERE place <= 3 GROUP BY group_id
+# What is pending is in one of these indexes, and in none of them with what is done.
+_PARTS = " UNION ALL ".join(
+    f"SELECT id FROM redrive.deliveries /* by {index} */ WHERE {which}"
+    for index, which in (
+        ("ready", "status = 0 AND is_ready = true AND is_behind = false AND crashes < 2"),
+        ("suspects", "status = 0 AND is_ready = true AND is_behind = false AND crashes >= 2"),
+        ("waiting", "status = 0 AND is_ready = false"),
+        (
+            "lanes",
+            """lane IS NOT NULL AND status <> 2 AND resolution IS NULL
+                AND status = 0 AND is_ready = true AND is_behind = true""",
+        ),
+    )
 )
-SELECT g.group_id, g.letters, g.first_seen, g.last_seen, g.example, d.fault ->> 'title',
-       d.fault ->> 'error_class', d.reason, t.name, d.fault ->> 'message', top.tenants
-FROM largest g
-JOIN redrive.deliveries d ON d.id = g.example
-JOIN redrive.destinations t ON t.id = d.destination
-LEFT JOIN top ON top.group_id = g.group_id
-ORDER BY g.letters DESC, g.last_seen DESC, g.group_id COLLATE "C"
-"""
+_PENDING = f"({_PARTS}) AS pending JOIN redrive.deliveries d ON d.id = pending.id"
+FAR = 10
+"""How many times as many deliveries are looked at, to find so many that fit but for their text."""
+_OF_EVENT = "d.position = (SELECT position FROM redrive.events WHERE id = {}::uuid)"
+# Whatever is in a lane is in their index, which has nothing else: history is not looked at.
 _STOPPED_LANES = """
 SELECT t.name, d.lane, d.id, d.settled_at, d.reason, (
     SELECT count(*) FROM redrive.deliveries AS next
     WHERE next.destination = d.destination AND next.lane = d.lane AND next.is_behind
-      AND next.status = 0
+      AND next.status = 0 AND next.status <> 2 AND next.resolution IS NULL
 )
-FROM redrive.deliveries d JOIN redrive.destinations t ON t.id = d.destination
-WHERE d.status = 3 AND d.resolution IS NULL AND d.lane IS NOT NULL AND NOT EXISTS (
+FROM redrive.deliveries d /* by lanes */ JOIN redrive.destinations t ON t.id = d.destination
+WHERE d.lane IS NOT NULL AND d.status <> 2 AND d.resolution IS NULL AND d.status = 3
+  {of}
+  AND NOT EXISTS (
     SELECT FROM redrive.deliveries AS head
     WHERE head.destination = d.destination AND head.lane = d.lane AND head.id < d.id
       AND head.status <> 2 AND head.resolution IS NULL
 )
 ORDER BY d.settled_at, d.id LIMIT $1
 """
-
-_EXCHANGES = "SELECT delivery, document FROM redrive.exchanges WHERE delivery = ANY ($1::bigint[])"
-
-_tenants = msgspec.json.Decoder(tuple[tuple[str, int], ...])
+_OF_DESTINATION = "AND d.destination = (SELECT id FROM redrive.destinations WHERE name = $2)"
+_EXCHANGES = """
+SELECT d.id, x.document, a.document
+FROM redrive.deliveries d
+LEFT JOIN redrive.exchanges x ON x.delivery = d.id
+LEFT JOIN redrive.addressees a ON a.delivery = d.id
+WHERE d.id = ANY ($1::bigint[])
+"""
 
 
 class InspectionRole(SqlStore):
-    """`Inspection`, but for the figures."""
+    """`Inspection`, but for groups and figures."""
 
     @reading
     async def find(
-        self, session: Session, query: Query, *, cursor: str | None = None, limit: int = 50
+        self,
+        session: Session,
+        query: Query,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        most_read: int | None = None,
     ) -> Page:
-        time = _times[query.status]
-        conditions, values = conditions_of(session, query, time)
-        if cursor is not None:
-            changed, number = read_cursor(cursor)
-            if query.status is None:
-                conditions.append(f"d.id < ${len(values) + 1}")
-                values.append(number)
-            else:
-                conditions.append(f"({time}, d.id) < (${len(values) + 1}, ${len(values) + 2})")
-                values += [from_micros(changed), number]
-        order = "d.id DESC" if query.status is None else f"{time} DESC, d.id DESC"
+        end = None if most_read is None else await end_of(session, query, cursor, most_read)
+        where, values = await where_of(session, query, cursor, end)
+        # First which they are, by little of each, and then all that is known of those few.
+        listed = _listed(query, where, limit=f"${len(values) + 1}")
+        ids = [number for _, number in await session.fetch(listed, *values, limit + 1)]
         found = await find_deliveries(
-            session,
-            f"WHERE {' AND '.join(conditions) or 'true'} ORDER BY {order} LIMIT ${len(values) + 1}",
-            *values,
-            limit + 1,
+            session, f"WHERE d.id = ANY ($1::bigint[]) ORDER BY {_order(query)}", ids
         )
         page = found[:limit]
-        if len(found) <= limit or not page:
-            return Page(deliveries=tuple(page))
+        if len(ids) <= limit or not page:
+            return Page(
+                deliveries=tuple(page), next_cursor=None if end is None else write_cursor(*end)
+            )
         last = page[-1]
-        place = last.enqueued_at if time == _ENQUEUED else last.settled_at or last.enqueued_at
+        is_under_way = _times[query.status] == _ENQUEUED
+        place = last.enqueued_at if is_under_way else last.settled_at or last.enqueued_at
         return Page(deliveries=tuple(page), next_cursor=write_cursor(place, last.id))
 
     @reading
@@ -203,42 +209,11 @@ class InspectionRole(SqlStore):
         return (await with_exchanges(session, found))[0] if found else None
 
     @reading
-    async def groups(self, session: Session, query: Query, *, limit: int = 50) -> Sequence[Group]:
-        conditions, values = conditions_of(session, query, _SETTLED)
-        statement = _GROUPS.format(
-            where=" AND ".join([*conditions, "d.group_id IS NOT NULL"]), limit=f"${len(values) + 1}"
-        )
-        return tuple(
-            Group(
-                id=group,
-                title=title or "",
-                destination=destination,
-                error_class=error_class,
-                reason=FailureReason(reason),
-                count=letters,
-                first_seen=instant(first_seen),
-                last_seen=instant(last_seen),
-                example=example,
-                message=message or "",
-                top_tenants=_tenants.decode(tenants or "[]"),
-            )
-            for (
-                group,
-                letters,
-                first_seen,
-                last_seen,
-                example,
-                title,
-                error_class,
-                reason,
-                destination,
-                message,
-                tenants,
-            ) in await session.fetch(statement, *values, limit)
-        )
-
-    @reading
-    async def lanes(self, session: Session, *, limit: int = 50) -> Sequence[LaneFigures]:
+    async def lanes(
+        self, session: Session, *, destination: str | None = None, limit: int = 50
+    ) -> Sequence[LaneFigures]:
+        named = () if destination is None else (destination,)
+        statement = _STOPPED_LANES.format(of=_OF_DESTINATION if named else "")
         return [
             LaneFigures(
                 destination=destination,
@@ -249,16 +224,95 @@ class InspectionRole(SqlStore):
                 waiting=waiting,
             )
             for destination, key, head, since, reason, waiting in await session.fetch(
-                _STOPPED_LANES, limit
+                statement, limit, *named
             )
         ]
 
 
-def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str], list[object]]:
-    """Return a query as conditions with their values; `time` is the column its times are about."""
-    # The status is written out, not bound: only so are the partial indexes used.
-    conditions = [] if query.status is None else [f"d.status = {STATUSES.index(query.status)}"]
-    values: list[object] = []
+Place = tuple[datetime, DeliveryId]
+"""Where a list has come to: the time that it goes by, and a delivery."""
+
+
+def _order(query: Query) -> str:
+    return "d.id DESC" if query.status is None else f"{_times[query.status]} DESC, d.id DESC"
+
+
+async def where_of(
+    session: Session, query: Query, cursor: str | None, end: Place | None = None
+) -> tuple[str, list[object]]:
+    """Return the condition of a query behind a cursor, up to an end, and its values."""
+    time = _times[query.status]
+    conditions, values = await conditions_of(session, query, time)
+
+    def add(sign: str, instant: datetime, number: int) -> None:
+        if query.status is None:
+            values.append(number)
+            conditions.append(f"d.id {sign} ${len(values)}")
+        else:
+            values.extend((instant, number))
+            conditions.append(f"({time}, d.id) {sign} (${len(values) - 1}, ${len(values)})")
+
+    if cursor is not None:
+        changed, number = read_cursor(cursor)
+        add("<", from_micros(changed), number)
+    if end is not None:
+        add(">=", *end)
+    return f"WHERE {' AND '.join(conditions) or 'true'}", values
+
+
+def _listed(query: Query, where: str, *, limit: str, offset: str = "0") -> str:
+    """Return what lists deliveries in their order."""
+    return f"""
+SELECT {_times[query.status]}, d.id FROM {_source(query.status)} {events_for(query)}
+{where} ORDER BY {_order(query)} LIMIT {limit} OFFSET {offset}
+"""
+
+
+def events_for(query: Query) -> str:
+    """Return what joins the events to `d`, where a query asks for something of theirs."""
+    asks_event = any(one is not None for one in (query.key, query.event_type, query.text))
+    return "JOIN redrive.events e ON e.position = d.position" if asks_event else ""
+
+
+def _source(status: Status | None) -> str:
+    return _PENDING if status is Status.PENDING else "redrive.deliveries d"
+
+
+async def end_of(
+    session: Session, query: Query, cursor: str | None, most_read: int
+) -> Place | None:
+    """Return the last delivery to be looked at; `None` if there are no more than that."""
+    if query == query.listed:
+        return None  # all of them fit, so that no more are looked at than are shown
+    if query.text is None:
+        return await _nth(session, query.listed, cursor, None, most_read)
+    # What the rest leaves may be far apart; of all there are an index alone is looked at.
+    end = await _nth(
+        session, Query(status=query.status, with_resolved=True), cursor, None, FAR * most_read
+    )
+    rest = msgspec.structs.replace(query, text=None)
+    return await _nth(session, rest, cursor, end, most_read) or end
+
+
+async def _nth(
+    session: Session, query: Query, cursor: str | None, end: Place | None, number: int
+) -> Place | None:
+    """Return the delivery at this place of a list, if there are more behind it."""
+    where, values = await where_of(session, query, cursor, end)
+    # Written out: of a number that it does not know PostgreSQL expects a tenth of all there are.
+    found = await session.fetch(_listed(query, where, limit="2", offset=str(number - 1)), *values)
+    return (instant(found[0][0]), DeliveryId(found[0][1])) if len(found) > 1 else None
+
+
+async def conditions_of(
+    session: Session, query: Query, time: str, before: Sequence[object] = ()
+) -> tuple[list[str], list[object]]:
+    """Return a query as conditions with their values; `time` is the column its times are about.
+
+    The values come behind those `before` them.
+    """
+    conditions = _standing(query)
+    values = list(before)
 
     def add(condition: str, value: object) -> None:
         values.append(value)
@@ -267,6 +321,8 @@ def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str],
     for name, condition in _FILTERS.items():
         if (value := getattr(query, name)) is not None:
             add(condition, str(value))
+    if query.group is not None:
+        add(*await _of_group(session, query.group))
     if query.event_type is not None:
         add("e.type LIKE {}", session.pattern(query.event_type))
     if query.event_id is not None:
@@ -279,9 +335,36 @@ def conditions_of(session: Session, query: Query, time: str) -> tuple[list[str],
         add(f"{time} >= {{}}", query.since)
     if query.until is not None:
         add(f"{time} < {{}}", query.until)
-    if not query.with_resolved and query.status is not None:
-        conditions.append("d.resolution IS NULL")
     return conditions, values
+
+
+def within(scope: Scope, number: int) -> tuple[str, list[object]]:
+    """Return the condition that `d` is in a scope, and its values from this number on."""
+    condition, values = "", list[object]()
+    if scope.tenant is not None:
+        condition += f" AND d.tenant = ${number}"
+        values.append(scope.tenant)
+    if scope.destinations:
+        condition += (
+            " AND d.destination IN (SELECT id FROM redrive.destinations "
+            f"WHERE name = ANY (${number + len(values)}::text[]))"
+        )
+        values.append(list(scope.destinations))
+    return condition, values
+
+
+def _standing(query: Query) -> list[str]:
+    """Return the conditions that are written out, not bound: partial indexes need that."""
+    if query.status is None:
+        return []
+    status = f"d.status = {STATUSES.index(query.status)}"
+    return [status] if query.with_resolved else [status, "d.resolution IS NULL"]
+
+
+async def _of_group(session: Session, group: str) -> tuple[str, object]:
+    """Return the condition of a group; of one that has one name the index has the latest last."""
+    names = [name for (name,) in await session.fetch(_NAMES_OF_GROUP, group)]
+    return ("d.group_id = {}", group) if len(names) == 1 else (_OF_GROUPS, names)
 
 
 async def find_deliveries(session: Session, where: str, *values: object) -> list[Delivery]:
@@ -290,10 +373,13 @@ async def find_deliveries(session: Session, where: str, *values: object) -> list
 
 
 async def with_exchanges(session: Session, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Return the same deliveries, each with what was exchanged in its last try."""
+    """Return the same deliveries, each with what was exchanged in its last try, and with whom."""
     found = await session.fetch(_EXCHANGES, [one.id for one in deliveries])
-    exchanges = {number: exchange_from(document) for number, document in found}
-    return [msgspec.structs.replace(one, exchange=exchanges.get(one.id)) for one in deliveries]
+    kept = {
+        number: {"exchange": exchange_from(exchange), "addressees": addressees_from(addressees)}
+        for number, exchange, addressees in found
+    }
+    return [msgspec.structs.replace(one, **kept.get(one.id, {})) for one in deliveries]
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:

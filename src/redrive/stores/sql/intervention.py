@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
 from redrive.model.delivery import Delivery, DeliveryId, Resolution
 from redrive.model.settlement import FailureReason
 from redrive.store import Blame
 from redrive.stores.sql.audit import record
-from redrive.stores.sql.inspection import find_deliveries
+from redrive.stores.sql.inspection import find_deliveries, within
 from redrive.stores.sql.lanes import lanes_of, pass_by
 from redrive.stores.sql.removal import grow, remove
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, writing
 
-__all__ = ["InterventionRole", "expire", "fail_pending", "has_expired"]
+__all__ = ["InterventionRole", "expire", "fail_pending", "has_expired", "in_status"]
 
 _OF = "id = ANY ($1::bigint[])"
 _DESTINATIONS = f"""
@@ -61,14 +62,22 @@ class InterventionRole(SqlStore):
         *,
         actor: Actor,
         generation: str | None = None,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
+        if scope.is_limited:
+            ids = await in_status(session, ids, "status = 3", scope)
         return await session.replay(ids, actor=actor, generation=generation, history=self._history)
 
     @writing(notifies=True)
     async def delete(
-        self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
+        self,
+        session: Session,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        changed = await _in_status(session, ids, "status = 3")
+        changed = await in_status(session, ids, "status = 3", scope)
         if changed:
             lanes = await lanes_of(session, changed)
             await remove(session, changed)
@@ -79,9 +88,14 @@ class InterventionRole(SqlStore):
 
     @writing(notifies=True)
     async def resolve(
-        self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
+        self,
+        session: Session,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        changed = await _in_status(session, ids, "status = 3 AND resolution IS NULL")
+        changed = await in_status(session, ids, "status = 3 AND resolution IS NULL", scope)
         if changed:
             resolution = Resolution(by=actor.by, at=session.now, why=actor.why)
             await session.fetch(_RESOLVE, changed, session.json(resolution), session.now)
@@ -91,9 +105,14 @@ class InterventionRole(SqlStore):
 
     @writing()
     async def reopen(
-        self, session: Session, ids: Sequence[DeliveryId], *, actor: Actor
+        self,
+        session: Session,
+        ids: Sequence[DeliveryId],
+        *,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        changed = await _in_status(session, ids, "status = 3 AND resolution IS NOT NULL")
+        changed = await in_status(session, ids, "status = 3 AND resolution IS NOT NULL", scope)
         if changed:
             await session.fetch(_REOPEN, changed)
             await record(session, "reopen", changed, actor)
@@ -101,9 +120,15 @@ class InterventionRole(SqlStore):
 
     @writing()
     async def cancel(
-        self, session: Session, ids: Sequence[DeliveryId], *, blame: Blame, actor: Actor
+        self,
+        session: Session,
+        ids: Sequence[DeliveryId],
+        *,
+        blame: Blame,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        changed = await _in_status(session, ids, "status = 0")
+        changed = await in_status(session, ids, "status = 0", scope)
         if changed:
             await fail_pending(session, changed, FailureReason.CANCELLED, blame)
             await record(session, "cancel", changed, actor)
@@ -111,9 +136,15 @@ class InterventionRole(SqlStore):
 
     @writing(notifies=True)
     async def reschedule(
-        self, session: Session, ids: Sequence[DeliveryId], *, due: datetime, actor: Actor
+        self,
+        session: Session,
+        ids: Sequence[DeliveryId],
+        *,
+        due: datetime,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        changed = await _in_status(session, ids, "status = 0")
+        changed = await in_status(session, ids, "status = 0", scope)
         if changed:
             await session.fetch(_RESCHEDULE, changed, due, session.now)
             await record(session, "reschedule", changed, actor, detail=due.isoformat())
@@ -121,9 +152,15 @@ class InterventionRole(SqlStore):
 
     @writing()
     async def prioritise(
-        self, session: Session, ids: Sequence[DeliveryId], *, priority: int, actor: Actor
+        self,
+        session: Session,
+        ids: Sequence[DeliveryId],
+        *,
+        priority: int,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
     ) -> Sequence[DeliveryId]:
-        changed = await _in_status(session, ids, "status = 0")
+        changed = await in_status(session, ids, "status = 0", scope)
         if changed:
             await session.fetch(_PRIORITISE, changed, priority)
             await record(session, "prioritise", changed, actor, detail=str(priority))
@@ -157,13 +194,15 @@ async def fail_pending(
     await pass_by(session, ids)
 
 
-async def _in_status(
-    session: Session, ids: Sequence[DeliveryId], condition: str
+async def in_status(
+    session: Session, ids: Sequence[DeliveryId], condition: str, scope: Scope
 ) -> list[DeliveryId]:
-    """Return those in the status, and keep them in it until the transaction ends."""
+    """Return those in the status and the scope, and keep them there until the transaction ends."""
+    theirs, values = within(scope, 2)
     found = await session.fetch(
-        f"SELECT id FROM redrive.deliveries WHERE {_OF} AND {condition} ORDER BY id "
+        f"SELECT id FROM redrive.deliveries d WHERE {_OF} AND {condition}{theirs} ORDER BY id "
         "FOR NO KEY UPDATE",
         list(ids),
+        *values,
     )
     return [DeliveryId(number) for (number,) in found]

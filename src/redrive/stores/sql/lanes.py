@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Order
+from redrive.stores.codec import destination_from
 from redrive.stores.sql.session import Either, Lane, Session
 from redrive.stores.sql.store import SqlStore, reading
 
@@ -22,11 +23,17 @@ SELECT DISTINCT destination, lane FROM redrive.deliveries
 WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL
 """,
 )
-_LEAVE = """
-UPDATE redrive.deliveries SET lane = NULL, is_behind = false
-WHERE id = ANY ($1::bigint[]) AND lane IS NOT NULL AND destination IN (
-    SELECT id FROM redrive.destinations WHERE document::json ->> 'order' = 'skip'
+_MAY_LEAVE = """
+SELECT d.id, t.document, e.type FROM redrive.deliveries d
+JOIN redrive.destinations t ON t.id = d.destination
+JOIN redrive.events e ON e.position = d.position
+WHERE d.id = ANY ($1::bigint[]) AND d.lane IS NOT NULL AND (
+    t.document::json ->> 'order' = 'skip'
+    OR coalesce(t.document::json ->> 'passing', '[]') <> '[]'
 )
+"""
+_LEAVE = """
+UPDATE redrive.deliveries SET lane = NULL, is_behind = false WHERE id = ANY ($1::bigint[])
 """
 _HOLD = """
 SELECT key FROM redrive.keys WHERE key = ANY ($1::text[]) ORDER BY key
@@ -112,5 +119,11 @@ async def lanes_of(session: Session, ids: Sequence[int]) -> list[Lane]:
 async def pass_by(session: Session, ids: Sequence[int]) -> None:
     """Let dead letters leave their lanes where that is how order is kept."""
     if lanes := await lanes_of(session, ids):
-        await session.fetch(_LEAVE, list(ids))
+        leaving = [
+            number
+            for number, document, event_type in await session.fetch(_MAY_LEAVE, list(ids))
+            if destination_from(document).passes_by(event_type)
+        ]
+        if leaving:
+            await session.fetch(_LEAVE, leaving)
         await session.free_lanes(lanes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from redrive.model.delivery import Attempt, DeliveryId, Lease
-from redrive.model.outcome import Exchange
+from redrive.model.outcome import Addressees, Exchange
 from redrive.model.settlement import Delivered, Failed, Requeued, RetryAt, Snoozed
 from redrive.store import Left, Overdue, Rescue, Settled
 from redrive.stores.codec import json_text
@@ -19,6 +19,7 @@ from redrive.stores.sql.store import SqlStore, writing
 __all__ = [
     "LeasesRole",
     "forget_exchanges",
+    "keep_addressees",
     "keep_exchanges",
     "leases_from",
     "note",
@@ -110,6 +111,12 @@ ORDER BY d.lease_until, d.id LIMIT $2
 """
 _KEEP_EXCHANGES = """
 INSERT INTO redrive.exchanges (delivery, document)
+SELECT delivery, document
+FROM json_to_recordset($1::json) AS given (delivery bigint, document text) WHERE true
+ON CONFLICT (delivery) DO UPDATE SET document = excluded.document
+"""
+_KEEP_ADDRESSEES = """
+INSERT INTO redrive.addressees (delivery, document)
 SELECT delivery, document
 FROM json_to_recordset($1::json) AS given (delivery bigint, document text) WHERE true
 ON CONFLICT (delivery) DO UPDATE SET document = excluded.document
@@ -284,6 +291,9 @@ async def _settle_once(
     }
     await forget_exchanges(session, [row[0] for row in rows if row[2] and row[0] not in told])
     await keep_exchanges(session, list(told.items()))
+    await keep_addressees(
+        session, [(one.lease.delivery_id, one.addressees) for one in batch if one.lease in settled]
+    )
     return settled, frees
 
 
@@ -315,6 +325,17 @@ async def keep_exchanges(
     ]
     if documents:
         await session.fetch(_KEEP_EXCHANGES, session.records(documents))
+
+
+async def keep_addressees(
+    session: Session, told: Sequence[tuple[DeliveryId, Addressees | None]]
+) -> None:
+    """Keep who of several has answered for good, where somebody has."""
+    documents = [
+        {"delivery": number, "document": json_text(one)} for number, one in told if one is not None
+    ]
+    if documents:
+        await session.fetch(_KEEP_ADDRESSEES, session.records(documents))
 
 
 async def forget_exchanges(session: Session, ids: Sequence[DeliveryId]) -> None:

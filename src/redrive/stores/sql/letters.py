@@ -12,6 +12,8 @@ from redrive.model.delivery import DeliveryId, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import EventId
 from redrive.model.letter import Letter
+from redrive.model.outcome import Exchange
+from redrive.model.recipient import recipient
 from redrive.store import LetterPage, Query, Restored
 from redrive.stores.codec import (
     destination_from,
@@ -25,11 +27,11 @@ from redrive.stores.sql.gates import add_gates
 from redrive.stores.sql.giving import give
 from redrive.stores.sql.inspection import conditions_of, find_deliveries, with_exchanges
 from redrive.stores.sql.lanes import pass_by
-from redrive.stores.sql.leases import keep_exchanges
+from redrive.stores.sql.leases import keep_addressees, keep_exchanges
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
-__all__ = ["LettersRole", "restore"]
+__all__ = ["LettersRole", "add_destinations", "insert_deliveries", "restore"]
 
 _IN_ORDER = """
 SELECT d.id FROM redrive.deliveries d /* by letters_in_order */
@@ -57,7 +59,7 @@ _KEEP_INBOX = """
 UPDATE redrive.inbox SET since = NULL WHERE event = ANY ($1::uuid[]) AND since IS NOT NULL
 """
 _KNOWN = """
-SELECT d.position, t.name FROM redrive.deliveries d
+SELECT d.position, t.name, d.rule FROM redrive.deliveries d
 JOIN redrive.destinations t ON t.id = d.destination
 WHERE d.position = ANY ($1::bigint[])
 """
@@ -68,7 +70,7 @@ _TYPES = (
     "crashes integer, settled_at timestamptz, first_failed_at timestamptz, "
     "last_failed_at timestamptz, reason text, group_id text, fault jsonb, log jsonb, "
     "cycles jsonb, resolution jsonb, resolved_at timestamptz, payload text, edits jsonb, "
-    "auto_replays integer"
+    "auto_replays integer, rule text"
 )
 _COLUMNS = ", ".join(column.split()[0] for column in _TYPES.split(", "))
 _INSERT = f"""
@@ -82,7 +84,7 @@ SELECT {_COLUMNS}, lane IS NOT NULL AND (
 )
 FROM json_to_recordset($1::json) AS given (place integer, {_TYPES})
 ORDER BY place
-RETURNING id, position, destination
+RETURNING id, position, destination, rule
 """
 
 
@@ -94,7 +96,7 @@ class LettersRole(SqlStore):
         self, session: Session, query: Query, *, cursor: str | None = None, limit: int = 500
     ) -> LetterPage:
         dead = msgspec.structs.replace(query, status=Status.FAILED)
-        conditions, values = conditions_of(session, dead, "d.settled_at")
+        conditions, values = await conditions_of(session, dead, "d.settled_at")
         _, last = (0, 0) if cursor is None else read_cursor(cursor)
         statement = _IN_ORDER.format(
             where=" AND ".join(conditions),
@@ -139,7 +141,7 @@ async def _letters(session: Session, where: str, *values: object) -> list[Letter
 
 async def restore(session: Session, given: Sequence[Letter], *, actor: Actor) -> Restored:
     """Take dead letters in, but for those of which there is a delivery."""
-    destinations = await _add_destinations(
+    destinations = await add_destinations(
         session, sorted({one.delivery.destination for one in given})
     )
     positions = await session.add_events({one.event.id: one.event for one in given})
@@ -150,27 +152,34 @@ async def restore(session: Session, given: Sequence[Letter], *, actor: Actor) ->
     rows = [
         _row(one, positions[one.event.id], *destinations[one.delivery.destination]) for one in fresh
     ]
-    found = await session.fetch(
-        _INSERT, session.records([{"place": place, **row} for place, row in enumerate(rows)])
-    )
-    numbers = {(position, destination): number for number, position, destination in found}
-    await keep_exchanges(
-        session,
-        [
-            (numbers[row["position"], row["destination"]], one.delivery.exchange)
-            for row, one in zip(rows, fresh, strict=True)
-        ],
-    )
-    await give(
-        session, [(positions[one.event.id], None, one.delivery.destination) for one in fresh]
-    )
-    ids = [DeliveryId(number) for number in sorted(numbers.values())]
+    numbers = await insert_deliveries(session, rows, [one.delivery.exchange for one in fresh])
+    addressees = [one.delivery.addressees for one in fresh]
+    await keep_addressees(session, list(zip(numbers, addressees, strict=True)))
+    await give(session, [(positions[one.event.id], None, one.delivery.recipient) for one in fresh])
+    ids = sorted(numbers)
     await pass_by(session, ids)
     await record(session, "import", ids, actor)
     return Restored(deliveries=tuple(ids), known=len(given) - len(ids))
 
 
-async def _add_destinations(
+async def insert_deliveries(
+    session: Session,
+    rows: Sequence[Mapping[str, object]],
+    exchanges: Sequence[Exchange | None],
+) -> list[DeliveryId]:
+    """Store deliveries as they are, behind those of their lanes; returns their ids."""
+    found = await session.fetch(
+        _INSERT, session.records([{"place": place, **row} for place, row in enumerate(rows)])
+    )
+    numbers = {tuple(whose): number for number, *whose in found}
+    ids = [
+        DeliveryId(numbers[row["position"], row["destination"], row.get("rule")]) for row in rows
+    ]
+    await keep_exchanges(session, list(zip(ids, exchanges, strict=True)))
+    return ids
+
+
+async def add_destinations(
     session: Session, names: Sequence[str]
 ) -> dict[str, tuple[int, Destination]]:
     """Add destinations that nobody has declared, as removed: nothing is routed to them."""
@@ -188,9 +197,9 @@ async def _add_destinations(
 async def _unknown(
     session: Session, given: Sequence[Letter], positions: Mapping[EventId, int]
 ) -> list[Letter]:
-    pairs = {(positions[one.event.id], one.delivery.destination): one for one in reversed(given)}
+    pairs = {(positions[one.event.id], one.delivery.recipient): one for one in reversed(given)}
     found = await session.fetch(_KNOWN, list(positions.values()))
-    known = {(position, name) for position, name in found}
+    known = {(position, recipient(name, rule or "")) for position, name, rule in found}
     return [one for pair, one in reversed(pairs.items()) if pair not in known]
 
 
@@ -227,4 +236,5 @@ def _row(letter: Letter, position: int, number: int, destination: Destination) -
         "payload": None if told.payload is None else bytes(told.payload).decode(),
         "edits": told.edits or None,
         "auto_replays": told.auto_replays,
+        "rule": told.rule or None,
     }

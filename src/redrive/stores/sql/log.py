@@ -90,8 +90,7 @@ class LogRole(SqlStore):
 
     @reading
     async def end_of_log(self, session: Session) -> LogPosition:
-        [place] = await session.fetch(_END)
-        return LogPosition(*place)
+        return await end_of_log(session)
 
     @reading
     async def find_event(self, session: Session, event_id: EventId) -> Event[msgspec.Raw] | None:
@@ -101,6 +100,12 @@ class LogRole(SqlStore):
     @reading
     async def routes(self, session: Session) -> Routes:
         return await read_routes(session)
+
+
+async def end_of_log(session: Session) -> LogPosition:
+    """Return the position behind which nothing can be read yet."""
+    [place] = await session.fetch(_END)
+    return LogPosition(*place)
 
 
 async def read_events(

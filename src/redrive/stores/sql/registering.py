@@ -28,7 +28,15 @@ from redrive.stores.sql.log import read_routes
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore
 
-__all__ = ["RegistryRole", "hold_routes", "keep_standings", "others", "read_standings", "register"]
+__all__ = [
+    "RegistryRole",
+    "hold_routes",
+    "keep_standings",
+    "others",
+    "read_standings",
+    "register",
+    "write_destinations",
+]
 
 _HOLD = "SELECT value FROM redrive.counters WHERE name = 'routes_version' FOR UPDATE"
 _STANDINGS = """
@@ -179,12 +187,19 @@ async def _keep(session: Session, rulings: Sequence[Ruling], numbers: dict[str, 
             before = one.before.destination.order
             await relane(session, numbers[one.name], before=before, after=after)
     if changes:
-        rows = [{"name": one.name, "document": json_text(one.after.destination)} for one in changes]
-        numbers |= dict(await session.fetch(_WRITE, session.records(rows)))
+        numbers |= await write_destinations(session, [one.after.destination for one in changes])
         await add_gates(session, [one.name for one in changes])
     await keep_standings(
         session, {numbers[one.name]: one.after for one in rulings if not one.is_kept}
     )
+
+
+async def write_destinations(
+    session: Session, destinations: Sequence[Destination]
+) -> dict[str, int]:
+    """Write down what is in force of destinations, new or not; return their numbers by name."""
+    rows = [{"name": one.name, "document": json_text(one)} for one in destinations]
+    return dict(await session.fetch(_WRITE, session.records(rows)))
 
 
 async def _tell(session: Session, worker: str, destinations: Sequence[Destination]) -> None:

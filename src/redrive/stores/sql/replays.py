@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
 
+from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
-from redrive.model.delivery import DeliveryId
+from redrive.model.delivery import DeliveryId, Status
 from redrive.model.edit import Change, Edit
 from redrive.model.gate import Closed, Gate
+from redrive.model.projection import destination_of
 from redrive.model.replay import AutoReplay, ReplayState
-from redrive.model.settlement import FailureReason
 from redrive.policies import replay as policy
 from redrive.store import (
     AUTO_REPLAY,
+    MOST_NEWCOMERS,
     Advance,
     Due,
     NewReplay,
+    Query,
     Replay,
     ReplayStep,
     SeenAutoReplay,
@@ -29,26 +32,22 @@ from redrive.store import (
 from redrive.stores.codec import carried, destination_from, edits_from, json_text
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.gates import GateRepository
-from redrive.stores.sql.inspection import conditions_of
+from redrive.stores.sql.inspection import conditions_of, events_for, within
 from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import SqlStore, reading, writing
+from redrive.stores.sql.surveying import (
+    BLOCKING,
+    HEAD,
+    SELECTED,
+    STOPPED_BLOCKS,
+    selected,
+    sendable,
+    survey,
+)
 
-__all__ = ["ReplaysRole", "find_replays"]
+__all__ = ["EDIT", "ReplaysRole", "find_replays"]
 
-_MOST_NAMED = 10
-_ALL = _NO_LAST = 2**63 - 1
-_SELECTED = """
-FROM redrive.deliveries d
-JOIN redrive.events e ON e.position = d.position
-JOIN redrive.destinations t ON t.id = d.destination
-WHERE {where}
-"""
-_COUNTED = """
-SELECT {what}, count(*), max(d.fault ->> 'title') {found} AND {what} IS NOT NULL
-GROUP BY {what} ORDER BY count(*) DESC, {what} COLLATE "C" LIMIT {most}
-"""
-_LETTERS = "SELECT d.id, d.lane IS NOT NULL {found} ORDER BY d.id"
-
+_NO_LAST = 2**63 - 1
 _UNCOUNTED = "(SELECT count(*) FROM redrive.replay_outcomes o WHERE o.replay = r.id AND {})"
 # Whoever settles in PostgreSQL only adds an outcome, which the replay's next step counts.
 _OUTCOMES = Either(
@@ -112,39 +111,25 @@ DELETE FROM redrive.replay_items
 WHERE (replay = $1 AND delivery <= $2) OR (replay = $1 AND delivery = ANY ($3::bigint[]))
 RETURNING delivery
 """
-_BLOCKING = "SELECT id FROM redrive.destinations WHERE document::json ->> 'order' = 'block'"
-# A partial index is used only by a query that repeats its condition, hence `status <> 2`.
-_STOPPED_BLOCKS = f"""
-SELECT DISTINCT d.destination FROM redrive.deliveries d
-WHERE d.destination IN ({_BLOCKING})
-  AND d.lane IS NOT NULL AND d.status = 3 AND d.status <> 2 AND d.resolution IS NULL
-  AND d.id NOT IN (SELECT unnest($1::bigint[]))
-"""
-_HEAD = """
-    FROM redrive.deliveries AS head
-    WHERE head.destination = d.destination AND head.lane = d.lane
-      AND head.status <> 2 AND head.resolution IS NULL
-    ORDER BY head.id LIMIT 1
-"""
-_SENDABLE = f"""
-SELECT d.id FROM redrive.deliveries d
-WHERE d.id = ANY ($1::bigint[]) AND d.destination NOT IN (SELECT unnest($2::integer[])) AND (
-    d.lane IS NULL OR NOT (
-        SELECT head.status = 3 AND head.id NOT IN (SELECT unnest($1::bigint[])) {_HEAD}
-    )
-)
-ORDER BY d.id
-"""
 _HELD = f"""
 SELECT count(*) FROM redrive.deliveries d
 WHERE d.replay = $1 AND d.status = 0 AND (
-    d.destination = ANY ($2::integer[]) OR (d.is_behind AND (SELECT head.status = 3 {_HEAD}))
+    d.destination = ANY ($2::integer[]) OR (d.is_behind AND (SELECT head.status = 3 {HEAD}))
 )
+"""
+# In the order of an index and with a limit: without, the planner would read all letters there are.
+_NEWCOMERS = f"""
+SELECT count(*) FROM (
+    SELECT d.* FROM redrive.deliveries d WHERE {{latest}} AND d.settled_at > {{since}}
+    ORDER BY d.settled_at DESC, d.id DESC LIMIT {MOST_NEWCOMERS}
+) AS d {{events}}
+WHERE {{where}} AND coalesce(d.replay, 0) <> {{sender}}
 """
 _AUTO_REPLAYS = """
 SELECT t.id, t.name, t.document, s.since
 FROM redrive.destinations t LEFT JOIN redrive.schedules s ON s.destination = t.id
-WHERE t.document::json ->> 'auto_replay' IS NOT NULL AND t.removed_at IS NULL
+WHERE strpos(t.document, '"auto_replay":{') > 0 AND t.removed_at IS NULL
+  AND t.document::json ->> 'auto_replay' IS NOT NULL
 ORDER BY t.name COLLATE "C"
 """
 _FIRST_SEEN = "INSERT INTO redrive.schedules VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -162,10 +147,22 @@ ORDER BY auto_replays, id LIMIT $4
 _CARRIED = """
 SELECT convert_to(e.document, 'UTF8'), convert_to(d.payload, 'UTF8'), d.edits
 FROM redrive.deliveries d JOIN redrive.events e ON e.position = d.position
-WHERE d.id = $1 AND d.status = 3 AND d.resolution IS NULL
+WHERE d.id = $1 AND d.status = 3 AND d.resolution IS NULL{within}
 FOR NO KEY UPDATE OF d
 """
-_EDIT = "UPDATE redrive.deliveries SET payload = $2, edits = $3::jsonb WHERE id = $1"
+_OF_PROJECTION = """
+SELECT c.projection, c.version, d.position FROM redrive.deliveries d
+JOIN redrive.destinations t ON t.id = d.destination
+JOIN redrive.checkpoints c ON c.projection = t.name
+WHERE d.id = $1 AND c.log_partition = 0
+"""
+_KEEP_EDIT = """
+INSERT INTO redrive.projection_edits (projection, position, payload, edits)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT (projection, position) DO UPDATE
+SET payload = excluded.payload, edits = excluded.edits
+"""
+EDIT = "UPDATE redrive.deliveries SET payload = $2, edits = $3::jsonb WHERE id = $1"
 
 _replays = msgspec.json.Decoder(Replay)
 _Watched = tuple[int, str, AutoReplay, datetime | None]
@@ -177,27 +174,7 @@ class ReplaysRole(SqlStore):
 
     @reading
     async def survey(self, session: Session, selection: Selection) -> Survey:
-        condition, values = _selected(session, selection)
-        found = _SELECTED.format(where=condition)
-
-        async def counted(what: str, most: int = _ALL) -> list[Any]:
-            return await session.fetch(_COUNTED.format(what=what, found=found, most=most), *values)
-
-        letters = await session.fetch(_LETTERS.format(found=found), *values)
-        return Survey(
-            selected=len(letters),
-            destinations=tuple((name, count) for name, count, _ in await counted("t.name")),
-            reasons=tuple(
-                (FailureReason(one), count) for one, count, _ in await counted("d.reason")
-            ),
-            groups=tuple(
-                (group, title or "", count)
-                for group, count, title in await counted("d.group_id", _MOST_NAMED)
-            ),
-            tenants=tuple((one, count) for one, count, _ in await counted("d.tenant", _MOST_NAMED)),
-            in_lanes=sum(in_lane for _, in_lane in letters),
-            behind=len(letters) - len(await _sendable(session, [one for one, _ in letters])),
-        )
+        return await survey(session, selection)
 
     @writing(notifies=True)
     async def start_replay(
@@ -280,13 +257,17 @@ class ReplaysRole(SqlStore):
         more: int,
         actor: Actor,
         is_replayed: bool,
+        scope: Scope = WHOLE_STORE,
     ) -> bool:
-        for document, edited, earlier in await session.fetch(_CARRIED, delivery_id):
+        theirs, values = within(scope, 2)
+        carrying = _CARRIED.format(within=theirs)
+        for document, edited, earlier in await session.fetch(carrying, delivery_id, *values):
             if carried(document, edited) != bytes(before):
                 return False
             made = Edit(by=actor.by, at=session.now, why=actor.why, changes=changes, more=more)
             edits = session.json((*edits_from(earlier), made)[-self._history :])
-            await session.fetch(_EDIT, delivery_id, bytes(payload).decode(), edits)
+            await session.fetch(EDIT, delivery_id, bytes(payload).decode(), edits)
+            await _keep_for_rebuilds(session, delivery_id, bytes(payload).decode(), edits)
             await record(session, "edit", [delivery_id], actor)
             if is_replayed:
                 ids = [delivery_id]
@@ -295,21 +276,19 @@ class ReplaysRole(SqlStore):
         return False
 
 
-def _selected(session: Session, selection: Selection) -> tuple[str, list[object]]:
-    """Return the condition of a selection, and its values."""
-    letters = "d.status = 3 AND d.resolution IS NULL"
-    if selection.ids is not None:
-        return f"{letters} AND d.id = ANY ($1::bigint[])", [list(selection.ids)]
-    if selection.query is None:
-        return letters, []
-    conditions, values = conditions_of(session, selection.query, "d.settled_at")
-    return " AND ".join([*conditions, letters]), values
+async def _keep_for_rebuilds(
+    session: Session, delivery_id: DeliveryId, payload: str, edits: str
+) -> None:
+    """Remember an edit of an event that a projection could not apply, beyond its delivery."""
+    for destination, version, position in await session.fetch(_OF_PROJECTION, delivery_id):
+        name = destination.removesuffix(destination_of("", version))
+        await session.fetch(_KEEP_EDIT, name, position, payload, edits)
 
 
 async def _start(session: Session, new: NewReplay, *, actor: Actor) -> Replay | None:
     """Begin a replay of what is selected now; `None` if that is nothing."""
-    condition, values = _selected(session, new.selection)
-    found = _SELECTED.format(where=condition)
+    condition, values = await selected(session, new.selection)
+    found = SELECTED.format(where=condition)
     if await session.value(f"SELECT 1 {found} LIMIT 1", *values) is None:
         return None
     replay = Replay(
@@ -391,7 +370,7 @@ async def _send(
     letters = [(number, token) for number, token, _ in found]
     last = letters[-1][0] if len(letters) == count else _NO_LAST
     touched = {destination for _, _, destination in found}
-    whole = [number for (number,) in await session.fetch(_BLOCKING) if number in touched]
+    whole = [number for (number,) in await session.fetch(BLOCKING) if number in touched]
     if whole and last != _NO_LAST:
         letters += [tuple(row) for row in await session.fetch(_REST_OF, replay.id, whole, last)]
     # Locked: what is a letter now stays one until it is sent.
@@ -400,7 +379,7 @@ async def _send(
     numbers = [number for number, _ in letters]
     passed = len(await session.fetch(_TAKE_OFF, replay.id, last, numbers))
     sent = await session.replay(
-        await _sendable(session, chosen),
+        await sendable(session, chosen),
         actor=Actor(replay.by, replay.why),
         generation=replay.generation,
         history=history,
@@ -410,28 +389,31 @@ async def _send(
     return sent, passed - len(sent), len(chosen) - len(sent)
 
 
-async def _sendable(session: Session, ids: Sequence[DeliveryId]) -> list[DeliveryId]:
-    """Leave out what would only wait behind a dead letter that is not sent with it."""
-    numbers = list(ids)
-    blocked = [number for (number,) in await session.fetch(_STOPPED_BLOCKS, numbers)]
-    return [DeliveryId(one) for (one,) in await session.fetch(_SENDABLE, numbers, blocked)]
-
-
 async def _held(session: Session, replay: Replay) -> int:
     """Count the letters under way that wait behind a dead letter."""
     if not replay.under_way:
         return 0
-    blocked = [number for (number,) in await session.fetch(_STOPPED_BLOCKS, [])]
+    blocked = [number for (number,) in await session.fetch(STOPPED_BLOCKS, [])]
     return int(await session.value(_HELD, replay.id, blocked))
 
 
 async def _newcomers(session: Session, replay: Replay) -> int:
+    """Count along the index that knows most of it; of a flood, as many as a page looks at."""
     if replay.query is None:
         return 0
-    condition, values = _selected(session, Selection(query=replay.query))
-    since, sender = f"${len(values) + 1}", f"${len(values) + 2}"
-    where = f"{condition} AND d.settled_at > {since} AND coalesce(d.replay, 0) <> {sender}"
-    statement = f"SELECT count(*) {_SELECTED.format(where=where)}"
+    query = msgspec.structs.replace(replay.query, status=Status.FAILED, with_resolved=False)
+    near = Query(destination=query.destination, group=query.group)
+    if near == Query():
+        near = Query(with_resolved=True)
+    latest, values = await conditions_of(session, near, "d.settled_at")
+    where, values = await conditions_of(session, query, "d.settled_at", values)
+    statement = _NEWCOMERS.format(
+        latest=" AND ".join(latest),
+        since=f"${len(values) + 1}",
+        events=events_for(query),
+        where=" AND ".join(where),
+        sender=f"${len(values) + 2}",
+    )
     return int(await session.value(statement, *values, replay.started_at, replay.id))
 
 

@@ -12,10 +12,12 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId, Kind
 from redrive.model.destination import Destination, Order
 from redrive.model.pattern import matches
+from redrive.model.recipient import destination_of, is_given, recipient
 from redrive.model.standing import Standing
 from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
 from redrive.stores.codec import destination_from, event_from
+from redrive.stores.declaring import refuse_service
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.giving import give, names_of
 from redrive.stores.sql.lanes import hold, lanes_of, pass_by
@@ -40,7 +42,7 @@ FROM redrive.deliveries d JOIN redrive.events e ON e.position = d.position
 WHERE d.id = ANY ($1::bigint[]) AND {_IS_MOVABLE}
 """
 _MOVABLE = f"""
-SELECT d.id, d.status, d.lane IS NOT NULL, e.position, e.key, e.destinations, t.name
+SELECT d.id, d.status, d.lane IS NOT NULL, e.position, e.key, e.destinations, t.name, d.rule
 FROM redrive.deliveries d
 JOIN redrive.events e ON e.position = d.position
 JOIN redrive.destinations t ON t.id = d.destination
@@ -76,7 +78,7 @@ _MOVE = """
 UPDATE redrive.deliveries AS d
 SET destination = $2, kind = kind % 3, is_behind = false, lane = CASE WHEN $3 THEN (
     SELECT key FROM redrive.events e WHERE e.position = d.position
-) END
+) END, rule = CASE WHEN $4 THEN rule END
 WHERE d.id = ANY ($1::bigint[])
 """
 _ALIGN = """
@@ -135,6 +137,7 @@ class ReroutingRole(SqlStore):
         number, standing = await _standing(session, destination)
         if standing.is_removed:
             return False
+        refuse_service(standing, "delete")
         await session.fetch(_SET_REMOVED, number, session.now)
         await keep_standings(session, {number: removed(standing)})
         await session.change_routes([])
@@ -146,6 +149,7 @@ class ReroutingRole(SqlStore):
         number, standing = await _standing(session, destination)
         if not standing.is_removed:
             return False
+        refuse_service(standing, "add")
         await session.fetch(_SET_REMOVED, number, None)
         await keep_standings(session, {number: restored(standing)})
         await session.change_routes([standing.destination])
@@ -181,21 +185,21 @@ class ReroutingRole(SqlStore):
         heads = await _lock_heads(session, number, held) if is_ordered else {}
         quiet = {lane for lane in held if heads.get(lane, 0) is not None}
         movable = await session.fetch(_MOVABLE, [one for one, _ in candidates])
-        free = _not_given(movable, target)
+        free = _not_given(movable, destination)
         chosen = [
-            (delivery, status, position, source)
-            for delivery, status, is_in_lane, position, key, _, source in free
+            (delivery, status, position, recipient(source, rule or ""), _moved(rule, destination))
+            for delivery, status, is_in_lane, position, key, _, source, rule in free
             if key is None or key in quiet or not (is_in_lane or is_ordered)
         ]
-        changed = [DeliveryId(delivery) for delivery, _, _, _ in chosen]
+        changed = [DeliveryId(one[0]) for one in chosen]
         if changed:
             left = await lanes_of(session, changed)
-            await session.fetch(_MOVE, changed, number, is_ordered)
-            await give(session, [(position, source, target) for _, _, position, source in chosen])
+            await session.fetch(_MOVE, changed, number, is_ordered, bool(destination.service))
+            await give(session, [one[2:] for one in chosen])
             kept = [one for one in heads.values() if one is not None]
             await session.fetch(_ALIGN, [*changed, *kept])
             await session.free_lanes(left)
-            await pass_by(session, [one for one, status, _, _ in chosen if status != 0])
+            await pass_by(session, [one[0] for one in chosen if one[1] != 0])
             await record(session, "move", changed, actor, detail=target)
         skipped = len(movable) - len(free)
         busy = len(candidates) - skipped - len(changed)
@@ -232,7 +236,7 @@ class ReroutingRole(SqlStore):
         last = None
         for position, kind, key, names, document in await session.fetch(_READ_LOG, after, limit):
             last = position
-            if destination in names_of(names):
+            if destination in {destination_of(one) for one in names_of(names)}:
                 given.append((position, key))
             elif wanting.wants_type(kind) and (event_type is None or matches(event_type, kind)):
                 event = event_from(document)
@@ -316,14 +320,20 @@ async def _lock_heads(session: Session, destination: int, lanes: set[str]) -> di
     return {lane: head if head in still and not runs else None for head, lane, runs in found}
 
 
-def _not_given(movable: Sequence[Sequence[Any]], target: str) -> list[Sequence[Any]]:
+def _not_given(movable: Sequence[Sequence[Any]], target: Destination) -> list[Sequence[Any]]:
     """Leave out events that the target has, or gets by another of these deliveries."""
-    first: dict[int, Sequence[Any]] = {}
+    first: dict[tuple[int, str], Sequence[Any]] = {}
     for one in movable:
-        position, names = one[3], one[5]
-        if target not in names_of(names):
-            first.setdefault(position, one)
+        position, names, rule = one[3], one[5], one[7]
+        moved = _moved(rule, target)
+        if not is_given(moved, names_of(names)):
+            first.setdefault((position, moved), one)
     return list(first.values())
+
+
+def _moved(rule: str | None, target: Destination) -> str:
+    """Return what a delivery is named at a target; code knows of no rules."""
+    return recipient(target.name, (rule or "") if target.service else "")
 
 
 async def _standing(session: Session, destination: str) -> tuple[int, Standing]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 import msgspec
 
@@ -22,7 +23,7 @@ from redrive.stores.sql.removal import grow, leave_idle, remove
 from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import PRESENT, SqlStore, reading, writing
 
-__all__ = ["RetentionRole", "prune"]
+__all__ = ["Bookmark", "RetentionRole", "prune"]
 
 _OVER = "state NOT IN ('running', 'paused')"
 _CHANGED_AT = Either(
@@ -76,15 +77,23 @@ _COUNT_PRUNED = """
 UPDATE redrive.destinations AS t SET pruned = t.pruned + given.number
 FROM json_to_recordset($1::json) AS given (id integer, number bigint) WHERE t.id = given.id
 """
-_IDLE = """
-SELECT position, since FROM redrive.idle WHERE since <= $1
-ORDER BY since, position LIMIT $2 FOR UPDATE SKIP LOCKED
+_LOCK_IDLE = """
+SELECT position, since FROM redrive.idle WHERE position = ANY ($1::bigint[]) AND since <= $2
+ORDER BY since, position FOR UPDATE SKIP LOCKED
 """
 _IS_READ = Either(
     sqlite="c.number >= e.position", postgres="(c.time, c.number) >= (e.xid, e.position)"
 ).within("NOT EXISTS (SELECT FROM redrive.checkpoints c WHERE NOT {})")
 """Whether every projection is past the event `e`."""
 
+# What is not to go yet, by its type or because somebody has still to read it, may be any number:
+# each look begins where the last one has ended.
+_IDLE = _IS_READ.within("""
+SELECT i.position, i.since, e.type, {} FROM redrive.idle i CROSS JOIN redrive.events e
+WHERE i.since <= $1 AND (i.since, i.position) > ($2::timestamptz, $3::bigint)
+  AND e.position = i.position
+ORDER BY i.since, i.position LIMIT $4
+""")
 _LOCK_EVENTS = _IS_READ.within("""
 SELECT e.position FROM redrive.events e WHERE e.position = ANY ($1::bigint[]) AND {}
 ORDER BY e.position FOR UPDATE OF e SKIP LOCKED
@@ -202,6 +211,7 @@ AND NOT EXISTS (SELECT FROM redrive.late_events)
 _CHANGES_KEPT = 1_000
 """How many changes of routes are kept; a deployment makes a few."""
 
+_TYPES = "SELECT DISTINCT type FROM redrive.events"
 _EVENTS_TO_PRUNE = """
 SELECT count(*), count(*) FILTER (WHERE has_key AND since <= $3),
        coalesce(sum(applied) FILTER (WHERE since <= $4), 0)
@@ -215,12 +225,13 @@ FROM (
             WHERE d.position = e.position
         ) AS one
     ) AS since
-    FROM redrive.events e WHERE NOT EXISTS (
+    , given.old_by FROM json_to_recordset($5::json) AS given (type text, old_by timestamptz)
+    CROSS JOIN redrive.events e WHERE e.type = given.type AND NOT EXISTS (
         SELECT FROM redrive.deliveries d WHERE d.position = e.position
           AND (d.status = 2 AND d.settled_at <= $1) IS NOT TRUE
           AND (d.resolved_at <= $2) IS NOT TRUE
     ) AND {is_read}
-) AS finished WHERE since <= $2
+) AS finished WHERE since <= finished.old_by
 """
 _PRUNABLE_EVENTS = Either(
     *(
@@ -267,21 +278,50 @@ RETURNING duty
 """
 
 _names = msgspec.json.Decoder(tuple[str, ...])
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_PAGES = 10
+"""How many pages of what may not go are looked through at once."""
+
+
+class Bookmark:
+    """Where the next look for events that may go begins; at the end of them it begins anew."""
+
+    def __init__(self) -> None:
+        self.since, self.position = _BEGINNING, 0
+
+    def put(self, since: datetime, position: int) -> None:
+        self.since, self.position = since, position
 
 
 class RetentionRole(SqlStore):
     """`Housekeeping`, but for groups; what somebody else has in hand is left for the next time."""
 
     async def prune(self, retention: Retention, *, limit: int = 500) -> Pruned:
-        [(has_prunable,)] = await self._query(_HAS_PRUNABLE, *_spans(retention))
+        spans = _spans(retention)
+        [(has_prunable,)] = await self._query(
+            _HAS_PRUNABLE, spans[0], retention.shortest, *spans[2:]
+        )
         if not has_prunable:
             return Pruned()
-        return await self._write(lambda session, _: prune(session, retention, limit=limit))
+        mark = self._bookmark
+        return await self._write(lambda session, _: prune(session, retention, mark, limit=limit))
+
+    @cached_property
+    def _bookmark(self) -> Bookmark:
+        return Bookmark()
 
     @reading
     async def prunable(self, session: Session, retention: Retention) -> Pruned:
         cuts = _cuts(session, retention)
-        [(events, keys, inbox)] = await session.fetch(_PRUNABLE_EVENTS, *cuts[:4])
+        spans = {kind: retention.keeps(kind) for (kind,) in await session.fetch(_TYPES)}
+        by_type: list[dict[str, object]] = [
+            {"type": kind, "old_by": session.now - span}
+            for kind, span in spans.items()
+            if span is not None
+        ]
+        [(events, keys, inbox)] = await session.fetch(
+            _PRUNABLE_EVENTS, *cuts[:4], session.records(by_type)
+        )
         [(delivered, resolved, outlived, remains, audit, replays)] = await session.fetch(
             _PRUNABLE, *cuts
         )
@@ -337,13 +377,14 @@ class RetentionRole(SqlStore):
         return bool(await session.fetch(_TAKE_WATCH, duty, worker, now + span, now))
 
 
-async def prune(session: Session, retention: Retention, *, limit: int) -> Pruned:
+async def prune(session: Session, retention: Retention, mark: Bookmark, *, limit: int) -> Pruned:
     """Remove up to so many of each kind that have been kept long enough."""
     delivered_by, events_by, keys_by, inbox_by, audit_by = _cuts(session, retention)
     delivered = await session.fetch(_DELIVERED, delivered_by, limit)
     resolved = await session.fetch(_RESOLVED, events_by, limit)
     await leave_idle(session, [(row[0], instant(row[1])) for row in (*delivered, *resolved)])
-    events, keys = await _prune_events(session, events_by, keys_by, limit=limit)
+    old = await _old_events(session, retention, mark, limit=limit)
+    events, keys = await _prune_events(session, old, retention.shortest, keys_by)
     keys += len(await session.fetch(_FORGET_REMAINS, keys_by, limit))
     await session.fetch(_FORGET_UNIQUES, session.now, limit)
     inbox = await _forget_inbox(session, inbox_by, limit=limit)
@@ -366,13 +407,36 @@ async def prune(session: Session, retention: Retention, *, limit: int) -> Pruned
     )
 
 
+async def _old_events(
+    session: Session, retention: Retention, mark: Bookmark, *, limit: int
+) -> list[int]:
+    """Return idle events that may go; one look is as far as some pages of them."""
+    found: list[int] = []
+    by = session.now - retention.shortest
+    for _ in range(_MOST_PAGES):
+        page = await session.fetch(_IDLE, by, mark.since, mark.position, limit)
+        for position, at, kind, is_read in page:
+            since, span = instant(at), retention.keeps(kind)
+            mark.put(since, position)
+            if is_read and span is not None and since <= session.now - span:
+                found.append(position)
+                if len(found) == limit:
+                    return found
+        if len(page) < limit:
+            mark.put(_BEGINNING, 0)
+            break
+        if found:
+            break
+    return found
+
+
 async def _prune_events(
-    session: Session, events_by: datetime, keys_by: datetime, *, limit: int
+    session: Session, old: Sequence[int], shortest: timedelta, keys_by: datetime
 ) -> tuple[int, int]:
     """Remove idle events without deliveries; return how many, and how many keys went with them."""
-    found = await session.fetch(_IDLE, events_by, limit)
-    if not found:
+    if not old:
         return 0, 0
+    found = await session.fetch(_LOCK_IDLE, list(old), session.now - shortest)
     idle = {position: instant(since) for position, since in found}
     # Whoever gives an event one more delivery has it locked: its turn comes again.
     locked = [position for (position,) in await session.fetch(_LOCK_EVENTS, list(idle))]
@@ -398,6 +462,9 @@ async def _prune_events(
     await session.fetch(_FORGET_KEYS, session.records(passing))
     await session.fetch(_LEAVE_INBOX, session.records(applied))
     await session.fetch("DELETE FROM redrive.events WHERE position = ANY ($1::bigint[])", gone)
+    await session.fetch(
+        "DELETE FROM redrive.projection_edits WHERE position = ANY ($1::bigint[])", gone
+    )
     return len(gone), len(passing)
 
 

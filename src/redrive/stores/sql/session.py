@@ -121,6 +121,21 @@ class Session(ABC):
         """
 
     @abstractmethod
+    async def missing_tables(self, names: Sequence[str]) -> list[str]:
+        """Return those names that no table or view of the user has."""
+
+    @abstractmethod
+    async def point_views(self, tables: Sequence[str], version: int) -> None:
+        """Put the views that readers use on the tables of a version, with all that hangs on them.
+
+        Raises `UsageError` for what would be lost, and `BusyTablesError` if somebody has one.
+        """
+
+    @abstractmethod
+    async def drop_tables(self, names: Sequence[str]) -> None:
+        """Drop tables that nothing uses; raises as `point_views` does."""
+
+    @abstractmethod
     async def keep_history(self, history: int) -> None:
         """Bound what is kept of past tries when somebody replays by a statement of their own."""
 

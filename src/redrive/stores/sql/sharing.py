@@ -1,7 +1,7 @@
 """Rates that several destinations share: a row for each, held by whoever claims from one of them.
 
-They are held after the gates, in the order of their names, by claims alone: nobody who holds one
-asks for a gate.
+They are held after the gates, in the order of their names, by claims and requests alone:
+nobody who holds one asks for a gate.
 """
 
 from __future__ import annotations

@@ -22,13 +22,25 @@ __all__ = ["TenantsRole"]
 _EVERYWHERE = 0
 """Stands for all destinations where the number of one would be."""
 
-# Counted first and cut to the limit: what is looked up for each is then looked up for few.
-_TENANTS = """
+_READY = "status = 0 AND is_ready = true"
+_IN_LANES = "lane IS NOT NULL AND status <> 2 AND resolution IS NULL"
+_TENANT = "coalesce(tenant, '') COLLATE \"C\""
+# Each part reads an index of what is under way, and nobody reads through history.
+_BUSY = " UNION ALL ".join(
+    f"""SELECT destination, {_TENANT} AS tenant, {pending} AS pending, {in_flight} AS in_flight
+    FROM redrive.deliveries /* by {index} */ WHERE {which}{{narrowed}}
+    GROUP BY destination, {_TENANT}"""
+    for index, which, pending, in_flight in (
+        ("ready", f"{_READY} AND is_behind = false AND crashes < 2", "count(*)", "0"),
+        ("suspects", f"{_READY} AND is_behind = false AND crashes >= 2", "count(*)", "0"),
+        ("waiting_tenants", "status = 0 AND is_ready = false", "count(*)", "0"),
+        ("lanes", f"{_IN_LANES} AND {_READY} AND is_behind = true", "count(*)", "0"),
+        ("leases", "status = 1", "0", "count(*)"),
+    )
+)
+_TENANTS = f"""
 WITH busy AS (
-    SELECT destination, coalesce(tenant, '') COLLATE "C" AS tenant,
-           count(*) FILTER (WHERE status = 0) AS pending,
-           count(*) FILTER (WHERE status = 1) AS in_flight
-    FROM redrive.deliveries WHERE status IN (0, 1) GROUP BY 1, 2
+    {_BUSY}
 ), known AS (
     SELECT destination, tenant, pending, in_flight FROM busy
     UNION ALL SELECT destination, tenant, 0, 0 FROM redrive.tenants
@@ -53,7 +65,7 @@ WITH busy AS (
       ))
     GROUP BY 1, 2
 )
-SELECT c.destination, c.tenant, c.pending, c.in_flight, past.served_at, past.round,
+SELECT d.name, c.tenant, c.pending, c.in_flight, past.served_at, past.round,
        past.processed, past.consecutive, past.tokens, past.refilled_at,
        own.by, own.why, own.at, wide.by, wide.why, wide.at
 FROM counted c
@@ -64,6 +76,8 @@ LEFT JOIN redrive.tenant_pauses own
 LEFT JOIN redrive.tenant_pauses wide ON wide.tenant = c.tenant AND wide.destination = 0
 ORDER BY c.pending DESC, coalesce(d.name, '') COLLATE "C", c.tenant LIMIT $3
 """
+_NUMBER = "SELECT id FROM redrive.destinations WHERE name = $1"
+_HAS_PAUSES = "SELECT 1 FROM redrive.tenant_pauses LIMIT 1"
 _PAUSE = """
 INSERT INTO redrive.tenant_pauses (tenant, destination, by, why, at) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING RETURNING tenant
@@ -86,11 +100,15 @@ class TenantsRole(SqlStore):
         only_paused: bool = False,
         limit: int = 50,
     ) -> Sequence[TenantFigures]:
-        gates = await GateRepository.read(session)
-        names = {number: name for name, number in gates.numbers.items()}
         number = None if destination is None else await _extent(session, destination)
-        rows = await session.fetch(_TENANTS, number, tenant, limit, only_paused)
-        return [_figures(session, row, names.get(row[0]), gates) for row in rows]
+        if only_paused and not await session.value(_HAS_PAUSES):
+            return []
+        narrowed = "" if number is None else " AND destination = $1"
+        narrowed += "" if tenant is None else f" AND {_TENANT} = $2"
+        statement = _TENANTS.replace("{narrowed}", narrowed)
+        rows = await session.fetch(statement, number, tenant, limit, only_paused)
+        gates = await GateRepository.read(session, {name for name, *_ in rows if name is not None})
+        return [_figures(session, row, row[0], gates) for row in rows]
 
     @writing()
     async def pause_tenant(
@@ -118,10 +136,11 @@ async def _extent(session: Session, destination: str | None) -> int:
     """Return the number of a destination, or the one that stands for all of them."""
     if destination is None:
         return _EVERYWHERE
-    numbers: dict[str, int] = dict(await session.fetch("SELECT name, id FROM redrive.destinations"))
-    if destination not in numbers:
-        raise not_found(destination, sorted(numbers), what="destination")
-    return numbers[destination]
+    number = await session.value(_NUMBER, destination)
+    if number is None:
+        names = await session.fetch("SELECT name FROM redrive.destinations ORDER BY name")
+        raise not_found(destination, [name for (name,) in names], what="destination")
+    return int(number)
 
 
 def _named(tenant: str, destination: str | None) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from redrive.errors import UsageError
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
+from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Appended, Entry
 from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
 from redrive.stores.deduplicate import (
@@ -57,10 +58,10 @@ FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value ->> 2
 """
 _INSERT_DELIVERIES = """
 INSERT INTO redrive_deliveries
-    (position, destination, is_ready, priority, generation, tenant, lane, due, deadline,
+    (position, destination, is_ready, priority, generation, tenant, lane, due, deadline, rule,
      enqueued_at)
 SELECT e.position, value ->> 1, (value ->> 2) <= :now, value ->> 3, value ->> 4, value ->> 5,
-       value ->> 6, value ->> 2, value ->> 7, :now
+       value ->> 6, value ->> 2, value ->> 7, value ->> 8, :now
 FROM json_each(:rows) CROSS JOIN redrive_events e ON e.id = value ->> 0
 ORDER BY json_each.key
 """
@@ -182,7 +183,7 @@ def _insert(
     connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
 ) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
-    wanted = {name for entry in entries for name in entry.destinations}
+    wanted = {destination_of(name) for entry in entries for name in entry.destinations}
     destinations = _destination_ids(connection, wanted)
     versions = _take_versions(connection, [entry.event for entry in entries])
     connection.execute(
@@ -223,7 +224,7 @@ def _insert(
         connection.execute(_LEAVE_IDLE, (micros(now), json_text(unrouted)))
     moment = micros(now)
     rows = [
-        _delivery_row(entry.event, destinations[name], now=now, moment=moment)
+        _delivery_row(entry.event, destinations[destination_of(name)], name, now, moment)
         for entry in entries
         for name in entry.destinations
     ]
@@ -269,7 +270,11 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
 
 
 def _delivery_row(
-    event: Event[msgspec.Raw], destination: tuple[int, Destination], *, now: datetime, moment: int
+    event: Event[msgspec.Raw],
+    destination: tuple[int, Destination],
+    recipient: str,
+    now: datetime,
+    moment: int,
 ) -> tuple[object, ...]:
     number, described = destination
     return (
@@ -285,6 +290,7 @@ def _delivery_row(
             if described.expire_after is None
             else described.deadline_of(event, now=now)
         ),
+        pin_of(recipient) or None,
     )
 
 
@@ -296,9 +302,10 @@ def _destination_ids(
         name: (number, destination_from(document))
         for number, name, document in rows(
             connection,
-            "SELECT id, name, document FROM redrive_destinations WHERE removed_at IS NULL",
+            "SELECT id, name, document FROM redrive_destinations "
+            "WHERE name IN (SELECT value FROM json_each(?)) AND removed_at IS NULL",
+            (json_text(sorted(names)),),
         )
-        if name in names
     }
     if missing := sorted(names - found.keys()):
         raise UsageError(

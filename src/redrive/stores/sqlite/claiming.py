@@ -73,7 +73,8 @@ SELECT '[' || group_concat('[[' || d.id || ',' || d.token || '],' || json_quote(
     || iif(d.last_crash_at IS NULL, 'null', format('%.6f', d.last_crash_at / 1e6)) || ','
     || :alone || ',' || d.breaker_generation || ',false,false,'
     || iif(d.cycles IS NULL, 0, json_array_length(d.cycles)) || ','
-    || iif(d.deadline IS NULL, 'null', format('%.6f', d.deadline / 1e6)) || ']') || ']'
+    || iif(d.deadline IS NULL, 'null', format('%.6f', d.deadline / 1e6)) || ','
+    || json_quote(ifnull(d.rule, '')) || ']') || ']'
 FROM json_each(:ids) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
 CROSS JOIN redrive_destinations t ON t.id = d.destination
@@ -88,7 +89,7 @@ CROSS JOIN redrive_events e ON e.position = d.position
 _APART = """
 SELECT d.id, d.token, d.destination, CAST(e.document AS BLOB), CAST(d.payload AS BLOB), d.attempts,
        d.kind, d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation,
-       iif(d.cycles IS NULL, 0, json_array_length(d.cycles)), d.deadline
+       iif(d.cycles IS NULL, 0, json_array_length(d.cycles)), d.deadline, d.rule
 FROM json_each(?) CROSS JOIN redrive_deliveries d ON d.id = value
 CROSS JOIN redrive_events e ON e.position = d.position
 """

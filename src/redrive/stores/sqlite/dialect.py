@@ -41,6 +41,7 @@ _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         (r"\bSELECT FROM\b", "SELECT 1 FROM"),
         (r"\bgreatest\(", "max("),
         (r"\bleast\(", "min("),
+        (r"\bstrpos\(", "instr("),
         (r"\bjson_agg\(", "json_group_array("),
         (r"\bjson_build_array\(", "json_array("),
         (r"\bjson_build_object\(", "json_object("),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -10,9 +10,10 @@ import apsw
 
 from redrive.errors import StoreUnavailableError, TransactionError
 from redrive.model.delivery import Leased
-from redrive.store import Effect, Ending, open_transaction
+from redrive.store import AppliedLane, Effect, Ending, Following, open_transaction
 from redrive.stores.finishing import to_the_end
 from redrive.stores.sql.effects import settle_effect, take_effect
+from redrive.stores.sql.followers import take_followers
 from redrive.stores.sqlite.connection import connect, rollback, translated
 from redrive.stores.sqlite.core import Core
 from redrive.stores.sqlite.forking import in_transaction
@@ -28,22 +29,42 @@ class EffectsRole(Core):
     """`Effects`."""
 
     async def apply(self, leased: Leased, effect: Effect, *, at_most: timedelta) -> Ending:
+        return (await self._apply(leased, effect, at_most=at_most)).ending
+
+    async def apply_lane(
+        self, leased: Leased, effect: Effect, follow: Following, *, at_most: timedelta
+    ) -> AppliedLane:
+        return await self._apply(leased, effect, follow, at_most=at_most)
+
+    async def _apply(
+        self,
+        leased: Leased,
+        effect: Effect,
+        follow: Following | None = None,
+        *,
+        at_most: timedelta,
+    ) -> AppliedLane:
+        followers: Sequence[Leased] = ()
         async with self._writing(at_most) as connection:
             with translated(self.path):
                 session = SqliteSession(connection, self._clock.now())
                 is_new = finish(take_effect(session, leased))
             if is_new is None:
-                return Ending.REFUSED
+                return AppliedLane(Ending.REFUSED)
             transaction = SqliteTransaction(connection)
             if is_new and not await self._run(transaction, effect):
-                return Ending.UNDONE
+                return AppliedLane(Ending.UNDONE)
+            if follow is not None:
+                followers = await self._follow(transaction, session, leased, follow)
             ending = await to_the_end(
-                self._threads.run(self._finish, connection, leased, is_new=is_new)
+                self._threads.run(
+                    self._finish, connection, leased, is_new=is_new, followers=followers
+                )
             )
         self._notify()
-        if ending is Ending.APPLIED:
+        if ending is not Ending.REFUSED:
             transaction.committed()
-        return ending
+        return AppliedLane(ending, () if ending is Ending.REFUSED else tuple(followers))
 
     async def _run(self, transaction: SqliteTransaction, effect: Effect) -> bool:
         # Whoever wrote past it from here would wait for the lock that it holds.
@@ -60,12 +81,35 @@ class EffectsRole(Core):
             )
         return is_kept
 
-    def _finish(self, connection: apsw.Connection, leased: Leased, *, is_new: bool) -> Ending:
+    async def _follow(
+        self,
+        transaction: SqliteTransaction,
+        session: SqliteSession,
+        leased: Leased,
+        follow: Following,
+    ) -> Sequence[Leased]:
+        here = open_transaction.set(transaction)
+        try:
+            with translated(self.path):
+                return await take_followers(session, leased, follow, connection=transaction)
+        finally:
+            open_transaction.reset(here)
+
+    def _finish(
+        self,
+        connection: apsw.Connection,
+        leased: Leased,
+        *,
+        is_new: bool,
+        followers: Sequence[Leased],
+    ) -> Ending:
         """Settle and commit, or find that the lease is no longer current."""
         session = SqliteSession(connection, self._clock.now())
         try:
             refused, _ = finish(
-                settle_effect(session, leased, is_new=is_new, history=self._history)
+                settle_effect(
+                    session, leased, is_new=is_new, history=self._history, followers=followers
+                )
             )
             if refused:
                 return Ending.REFUSED

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import apsw
 
-from redrive.errors import TransactionError
+from redrive.errors import StoreError, TransactionError
 from redrive.model.position import LogPosition
 from redrive.store import (
     Applying,
@@ -26,6 +26,11 @@ from redrive.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["ProjectingRole"]
 
+_ENDED = (
+    "A projection has ended the transaction that it was handed, so its events could not be "
+    "committed together with its checkpoint; leave commit and rollback to Redrive."
+)
+
 
 class ProjectingRole(EffectsRole):
     """`Projections.project`."""
@@ -40,6 +45,7 @@ class ProjectingRole(EffectsRole):
         generation: str,
         at_most: timedelta,
         truncate: Truncating | None = None,
+        create: Truncating | None = None,
     ) -> Projected:
         async with self._writing(at_most) as connection:
             transaction = SqliteTransaction(connection)
@@ -57,17 +63,18 @@ class ProjectingRole(EffectsRole):
                         history=self._history,
                         connection=transaction,
                         truncate=truncate,
+                        create=create,
                     )
+            except StoreError:
+                if transaction.is_open:
+                    raise
+                return Projected(ending=Projecting.CONTRADICTED, error=TransactionError(_ENDED))
             finally:
                 open_transaction.reset(here)
             if projected.ending is not Projecting.KEPT:
                 return projected
             if not transaction.is_open:
-                raise TransactionError(
-                    "A projection has ended the transaction that it was handed, so its events "
-                    "could not be committed together with its checkpoint; leave commit and "
-                    "rollback to Redrive."
-                )
+                return Projected(ending=Projecting.CONTRADICTED, error=TransactionError(_ENDED))
             await to_the_end(self._threads.run(self._commit, connection))
         if projected.handed_over:
             self._notify()

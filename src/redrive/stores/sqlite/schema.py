@@ -37,6 +37,15 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0016_limits.sql", 7),
     ("0017_projections.sql", 7),
     ("0018_access.sql", 7),
+    ("0019_trends.sql", 7),
+    ("0020_versions_of_projections.sql", 7),
+    ("0021_rebuilds.sql", 7),
+    ("0022_secrets.sql", 7),
+    # Code of the last release gives services nothing; they are made when it has gone.
+    ("0023_services.sql", 7),
+    ("0024_causes.sql", 7),
+    ("0025_addressees.sql", 7),
+    ("0026_request_log.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

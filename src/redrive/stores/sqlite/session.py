@@ -22,6 +22,7 @@ from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
 from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
+from redrive.stores.sqlite import views
 from redrive.stores.sqlite.append import add_events, append
 from redrive.stores.sqlite.counting import count_delivered, fold
 from redrive.stores.sqlite.dialect import bound, rewritten
@@ -121,6 +122,15 @@ class SqliteSession(Session):
             return False
         self.connection.execute(_PROMOTE, (moment, MOST_PROMOTED))
         return self.connection.changes() == MOST_PROMOTED
+
+    async def missing_tables(self, names: Sequence[str]) -> list[str]:
+        return views.missing_tables(self.connection, names)
+
+    async def point_views(self, tables: Sequence[str], version: int) -> None:
+        views.point_views(self.connection, tables, version)
+
+    async def drop_tables(self, names: Sequence[str]) -> None:
+        views.drop_tables(self.connection, names)
 
     async def line_up(self, ids: Sequence[int]) -> bool:
         return await line_up(self, ids)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import apsw
 
 from redrive.errors import StoreUnavailableError
-from redrive.executor import ThreadExecutor
+from redrive.executor import ThreadExecutor, disregard
 from redrive.stores.sqlite.connection import Place, connect, let_go, rollback, translated
 from redrive.stores.sqlite.forking import undisturbed
 
@@ -251,5 +251,6 @@ class Threads:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
+            disregard(running)
             await asyncio.wait([running])
             raise

@@ -29,6 +29,10 @@ class SqliteTransaction:
         except apsw.ConnectionClosedError:
             return False
 
+    def is_in_transaction(self) -> bool:
+        """Tell the same as connections of asyncpg do."""
+        return self.is_open
+
     def after_commit(self, then: Callable[[], None]) -> None:
         """Call it when the block has ended and committed; never if it has not."""
         self._after_commit.append(then)

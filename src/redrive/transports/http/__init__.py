@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from redrive.transports.http.auth import ApiKey, Basic, Bearer
+from redrive.transports.http.auth import ApiKey, Basic, Bearer, OAuth2
 from redrive.transports.http.declaration import HttpBlueprint, http
 from redrive.transports.http.options import HttpOptions
 
-__all__ = ["ApiKey", "Basic", "Bearer", "HttpBlueprint", "HttpOptions", "http"]
+__all__ = ["ApiKey", "Basic", "Bearer", "HttpBlueprint", "HttpOptions", "OAuth2", "http"]

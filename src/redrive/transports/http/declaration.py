@@ -5,34 +5,37 @@ from __future__ import annotations
 import ssl
 from datetime import timedelta
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any, Unpack, get_args
 from urllib.parse import urljoin
 
 import msgspec
 
 from redrive.clock import Clock
-from redrive.errors import ConfigurationError, refuse_unknown
+from redrive.errors import refuse_unknown
 from redrive.policies.redact import without_secrets
 from redrive.policies.terms import Terms
-from redrive.transport import Transport
+from redrive.transport import Shaping, Transport
+from redrive.transports.envelope import Body
+from redrive.transports.http.auth import OAuth2
 from redrive.transports.http.headers import check_headers
 from redrive.transports.http.options import (
-    Body,
     HttpOptions,
     Method,
     check_host,
     find_secrets,
     read_auth,
+    read_forwarded,
+    read_keys,
+    read_statuses,
+    read_url,
+)
+from redrive.transports.options import (
+    need,
     read_choice,
     read_connect_timeout,
     read_count,
-    read_forwarded,
-    read_keys,
     read_networks,
-    read_statuses,
     read_tls,
-    read_url,
 )
 from redrive.transports.signing import SigningKey
 from redrive.transports.ssrf import Network
@@ -63,12 +66,13 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     response_limit: int
     secrets: tuple[str, ...]
+    oauth2: OAuth2 | None = None
 
-    def build(self, *, terms: Terms, clock: Clock) -> Transport:
+    def build(self, *, terms: Terms, clock: Clock, shaping: Shaping | None = None) -> Transport:
         """Return a transport for one worker; it connects when it first sends."""
         from redrive.transports.http.transport import HttpTransport  # noqa: PLC0415 - aiohttp
 
-        return HttpTransport(self, terms=terms, clock=clock)
+        return HttpTransport(self, terms=terms, clock=clock, shaping=shaping)
 
     def health_url(self, target: str) -> str:
         """Return the URL that a health check asks: a path at this host, or a URL of its own."""
@@ -91,7 +95,8 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
     """Declare the way to an HTTP service, for `app.destination(..., transport=http(...))`.
 
     - `method`: `"POST"` unless you say otherwise; `headers` are sent with every request
-    - `auth`: `Bearer(token)`, `Basic(user, password)` or `ApiKey(header, value)`
+    - `auth`: `Bearer(token)`, `Basic(user, password)`, `ApiKey(header, value)`, or
+      `OAuth2(token_url, client_id, client_secret)`, whose tokens are fetched and renewed
     - `signing_keys`: one or several `"whsec_…"`; the request then carries a Standard Webhooks
       signature by each of them
     - `body`: `"payload"` sends the payload as it was published, `"event"` an object with the
@@ -109,16 +114,15 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
     http('api.example.com', …)
     """
     refuse_unknown(options, HttpOptions.__annotations__, what="http option")
-    if find_spec("aiohttp") is None:
-        raise ConfigurationError(
-            "HTTP destinations need aiohttp, which is not installed; "
-            "install it with: pip install 'redrive[http]'"
-        )
+    need("HTTP destinations", extra="http", modules=("aiohttp",))
     address, batch = read_url(url), options.get("batch")
     allowed = read_networks(options.get("allow_private", False), options.get("allow_networks", ()))
     check_host(address, allowed)
     declared = check_headers(options.get("headers", {}))
     auth = read_auth(options.get("auth"), declared)
+    oauth2 = auth if isinstance(auth, OAuth2) else None
+    if oauth2 is not None:
+        check_host(read_url(oauth2.token_url), allowed)
     keys = read_keys(options.get("signing_keys", ()))
     headers = {
         "content-type": "application/json",
@@ -126,7 +130,7 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
         # An answer is read to be shown, and what was never packed cannot be a bomb.
         "accept-encoding": "identity",
         **declared,
-        **({} if auth is None else {auth.header: auth.value}),
+        **({} if auth is None or isinstance(auth, OAuth2) else {auth.header: auth.value}),
     }
     usual_body: Body = "payload" if batch is None else "event"
     return HttpBlueprint(
@@ -147,4 +151,5 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
             "response_limit", options.get("response_limit", 2**16), least=_LEAST_RESPONSE
         ),
         secrets=find_secrets(address, declared, auth, keys),
+        oauth2=oauth2,
     )

@@ -8,8 +8,9 @@ import msgspec
 
 from redrive.model.outcome import Exchange
 from redrive.policies.redact import BLANK, Redaction, without_half
+from redrive.transport import Answer
 from redrive.transports.http.declaration import HttpBlueprint
-from redrive.transports.http.faults import Answer, origin_of
+from redrive.transports.http.faults import origin_of
 from redrive.transports.http.request import Request
 
 __all__ = ["exchange_of"]
@@ -22,13 +23,14 @@ _LONGEST_BODY = 2**16
 
 def exchange_of(plan: HttpBlueprint, request: Request, answer: Answer | None = None) -> Exchange:
     """Return one exchange; without an answer, none came."""
+    shown = request.body if request.shown is None else request.shown()
     sent = Exchange(
-        method=plan.method,
-        url=_RULE.url(plan.url),
+        method=request.method,
+        url=_RULE.url(request.url),
         headers=_headers(plan, request.headers.items()),
         size=len(request.body),
-        sent=_text(request.body[:_LONGEST_BODY]),
-        is_sent_cut=len(request.body) > _LONGEST_BODY,
+        sent=_text(shown[:_LONGEST_BODY]),
+        is_sent_cut=len(shown) > _LONGEST_BODY,
     )
     if answer is None:
         return sent

@@ -10,31 +10,19 @@ import aiohttp
 import msgspec
 
 from redrive.model.duration import spell_duration
-from redrive.model.outcome import Fault, Faulted, Nature
+from redrive.model.outcome import Fault, Faulted
 from redrive.policies.capture import bounded_message, capture
 from redrive.policies.classify import Verdict, classify
 from redrive.policies.terms import Terms
+from redrive.transport import Answer
+from redrive.transports.failures import not_allowed, printable, words_of
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.ssrf import AddressRefused
 
-__all__ = ["Answer", "origin_of", "refused", "unreachable"]
+__all__ = ["origin_of", "refused", "unreachable"]
 
 _LONGEST_EXCERPT = 1_000
 _REDIRECTS = range(300, 400)
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a destination answered, as far as it was read."""
-
-    status: int
-    reason: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-
-    @property
-    def location(self) -> str:
-        """Where a redirect leads."""
-        return next((value for name, value in self.headers if name.lower() == "location"), "")
 
 
 def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
@@ -51,7 +39,7 @@ def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
         message += f": {excerpt}"
     fault = Fault(
         error_class=f"HTTP {answer.status}",
-        message=bounded_message(_printable(message)),
+        message=bounded_message(printable(message)),
         rule=verdict.rule,
         code=str(answer.status),
     )
@@ -60,7 +48,7 @@ def refused(plan: HttpBlueprint, answer: Answer, verdict: Verdict) -> Faulted:
         nature=verdict.nature,
         retry_after=verdict.retry_after,
         is_for_all=verdict.retry_after is not None,
-        pause=_printable(f"{plan.host} answered {said}") if verdict.is_gone else "",
+        pause=printable(f"{plan.host} answered {said}") if verdict.is_gone else "",
     )
 
 
@@ -72,32 +60,18 @@ def unreachable(plan: HttpBlueprint, error: Exception, terms: Terms) -> Faulted:
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = getattr(error, "os_error", None)
         if isinstance(cause, AddressRefused):
-            return _not_allowed(plan, cause)
+            return not_allowed(plan.host, cause)
     cause, message = _explain(plan, error)
     verdict = classify(cause, terminal=terms.terminal, transient=terms.transient)
     rule = verdict.rule if verdict.rule != "default" else f"network: {type(cause).__name__}"
     captured = capture(cause, rule=rule)
     fault = msgspec.structs.replace(
         captured,
-        message=bounded_message(_printable(plan.redact(message))),
+        message=bounded_message(printable(plan.redact(message))),
         code=_code(cause, captured.code),
         stack="",
     )
     return Faulted(fault=fault, nature=verdict.nature)
-
-
-def _not_allowed(plan: HttpBlueprint, refusal: AddressRefused) -> Faulted:
-    fault = Fault(
-        error_class="AddressRefused",
-        message=bounded_message(
-            f"{plan.host} leads to {refusal.address}, which is {refusal.kind}; only public "
-            "addresses are connected to. If it is meant, declare the destination with "
-            f'allow_networks=("{refusal.address}",), or with allow_private=True.'
-        ),
-        rule="address not allowed",
-        code=refusal.kind,
-    )
-    return Faulted(fault=fault, nature=Nature.TERMINAL)
 
 
 def _explain(  # noqa: PLR0911 - one row per kind of failure
@@ -107,18 +81,18 @@ def _explain(  # noqa: PLR0911 - one row per kind of failure
     host = plan.host
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return error.os_error, f"The name of {host} has no address: {_words(error.os_error)}."
+            return error.os_error, f"The name of {host} has no address: {words_of(error.os_error)}."
         case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
             return cause, (
-                f"The certificate of {host} is not trusted: {_words(cause)}. If an authority of "
+                f"The certificate of {host} is not trusted: {words_of(cause)}. If an authority of "
                 'your own has signed it, pass tls=ssl.create_default_context(cafile="…").'
             )
         case aiohttp.ClientConnectorSSLError():
-            return error.os_error, f"{host} does not speak TLS with us: {_words(error.os_error)}."
+            return error.os_error, f"{host} does not speak TLS with us: {words_of(error.os_error)}."
         case aiohttp.ConnectionTimeoutError():
             return error, f"No connection to {host} within {spell_duration(plan.connect_timeout)}."
         case aiohttp.ClientConnectorError():
-            return error.os_error, f"{host} cannot be reached: {_words(error.os_error)}."
+            return error.os_error, f"{host} cannot be reached: {words_of(error.os_error)}."
         case aiohttp.ServerDisconnectedError():
             return error, f"{host} closed the connection without an answer."
         case aiohttp.ClientPayloadError():
@@ -126,21 +100,9 @@ def _explain(  # noqa: PLR0911 - one row per kind of failure
         case aiohttp.ClientResponseError():
             return error, f"{host} answered with something that is not HTTP."
         case OSError():
-            return error, f"The connection to {host} broke: {_words(error)}."
+            return error, f"The connection to {host} broke: {words_of(error)}."
         case _:
             return error, f"The request to {host} failed with {type(error).__name__}."
-
-
-def _words(error: Exception) -> str:
-    match error:
-        case ssl.SSLCertVerificationError(verify_message=str(words)) if words:
-            return words
-        case ssl.SSLError(reason=str(words)) if words:
-            return words.replace("_", " ").lower()
-        case OSError(strerror=str(words)) if words:
-            return words
-        case _:
-            return str(error) or type(error).__name__
 
 
 def _code(cause: Exception, number: str) -> str:
@@ -166,8 +128,3 @@ def origin_of(location: str) -> str:
     except ValueError:
         return "nowhere"
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else "another path there"
-
-
-def _printable(text: str) -> str:
-    """A destination must not be able to move the cursor of whoever reads its answer."""
-    return "".join(one if one.isprintable() else " " for one in text)

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
-from ipaddress import ip_address, ip_network
-from typing import Literal, TypedDict, TypeVar
+from ipaddress import ip_address
+from typing import Literal, TypedDict
 from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
 from redrive.errors import ConfigurationError
-from redrive.model.duration import Duration, duration
-from redrive.transports.http.auth import ApiKey, Auth, Basic, Bearer
+from redrive.model.duration import Duration
+from redrive.transports.envelope import Body
+from redrive.transports.http.auth import ApiKey, Auth, Basic, Bearer, OAuth2
 from redrive.transports.http.headers import check_header_names
-from redrive.transports.ssrf import EVERYWHERE, NO_ADDRESS, Network, check_address
+from redrive.transports.ssrf import NO_ADDRESS, Network, check_address
 
 __all__ = [
-    "Body",
     "HttpOptions",
+    "LineOptions",
     "Method",
+    "RequestOptions",
     "find_secrets",
     "read_auth",
-    "read_choice",
-    "read_connect_timeout",
-    "read_count",
     "read_forwarded",
     "read_keys",
-    "read_networks",
     "read_statuses",
-    "read_tls",
     "read_url",
 ]
 
 Method = Literal["POST", "PUT", "PATCH", "DELETE"]
-Body = Literal["payload", "event"]
-T = TypeVar("T", bound=str)
 
 _LOCAL = ("127.0.0.1", "::1")
 _STATUSES = range(300, 600)
@@ -42,25 +36,11 @@ _SHORTEST_SECRET = 8
 _SHORTEST_SECRET_IN_PATH = 16
 
 
-class HttpOptions(TypedDict, total=False):
-    """What `http` takes beside the URL; see there."""
+class LineOptions(TypedDict, total=False):
+    """What every way takes that speaks HTTP, about the connections and the answers."""
 
-    method: Method
-    """The method of the requests; `POST` by default."""
-    headers: Mapping[str, str]
-    """Headers of every request."""
-    forward_headers: Sequence[str]
-    """Headers of the event that travel on."""
-    auth: Auth | None
-    """How to log in: `Bearer`, `Basic` or `ApiKey`."""
-    signing_keys: str | Sequence[str]
-    """The key that signs each request, or several while they are changed."""
     retry_on_status: Collection[int] | None
     """Exactly these statuses are retried, instead of the usual ones."""
-    body: Body
-    """What is sent: the payload alone, or the whole event."""
-    batch: int | None
-    """How many events one request carries at most."""
     allow_private: bool
     """Whether private addresses may be connected to."""
     allow_networks: Sequence[str]
@@ -73,6 +53,30 @@ class HttpOptions(TypedDict, total=False):
     """How many connections a worker keeps to it at once."""
     response_limit: int
     """How many bytes of an answer are read."""
+
+
+class RequestOptions(LineOptions, total=False):
+    """The same, and what its requests say of us."""
+
+    headers: Mapping[str, str]
+    """Headers of every request."""
+    auth: Auth | None
+    """How to log in: `Bearer`, `Basic`, `ApiKey` or `OAuth2`."""
+
+
+class HttpOptions(RequestOptions, total=False):
+    """What `http` takes beside the URL; see there."""
+
+    method: Method
+    """The method of the requests; `POST` by default."""
+    forward_headers: Sequence[str]
+    """Headers of the event that travel on."""
+    signing_keys: str | Sequence[str]
+    """The key that signs each request, or several while they are changed."""
+    body: Body
+    """What is sent: the payload alone, or the whole event."""
+    batch: int | None
+    """How many events one request carries at most."""
 
 
 def read_url(url: object) -> SplitResult:
@@ -131,10 +135,11 @@ def read_auth(auth: object, headers: Mapping[str, str]) -> Auth | None:
     """Return who we are to the destination, told in one place only."""
     if auth is None:
         return None
-    if not isinstance(auth, Bearer | Basic | ApiKey):
+    if not isinstance(auth, Bearer | Basic | ApiKey | OAuth2):
         raise ConfigurationError(
             f"auth is a {type(auth).__name__}; "
-            "pass Bearer(token), Basic(user, password) or ApiKey(header, value)."
+            "pass Bearer(token), Basic(user, password), ApiKey(header, value) or OAuth2(token_url, "
+            "client_id, client_secret)."
         )
     if auth.header in headers:
         raise ConfigurationError(
@@ -177,61 +182,6 @@ def read_statuses(statuses: object) -> frozenset[int] | None:
             "{429, 503}, and the empty set never retries on an answer."
         )
     return frozenset(statuses)
-
-
-def read_networks(allow_private: object, allow_networks: object) -> tuple[Network, ...]:
-    """Return the networks that may be reached although they are not public."""
-    if not isinstance(allow_private, bool):
-        raise ConfigurationError(
-            f"allow_private is {allow_private!r}; it is True or False. To allow some networks "
-            'only, write allow_networks=("10.1.0.0/16",).'
-        )
-    if isinstance(allow_networks, str) or not isinstance(allow_networks, Sequence):
-        raise ConfigurationError(
-            f'allow_networks is {allow_networks!r}; it is a tuple, such as ("10.1.0.0/16",).'
-        )
-    try:
-        networks = tuple(ip_network(one) for one in allow_networks)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"allow_networks has something that is no network: {error}; "
-            'write one as "10.1.0.0/16", and a single address as "10.1.2.3".'
-        ) from None
-    return EVERYWHERE if allow_private else networks
-
-
-def read_tls(context: object) -> ssl.SSLContext | None:
-    """Return how TLS is spoken, or `None` for the trust of the system."""
-    if context is not None and not isinstance(context, ssl.SSLContext):
-        raise ConfigurationError(
-            f"tls is {context!r}; pass an ssl.SSLContext, "
-            'such as ssl.create_default_context(cafile="authority.pem").'
-        )
-    return context
-
-
-def read_connect_timeout(value: object) -> timedelta:
-    """Return how long to wait for a connection."""
-    wait = duration(value, name="connect_timeout")
-    if not wait:
-        raise ConfigurationError(
-            'connect_timeout is 0s, and nothing connects in no time; try "5s".'
-        )
-    return wait
-
-
-def read_count(name: str, value: object, *, least: int = 1) -> int:
-    """Return a whole number that is large enough."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigurationError(f"{name} is {value!r}; it is a whole number from {least}.")
-    return value
-
-
-def read_choice(name: str, value: T, choices: Sequence[T]) -> T:
-    """Return one of the choices."""
-    if value not in choices:
-        raise ConfigurationError(f"{name} is {value!r}; it is one of {', '.join(choices)}.")
-    return value
 
 
 def find_secrets(

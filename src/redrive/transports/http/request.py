@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from urllib.parse import urlsplit
 
 import msgspec
 
 from redrive.model.delivery import Leased
 from redrive.model.event import Event
+from redrive.transport import Shape
+from redrive.transports.envelope import encode_event
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.headers import is_header_value
 from redrive.transports.signing import sign
@@ -17,34 +20,38 @@ from redrive.transports.signing import sign
 __all__ = ["Request", "compose"]
 
 
+_AS_IT_IS = Shape()
+
+
 class Request(msgspec.Struct, frozen=True):
     """What goes over the wire; the signature, if there is one, covers exactly these bytes."""
 
     headers: dict[str, str]
     body: bytes
+    method: str
+    url: str
+    shown: Callable[[], bytes] | None = None
+    """Returns what people see of the body, where they could not read it."""
 
 
-class _Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    id: str
-    type: str
-    occurred_at: datetime
-    payload: msgspec.Raw
-    key: str | None = None
-    tenant: str | None = None
-    source: str = ""
-
-
-def compose(plan: HttpBlueprint, deliveries: Sequence[Leased], *, now: datetime) -> Request:
+def compose(
+    plan: HttpBlueprint, deliveries: Sequence[Leased], *, now: datetime, shape: Shape = _AS_IT_IS
+) -> Request:
     """Return the request for these; the same events have the same id and body every time."""
     events = [one.event for one in deliveries]
-    if plan.batch is None:
-        body = _item(plan, events[0])
+    if shape.body is not None:
+        body = shape.body
+    elif plan.batch is None:
+        body = encode_event(events[0], plan.body)
     else:
-        body = b"[" + b",".join([_item(plan, event) for event in events]) + b"]"
-    message_id = _message_id(events)
+        body = b"[" + b",".join([encode_event(event, plan.body) for event in events]) + b"]"
+    message_id = _message_id(deliveries)
     headers = plan.headers.copy()
     if len(events) == 1 and events[0].headers:  # a batch has no headers of its own
         headers |= _forwarded(plan, events[0])
+    headers |= {name.lower(): value for name, value in shape.headers.items()}
+    if shape.content_type:
+        headers["content-type"] = shape.content_type
     headers["webhook-id"] = message_id
     headers["webhook-timestamp"] = str(int(now.timestamp()))
     headers["redrive-attempt"] = str(max(one.attempt for one in deliveries))
@@ -53,29 +60,28 @@ def compose(plan: HttpBlueprint, deliveries: Sequence[Leased], *, now: datetime)
         headers["webhook-signature"] = sign(
             plan.signing_keys, message_id=message_id, at=now, body=body
         )
-    return Request(headers, body)
+    return Request(headers, body, shape.method or plan.method, _extended(plan.url, shape.path))
 
 
-def _item(plan: HttpBlueprint, event: Event[msgspec.Raw]) -> bytes:
-    if plan.body == "payload":
-        return bytes(event.payload)
-    return msgspec.json.encode(
-        _Envelope(
-            id=event.id,
-            type=event.type,
-            occurred_at=event.occurred_at,
-            payload=event.payload,
-            key=event.key,
-            tenant=event.tenant,
-            source=event.source,
-        )
-    )
+def _extended(url: str, path: str) -> str:
+    """Return the address with a path at its end; what is asked of it stays behind the path."""
+    if not path:
+        return url
+    parts, more = urlsplit(url), urlsplit(path)
+    query = "&".join(one for one in (parts.query, more.query) if one)
+    whole = parts.path.rstrip("/") + "/" + more.path.lstrip("/")
+    return parts._replace(path=whole, query=query, fragment="").geturl()
 
 
-def _message_id(events: Sequence[Event[msgspec.Raw]]) -> str:
-    """Return the event's own id, or one that several events have together."""
+def _message_id(deliveries: Sequence[Leased]) -> str:
+    """Return the event's own id, or one that several events have together.
+
+    What a rule gives is a message of its own, the same by every version of the rule.
+    """
+    events = [one.event for one in deliveries]
     if len(events) == 1:
-        return events[0].id
+        rule = deliveries[0].rule.partition("@")[0]
+        return f"{events[0].id}-{rule}" if rule else events[0].id
     together = " ".join(sorted(event.id for event in events))
     return f"batch-{hashlib.sha256(together.encode()).hexdigest()[:32]}"
 

@@ -16,13 +16,16 @@ from yarl import URL
 from redrive.clock import Clock
 from redrive.model.delivery import Leased
 from redrive.model.health import HealthCheck
-from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
+from redrive.model.outcome import Exchange, Faulted, Nature, Outcome, Succeeded
 from redrive.policies.http import classify_status
 from redrive.policies.terms import Terms
+from redrive.transport import Answer, Asked, Shape, Shaping
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.exchange import exchange_of
-from redrive.transports.http.faults import Answer, refused, unreachable
+from redrive.transports.http.faults import refused, unreachable
+from redrive.transports.http.format import PARTIAL, Format
 from redrive.transports.http.request import Request, compose
+from redrive.transports.http.tokens import NoToken, Tokens
 from redrive.transports.ssrf import AddressRefused, Network, check_address, guarded
 
 __all__ = ["HttpTransport"]
@@ -31,6 +34,9 @@ _READ_BUFFER = 2**14
 _LARGE_BODY = 2**20
 _SUCCESSES = range(200, 300)
 _SUCCEEDED = Succeeded()
+_TAKEN = Asked(outcome=_SUCCEEDED)
+_AS_IT_IS = Shape()
+_UNAUTHORIZED = "401"
 _ABOUT_CONTENT = ("400", "413", "422")
 
 
@@ -48,14 +54,24 @@ class HttpTransport:
         terms: Terms,
         clock: Clock,
         resolver: AbstractResolver | None = None,
+        shaping: Shaping | None = None,
+        written: Format | None = None,
+        batch: int | None = None,
     ) -> None:
-        self.batch = plan.batch or 1
+        self.batch = batch or plan.batch or 1
+        self._format = written
+        self.takes_shapes = written is None
         self._plan = plan
         self._terms = terms
         self._clock = clock
         self._resolver = resolver
+        self._shaping = shaping
         self._url = URL(plan.url)
         self._client: aiohttp.ClientSession | None = None
+        self._taken: dict[int, Asked] = {}
+        self._tokens = (
+            None if plan.oauth2 is None else Tokens(plan, plan.oauth2, terms=terms, clock=clock)
+        )
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         outcome = await self._attempt(deliveries)
@@ -71,55 +87,140 @@ class HttpTransport:
         if client is not None:
             await client.close()
 
+    async def ask(self, delivery: Leased, shape: Shape) -> Asked:
+        return await self._exchange([delivery], shape, tells=True)
+
     async def _attempt(self, deliveries: Sequence[Leased]) -> Outcome:
-        plan = self._plan
-        request = compose(plan, deliveries, now=self._clock.now())
+        return (await self._exchange(deliveries, _AS_IT_IS)).outcome
+
+    async def _exchange(
+        self, deliveries: Sequence[Leased], shape: Shape, *, tells: bool = False
+    ) -> Asked:
+        """Send once; if it `tells`, a success comes with its answer."""
+        request = await self._compose(deliveries, shape)
+        if not isinstance(request, Request):
+            return Asked(outcome=request)
+        if self._tokens is None:
+            return await self._request(self._plan, request, tells=tells)
+        return await self._with_token(self._tokens, request, tells=tells)
+
+    async def _with_token(self, tokens: Tokens, request: Request, *, tells: bool) -> Asked:
+        """Send with a token, and once more with a new one if that is refused."""
+        refused = ""
+        while True:
+            try:
+                token = await tokens.token(self._open(), but=refused)
+            except NoToken as none:
+                exchange = exchange_of(self._plan, request)
+                faulted = msgspec.structs.replace(none.faulted, exchange=exchange)
+                return Asked(outcome=faulted, exchange=exchange)
+            headers = {**request.headers, "authorization": f"Bearer {token}"}
+            secrets = sorted((*self._plan.secrets, token), key=len, reverse=True)
+            asked = await self._request(
+                msgspec.structs.replace(self._plan, secrets=tuple(secrets)),
+                msgspec.structs.replace(request, headers=headers),
+                tells=tells,
+            )
+            if refused or not _is_unauthorized(asked.outcome):
+                return asked
+            refused = token
+
+    async def _request(self, plan: HttpBlueprint, request: Request, *, tells: bool) -> Asked:
         body = request.body
         try:
             async with self._open().request(
-                plan.method,
-                self._url,
+                request.method,
+                self._url if request.url == plan.url else URL(request.url),
                 headers=request.headers,
                 data=body if len(body) <= _LARGE_BODY else io.BytesIO(body),
                 allow_redirects=False,
             ) as response:
                 read = b"" if response.content.at_eof() else await self._read(response)
-                if response.status in _SUCCESSES:
-                    return _SUCCEEDED
+                if response.status in _SUCCESSES and not tells and self._is_taken(response, read):
+                    return self._took(response.status)
         except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
             faulted = unreachable(plan, error, self._terms)
             exchange = exchange_of(plan, request)
-            return msgspec.structs.replace(faulted, exchange=exchange)
-        return self._refused(request, response, read)
+            faulted = msgspec.structs.replace(faulted, exchange=exchange)
+            return Asked(outcome=faulted, exchange=exchange)
+        return self._answered(plan, request, response, read)
 
-    def _refused(self, request: Request, response: aiohttp.ClientResponse, read: bytes) -> Outcome:
-        plan = self._plan
-        answer = Answer(
+    def _took(self, status: int) -> Asked:
+        """Return a success, with its status where there is a log to tell it."""
+        if self._terms.request_log is None:
+            return _TAKEN
+        if status not in self._taken:
+            self._taken[status] = Asked(outcome=Succeeded(code=str(status)))
+        return self._taken[status]
+
+    async def _compose(self, deliveries: Sequence[Leased], shape: Shape) -> Request | Outcome:
+        now = self._clock.now()
+        if self._format is not None:
+            return await self._format.compose(deliveries, now=now)
+        if self._shaping is not None and deliveries[0].rule:
+            shaped = await self._shaping.shape(deliveries[0])
+            if not isinstance(shaped, Shape):
+                return shaped
+            shape = shaped
+        return compose(self._plan, deliveries, now=now, shape=shape)
+
+    def _answered(
+        self, plan: HttpBlueprint, request: Request, response: aiohttp.ClientResponse, read: bytes
+    ) -> Asked:
+        answer = self._answer(response, read)
+        exchange = exchange_of(plan, request, answer)
+        outcome = self._judged(plan, answer, response, exchange)
+        return Asked(outcome=outcome, answer=answer, exchange=exchange)
+
+    def _answer(self, response: aiohttp.ClientResponse, read: bytes) -> Answer:
+        return Answer(
             status=response.status,
             reason=response.reason or "",
             headers=tuple(response.headers.items()),
             body=b"" if "content-encoding" in response.headers else read,
+            is_cut=len(read) >= self._plan.response_limit,
         )
+
+    def _is_taken(self, response: aiohttp.ClientResponse, read: bytes) -> bool:
+        """Tell whether a success means that all was taken."""
+        if self._format is None:
+            return True
+        return self._format.judge(self._answer(response, read), None) is None
+
+    def _judged(
+        self,
+        plan: HttpBlueprint,
+        answer: Answer,
+        response: aiohttp.ClientResponse,
+        exchange: Exchange,
+    ) -> Outcome:
         verdict = classify_status(
             answer.status,
             now=self._clock.now(),
             retry_after=response.headers.get("retry-after"),
             retry_on_status=plan.retry_on_status,
         )
+        if self._format is not None:
+            verdict = self._format.judge(answer, verdict)
         if verdict is None:
             return _SUCCEEDED
-        exchange = exchange_of(plan, request, answer)
         return msgspec.structs.replace(refused(plan, answer, verdict), exchange=exchange)
 
     async def check_health(self, health: HealthCheck) -> str:
         url = URL(urljoin(self._plan.url, str(health.ask)))
-        headers = self._plan.headers if url.origin() == self._url.origin() else {}
+        is_theirs = url.origin() == self._url.origin()
+        headers = dict(self._plan.headers) if is_theirs else {}
         try:
+            if is_theirs and self._tokens is not None:
+                token = await self._tokens.token(self._open())
+                headers["authorization"] = f"Bearer {token}"
             async with self._open().request(
                 health.method, url, headers=headers, allow_redirects=False
             ) as response:
                 is_well = response.status in _SUCCESSES
                 return "" if is_well else f"{self._plan.host} answered {response.status}"
+        except NoToken as none:
+            return none.faulted.fault.message
         except Exception as error:  # noqa: BLE001 - whatever the client raises, it is not well
             return unreachable(self._plan, error, self._terms).fault.message
 
@@ -186,9 +287,13 @@ class _GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+def _is_unauthorized(outcome: Outcome) -> bool:
+    return isinstance(outcome, Faulted) and outcome.fault.code == _UNAUTHORIZED
+
+
 def _is_about_content(outcome: Outcome) -> bool:
     return (
         isinstance(outcome, Faulted)
         and outcome.nature is Nature.TERMINAL
-        and outcome.fault.code in _ABOUT_CONTENT
+        and (outcome.fault.code in _ABOUT_CONTENT or outcome.fault.rule == PARTIAL)
     )

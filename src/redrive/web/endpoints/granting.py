@@ -1,18 +1,30 @@
-"""Granting: letting others in by tokens; nobody gives more than they have."""
+"""Granting: letting others in by tokens, and the secrets by which we are let in elsewhere."""
 
 from __future__ import annotations
 
 from redrive.model.access import NewToken
-from redrive.web.answers import Acted, Tokens
-from redrive.web.requests import ActWithReason, CreateToken, Nothing
+from redrive.model.secret import Rotated, Secret
+from redrive.web.answers import Acted, Secrets, Tokens
+from redrive.web.requests import ActWithReason, CreateToken, ListTokens, SetSecret
 from redrive.web.route import Call
 
-__all__ = ["create_token", "revoke_token", "tokens"]
+__all__ = [
+    "create_token",
+    "delete_secret",
+    "revoke_token",
+    "rotate_secrets",
+    "secrets",
+    "set_secret",
+    "tokens",
+]
 
 
-async def tokens(call: Call, _: Nothing) -> Tokens:
+async def tokens(call: Call, given: ListTokens) -> Tokens:
     """Return the tokens that may no more than the caller, the latest first; never their secrets."""
-    return Tokens(await call.operations.tokens(caller=call.caller.grant))
+    found = await call.operations.tokens(
+        before=given.cursor, limit=given.limit, caller=call.caller.grant
+    )
+    return Tokens(found, found[-1].id if len(found) == given.limit else None)
 
 
 async def create_token(call: Call, given: CreateToken) -> NewToken:
@@ -36,3 +48,23 @@ async def revoke_token(call: Call, given: ActWithReason) -> Acted:
             call.name, by=call.by, why=given.why, caller=call.caller.grant
         )
     )
+
+
+async def secrets(call: Call, _: object) -> Secrets:
+    """Return the secrets that are kept, by name; never what they are."""
+    return Secrets(await call.operations.secrets())
+
+
+async def set_secret(call: Call, given: SetSecret) -> Secret:
+    """Keep a secret, encrypted, in place of the one of that name."""
+    return await call.operations.set_secret(given.name, given.value, by=call.by, why=given.why)
+
+
+async def rotate_secrets(call: Call, given: ActWithReason) -> Rotated:
+    """Encrypt all secrets by the current key."""
+    return await call.operations.rotate_secrets(by=call.by, why=given.why)
+
+
+async def delete_secret(call: Call, given: ActWithReason) -> Acted:
+    """Forget a secret for good."""
+    return Acted(await call.operations.delete_secret(call.name, by=call.by, why=given.why))

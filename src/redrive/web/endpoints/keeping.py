@@ -9,20 +9,25 @@ from redrive.store import Backfilled, LetterPage, Moved, ProjectionFigures, Rest
 from redrive.web.answers import Acted, Counted, Miscounts, Projections, Reached
 from redrive.web.requests import (
     Act,
+    ActOnVersion,
     ActWithReason,
     AwaitResult,
+    ChooseVersion,
     ListDeadLetters,
     MoveDeliveries,
     Nothing,
     PlanBackfill,
+    RebuildProjection,
     ResetProjection,
     RestoreLetters,
     RunBackfill,
+    SwapProjection,
 )
 from redrive.web.route import Call
 
 __all__ = [
     "backfill",
+    "cancel_rebuild",
     "delete_pending",
     "drop_projection",
     "export_page",
@@ -34,11 +39,13 @@ __all__ = [
     "prunable",
     "prune",
     "reached",
+    "rebuild_projection",
     "recount",
     "remove_destination",
     "reset_projection",
     "restore",
     "restore_destination",
+    "swap_projection",
 ]
 
 
@@ -66,7 +73,9 @@ async def export_page(call: Call, given: ListDeadLetters) -> LetterPage:
 async def restore(call: Call, given: RestoreLetters) -> Restored:
     """Put exported dead letters back; those that are there already change nothing."""
     letters = [read_line(bytes(one)) for one in given.letters]
-    return await call.operations.restore(letters, by=call.by, why=given.why)
+    return await call.operations.restore(
+        letters, by=call.by, why=given.why, out_of_order=given.out_of_order
+    )
 
 
 async def remove_destination(call: Call, given: Act) -> Acted:
@@ -103,9 +112,13 @@ async def plan_backfill(call: Call, given: PlanBackfill) -> BackfillPlan:
 
 async def backfill(call: Call, given: RunBackfill) -> Backfilled:
     """Give a destination the events of the log that it wants and was never given."""
-    return await call.operations.backfill(
-        call.name, by=call.by, why=given.why, generation=given.generation, **given.given
-    )
+    by, why, generation = call.by, given.why, given.generation
+    if given.positions is None:
+        return await call.operations.backfill(
+            call.name, by=by, why=why, generation=generation, **given.given
+        )
+    plan = BackfillPlan(destination=call.name, positions=tuple(given.positions))
+    return await call.operations.carry_out(plan, by=by, why=why, generation=generation)
 
 
 async def projections(call: Call, _: Nothing) -> Projections:
@@ -113,23 +126,62 @@ async def projections(call: Call, _: Nothing) -> Projections:
     return Projections(await call.operations.projections())
 
 
-async def projection(call: Call, _: Nothing) -> ProjectionFigures:
-    """Return one projection, and how far it is."""
-    return await call.operations.projection(call.name)
+async def projection(call: Call, given: ChooseVersion) -> ProjectionFigures:
+    """Return one projection, and how far it is: the version that readers have, or another."""
+    return await call.operations.projection(call.name, version=given.version)
 
 
 async def reset_projection(call: Call, given: ResetProjection) -> Counted:
     """Have a projection begin anew; counts what it had handed over, which is removed."""
     return Counted(
         await call.operations.reset_projection(
-            call.name, by=call.by, why=given.why, after=given.after
+            call.name, by=call.by, why=given.why, version=given.version, after=given.after
         )
     )
 
 
-async def drop_projection(call: Call, given: Act) -> Counted:
-    """Forget a projection that no worker reads for; counts what it had handed over."""
-    return Counted(await call.operations.drop_projection(call.name, by=call.by, why=given.why))
+async def rebuild_projection(call: Call, given: RebuildProjection) -> Counted:
+    """Have a version made anew from the log; counts what it had handed over, which is removed."""
+    return Counted(
+        await call.operations.rebuild_projection(
+            call.name,
+            by=call.by,
+            why=given.why,
+            version=given.version,
+            after=given.after,
+            rate=given.rate,
+            strict=given.strict,
+        )
+    )
+
+
+async def cancel_rebuild(call: Call, given: ActOnVersion) -> Acted:
+    """Have a version that is rebuilt beside the one that readers have apply nothing more."""
+    await call.operations.cancel_rebuild(
+        call.name, by=call.by, why=given.why, version=given.version
+    )
+    return Acted(changed=True)
+
+
+async def swap_projection(call: Call, given: SwapProjection) -> ProjectionFigures:
+    """Give readers another version of a projection in one step, once it has caught up."""
+    return await call.operations.swap_projection(
+        call.name,
+        by=call.by,
+        why=given.why,
+        version=given.version,
+        parked=given.parked,
+        timeout=given.span,
+    )
+
+
+async def drop_projection(call: Call, given: ActOnVersion) -> Counted:
+    """Forget a version that no worker reads for; counts what it had handed over."""
+    return Counted(
+        await call.operations.drop_projection(
+            call.name, by=call.by, why=given.why, version=given.version
+        )
+    )
 
 
 async def reached(call: Call, given: AwaitResult) -> Reached:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 import msgspec
 
 from redrive.errors import DeliveryFailedError, ResultTimeoutError
 from redrive.model.access import Role
-from redrive.operations import Condition, EventStory, Story
-from redrive.operations.tracing import condition_of
-from redrive.store import EventDelivery, EventPage, Figures, Page
+from redrive.operations import DeliveryState, EventStory, Story
+from redrive.store import EventDelivery, EventPage, Figures, LoggedEvent, Page
 from redrive.web.answers import (
     AuditEntries,
     Conditions,
@@ -25,23 +22,17 @@ from redrive.web.answers import (
     ResultTold,
     SchemaVersion,
     Stuck,
+    TrendList,
     readable,
     readable_event,
     without_payload,
     without_payloads,
 )
-from redrive.web.endpoints.owning import (
-    at_own,
-    counted_within,
-    next_page,
-    owned,
-    visible,
-    within,
-)
-from redrive.web.problem import ProblemError, not_there
+from redrive.web.endpoints.paging import at_own, next_page
 from redrive.web.requests import (
     Act,
     AskConditions,
+    AskTrends,
     AwaitResult,
     FindDelivery,
     ListAudit,
@@ -49,7 +40,7 @@ from redrive.web.requests import (
     ListDeliveries,
     ListEvents,
     ListGroups,
-    ListSome,
+    ListLanes,
     Nothing,
     ReadLog,
     Show,
@@ -77,6 +68,7 @@ __all__ = [
     "show_event",
     "status",
     "stuck",
+    "trends",
 ]
 
 
@@ -106,7 +98,9 @@ async def stuck(call: Call, _: Nothing) -> Stuck:
 async def deliveries(call: Call, given: ListDeliveries) -> Page:
     """List deliveries, the latest change first."""
     query = given.query(**call.narrow(tenant=given.tenant, destination=given.destination))
-    return await call.operations.deliveries(query, cursor=given.cursor, limit=given.limit)
+    return await call.operations.deliveries(
+        query, cursor=given.cursor, limit=given.limit, most_read=given.most_read
+    )
 
 
 async def dead_letters(call: Call, given: ListDeadLetters) -> Page:
@@ -118,7 +112,7 @@ async def dead_letters(call: Call, given: ListDeadLetters) -> Page:
 async def groups(call: Call, given: ListGroups) -> Groups:
     """Return dead letters by what they failed of, the largest group first."""
     query = given.query(**call.narrow(tenant=given.tenant, destination=given.destination))
-    return Groups(await call.operations.groups(query, limit=given.limit))
+    return Groups(await call.operations.groups(query, limit=given.limit, most_read=given.most_read))
 
 
 async def outdated_groups(call: Call, _: Nothing) -> Counted:
@@ -131,29 +125,28 @@ async def show(call: Call, given: Show) -> Story:
 
     What was carried, sent and answered is shown if it is asked for, with secrets blanked.
     """
-    story = await owned(call, call.id)
+    story = await call.operations.show(call.id)
     call.headers["etag"] = f'"{story.mark}"'
     return readable(story) if given.payload else without_payload(story)
 
 
 async def reveal(call: Call, given: Act) -> Story:
     """Return one delivery with nothing blanked; the audit log tells who has seen it."""
-    await owned(call, call.id)
-    story = await call.operations.reveal(call.id, by=call.by, why=given.why)
-    return readable(await within(call, story))
+    return readable(await call.operations.reveal(call.id, by=call.by, why=given.why))
 
 
 async def conditions(call: Call, given: AskConditions) -> Conditions:
     """Return how deliveries stand; one that is not there is left out."""
-    ids = await visible(call, given.id)
-    found = await call.operations.conditions(ids)
+    found = await call.operations.conditions(given.id)
     return Conditions({int(one): condition for one, condition in found.items()})
 
 
 async def find_events(call: Call, given: ListEvents) -> EventPage:
     """List events without their payloads, the latest first."""
     query = given.query(tenant=call.narrow(tenant=given.tenant)["tenant"])
-    return await call.operations.find_events(query, cursor=given.cursor, limit=given.limit)
+    return await call.operations.find_events(
+        query, cursor=given.cursor, limit=given.limit, most_stretches=given.most_stretches
+    )
 
 
 async def show_event(call: Call, given: Show) -> EventStory:
@@ -161,25 +154,13 @@ async def show_event(call: Call, given: Show) -> EventStory:
 
     What was carried, sent and answered is shown if it is asked for, with secrets blanked.
     """
-    told = await _owned_event(call)
+    told = await call.operations.show_event(call.name)
     return _readable(told) if given.payload else without_payloads(told)
 
 
 async def reveal_event(call: Call, given: Act) -> EventStory:
     """Return an event with nothing blanked; the audit log tells who has seen it."""
-    await _owned_event(call)
-    told = await call.operations.reveal_event(call.name, by=call.by, why=given.why)
-    return _readable(await _within_event(call, told))
-
-
-async def _owned_event(call: Call) -> EventStory:
-    return await _within_event(call, await call.operations.show_event(call.name))
-
-
-async def _within_event(call: Call, told: EventStory) -> EventStory:
-    call.caller.require(call.operation, tenant=told.event.tenant)
-    stories = [await counted_within(call, one) for one in told.stories]
-    return msgspec.structs.replace(told, stories=tuple(stories))
+    return _readable(await call.operations.reveal_event(call.name, by=call.by, why=given.why))
 
 
 def _readable(told: EventStory) -> EventStory:
@@ -192,32 +173,14 @@ def _readable(told: EventStory) -> EventStory:
 
 async def delivery_of(call: Call, given: FindDelivery) -> EventDelivery:
     """Return the one delivery of an event that is in one of these conditions."""
-    fits = tuple(given.fits) or tuple(Condition)
-    if not call.caller.is_limited:
-        return await call.operations.delivery_of(call.name, fits=fits)
-    told = await call.operations.show_event(call.name)
-    mine = [
-        one
-        for one in told.found.deliveries
-        if call.caller.sees(call.operation, tenant=told.event.tenant, destination=one.destination)
-    ]
-    fitting = [one for one in mine if condition_of(one) in fits]
-    if not mine:
-        raise not_there()
-    if len(fitting) != 1:
-        raise ProblemError(
-            HTTPStatus.BAD_REQUEST,
-            "bad-request",
-            f"{len(fitting)} deliveries of the event fit; say in which condition it is.",
-        )
-    return fitting[0]
+    fits = tuple(given.fits) or tuple(DeliveryState)
+    return await call.operations.delivery_of(call.name, fits=fits)
 
 
 async def result(call: Call, given: AwaitResult) -> ResultTold:
     """Wait for what the handler of a destination returns, for a while."""
     destination = str(call.path["destination"])
-    told = await call.operations.show_event(call.name)
-    call.caller.require(call.operation, tenant=told.event.tenant, destination=destination)
+    await call.operations.show_event(call.name)  # what is not there is said in the same words
     try:
         returned = await call.operations.result(call.name, destination, timeout=given.span)
     except DeliveryFailedError as error:
@@ -238,9 +201,15 @@ async def events(call: Call, given: ReadLog) -> LogStretch:
     found = await call.operations.events(after=given.after, limit=given.limit)
     seen = [one for one in found if tenant in (None, one.event.tenant)]
     return LogStretch(
-        events=[LogEntry.of(one, with_payload=given.payload) for one in seen],
+        events=[_entry(call, one, with_payload=given.payload) for one in seen],
         next_cursor=str(found[-1].position) if found else given.after,
     )
+
+
+def _entry(call: Call, logged: LoggedEvent, *, with_payload: bool) -> LogEntry:
+    if call.caller.is_limited:  # the versions of a key are counted over all tenants
+        logged = msgspec.structs.replace(logged, version=None)
+    return LogEntry.of(logged, with_payload=with_payload)
 
 
 async def audit(call: Call, given: ListAudit) -> AuditEntries:
@@ -249,12 +218,20 @@ async def audit(call: Call, given: ListAudit) -> AuditEntries:
     return AuditEntries(found, next_page(found, given.limit))
 
 
-async def lanes(call: Call, given: ListSome) -> Lanes:
-    """Return the keys that wait behind a dead letter, the longest first."""
-    found = await call.operations.lanes(limit=given.limit)
+async def lanes(call: Call, given: ListLanes) -> Lanes:
+    """Return the keys that wait behind a dead letter, of one destination or all."""
+    found = await call.operations.lanes(destination=given.destination, limit=given.limit)
     return Lanes(at_own(call, found))
 
 
 async def gates(call: Call, _: Nothing) -> Gates:
     """Return the gate of each destination: breaker, buckets, pause, and what holds it now."""
     return Gates(at_own(call, await call.operations.gates()))
+
+
+async def trends(call: Call, given: AskTrends) -> TrendList:
+    """Return what became of deliveries over the last hour, day or week, and how long tries took."""
+    wanted: list[str | None] = [*given.destination] or [None]
+    asked = [call.narrow(destination=one)["destination"] for one in wanted]
+    names = [one for one in asked if one is not None]
+    return TrendList(await call.operations.trends(names, over=given.over))

@@ -29,6 +29,13 @@ async def publish(call: Call, given: PublishEvent) -> Receipt:
                 "bad-request",
                 "The header Idempotency-Key and idempotency_key of the body differ; give one.",
             )
+        if not call.idempotency_key.isascii():
+            raise ProblemError(
+                HTTPStatus.BAD_REQUEST,
+                "bad-request",
+                "The header Idempotency-Key has letters that headers spell in more than one way; "
+                "write the key into the body, as idempotency_key.",
+            )
         key = call.idempotency_key
     source, tenant = _allowed(call, given)
     attributes = given.attributes(source=source, tenant=tenant, key=key)

@@ -15,7 +15,7 @@ from redrive.web.answers import (
     Schedules,
     TenantList,
 )
-from redrive.web.endpoints.owning import at_own, next_page, visible
+from redrive.web.endpoints.paging import at_own, next_page
 from redrive.web.problem import ProblemError
 from redrive.web.requests import (
     Act,
@@ -79,6 +79,7 @@ async def start_replay(call: Call, given: StartReplay) -> Replay:
         canary=given.canary,
         largest_wave=given.largest_wave,
         failure_limit=given.failure_limit,
+        render_again=given.render_again,
     )
 
 
@@ -226,6 +227,6 @@ async def _selection(call: Call, given: PlanReplay) -> Query | list[int]:
             "Both ids and a filter are given; a replay takes one or the other.",
         )
     if given.ids is not None:
-        return await visible(call, given.ids)
+        return [int(one) for one in await call.operations.conditions(given.ids)]
     chosen = given.filter or Filter()
     return chosen.query(**call.narrow(tenant=chosen.tenant, destination=chosen.destination))

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlencode
 
 import msgspec
 
-from redrive.operations.explain.diagnosis import NEGLECTED_AFTER, diagnose
-from redrive.store import Figures, Finding, Group, Level, Query, Topic
+from redrive.operations.explain.diagnosis import diagnose
+from redrive.store import Figures, Finding, Group, Level, Topic
+from redrive.web.pages.charts import Charts, read_charts
 from redrive.web.pages.dead_letters import group_path
-from redrive.web.pages.destinations import DestinationRow, reset_step, resume_step, rows_of
+from redrive.web.pages.destinations import (
+    DestinationRow,
+    destination_path,
+    known_of,
+    reset_step,
+    resume_step,
+)
 from redrive.web.pages.page import Page, Step, Visit
 from redrive.web.pages.rendering import counted
 
@@ -40,6 +48,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     needs: tuple[Need, ...]
     rows: tuple[DestinationRow, ...]
+    charts: Charts
     more: int = 0
 
 
@@ -47,27 +56,26 @@ async def show_overview(visit: Visit) -> Page:
     """Show whether everything is all right."""
     operations = visit.operations
     figures, gates = await operations.status(), await operations.gates()
-    old = Query(until=figures.now - NEGLECTED_AFTER)
     findings = diagnose(
         figures,
         gates,
         paused=await operations.tenants(only_paused=True),
-        is_neglected=bool((await operations.dead_letters(old, limit=1)).deliveries),
         schedules=await operations.schedules(),
         projections=await operations.projections(),
     )
     groups = await operations.groups(limit=_MOST_GROUPS + 1) if figures.letters.count else ()
-    needs, rows = needs_of(findings, groups), rows_of(figures, gates)
+    needs, known = needs_of(findings, groups), known_of(figures, gates)
     level = needs[0].level if needs else Level.OK
     model = Overview(
         level=level,
         sentence=sentence_of(level, figures, needs),
         detail=_detail(figures),
         needs=needs,
-        rows=rows[:_MOST_DESTINATIONS],
-        more=max(0, len(rows) - _MOST_DESTINATIONS),
+        rows=tuple(one.row for one in known[:_MOST_DESTINATIONS]),
+        charts=await read_charts(visit),
+        more=max(0, len(known) - _MOST_DESTINATIONS),
     )
-    return Page(template="overview.html", title="Overview", model=model)
+    return Page(template="overview.html", title="Overview", model=model, is_live=True)
 
 
 def needs_of(findings: Sequence[Finding], groups: Sequence[Group]) -> tuple[Need, ...]:
@@ -127,20 +135,20 @@ def _causes(groups: Sequence[Group]) -> Iterator[Need]:
 
 def _need(finding: Finding) -> Need:
     step = _step(finding)
-    does_it = step is not None and bool(step.operation)
+    does_it = step is not None and bool(step.operation or finding.topic is Topic.TENANT)
     advice = "" if does_it else finding.advice
     return Need(level=finding.level, what=finding.what, detail=advice, step=step)
 
 
 def _step(finding: Finding) -> Step | None:
-    match finding.topic:
-        case Topic.PAUSE:
-            return resume_step(finding.name, then="overview")
-        case Topic.BREAKER:
-            return reset_step(finding.name, then="overview")
-        case Topic.DESTINATION:
-            return Step(label="See it", to=f"/destinations?name={finding.name}")
-        case Topic.WORKERS:
-            return Step(label="See workers", to="/workers")
-        case _:
-            return None
+    name = finding.name
+    steps = {
+        Topic.PAUSE: resume_step(name, then="overview"),
+        Topic.BREAKER: reset_step(name, then="overview"),
+        Topic.DESTINATION: Step(label="See it", to=destination_path(name)),
+        Topic.WORKERS: Step(label="See workers", to="/workers"),
+        Topic.TENANT: Step(label="See it", to=f"/tenants?{urlencode({'tenant': name})}"),
+        Topic.SCHEDULE: Step(label="See schedules", to="/schedules"),
+        Topic.PROJECTION: Step(label="See projections", to="/projections"),
+    }
+    return None if finding.topic is None else steps.get(finding.topic)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 
 import msgspec
 
-from redrive.errors import UsageError
+from redrive.errors import NotFoundError, UsageError
+from redrive.model.setting import SettingInForce
 from redrive.operations import Operations
-from redrive.policies.access import refusal
 from redrive.web.caller import Caller
 
-__all__ = ["Moved", "Page", "PageRoute", "Step", "View", "Visit"]
+__all__ = ["MOST_READ", "Moved", "Page", "PageRoute", "Step", "View", "Visit"]
 
+MOST_READ = 20_000
+"""How many events or deliveries are looked at, at most, for one page."""
 _LARGEST_ID = 2**63 - 1
 
 
@@ -30,18 +33,23 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown: a model of plain data, and the template that makes HTML of it.
 
     `refresh` is after how many seconds it is looked at again, if something goes on meanwhile.
+    `is_live` says that a script may bring it up to date meanwhile, where a part has `data-live`.
+    `status` is that of the answer: a form that has to be looked at again is no success.
     """
 
     template: str
     title: str
     model: object
     refresh: int | None = None
+    is_live: bool = False
+    status: HTTPStatus = HTTPStatus.OK
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Something was done; `to` shows what came of it."""
+    """Something was done: `said` tells it on the page at `to`, which shows what came of it."""
 
     to: str
+    said: str = ""
 
 
 class Visit:
@@ -56,6 +64,7 @@ class Visit:
         query: Mapping[str, str],
         form: Mapping[str, str],
         now: datetime,
+        settings: Sequence[SettingInForce] = (),
     ) -> None:
         self.operations = operations
         self.caller = caller
@@ -63,6 +72,7 @@ class Visit:
         self.query = query
         self.form = form
         self.now = now
+        self.settings = settings
 
     @property
     def by(self) -> str:
@@ -77,11 +87,19 @@ class Visit:
     @property
     def id(self) -> int:
         """The number that the path names."""
-        return int(self.path["id"])
+        number = int(self.path["id"])
+        if number > _LARGEST_ID:
+            raise NotFoundError(f"There is no {number}; numbers are not that large.")
+        return number
+
+    @property
+    def name(self) -> str:
+        """The name that the path names or, in an act, the form."""
+        return self.path.get("name") or self.form.get("name", "")
 
     def may(self, operation: str) -> bool:
         """Tell whether to offer them an act."""
-        return refusal(self.caller.grant, operation) is None
+        return self.caller.may(operation)
 
     def asked(self, name: str) -> str | None:
         """Return what the query says of a name, if it says anything."""
@@ -92,7 +110,8 @@ class Visit:
         text = self.asked(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit() and int(text) <= _LARGEST_ID):
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_ID))
+        if not (is_number and int(text) <= _LARGEST_ID):
             raise UsageError(f"{name} is {text[:50]!r}; it is a whole number.")
         return int(text)
 
@@ -101,9 +120,13 @@ View = Callable[[Visit], Awaitable[Page | Moved]]
 
 
 class PageRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table: an address, the view behind it, and the operation that says who may."""
+    """One row of the table: an address, the view behind it, and the operation that says who may.
+
+    `longest` is how many bytes its form may have.
+    """
 
     method: str
     path: str
     operation: str
     view: View
+    longest: int = 64 * 1024

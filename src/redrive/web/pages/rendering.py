@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -9,13 +10,30 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from redrive.model.duration import rough_duration
+from redrive.model.settlement import FailureReason
 from redrive.policies.display import safe_lines
 
-__all__ = ["STYLE", "Renderer", "ago", "counted"]
+__all__ = ["SCRIPT", "STYLE", "Renderer", "ago", "counted", "reason_of"]
 
 _FOLDER = Path(__file__).parent
 STYLE = (_FOLDER / "templates" / "style.css").read_text(encoding="utf-8")
+SCRIPT = (_FOLDER / "templates" / "live.js").read_text(encoding="utf-8")
+_VERSION = hashlib.sha256(f"{STYLE}{SCRIPT}".encode()).hexdigest()[:12]
+"""Changes with what pages bring along, so that no browser keeps what is old."""
 _TIME = Markup('<time datetime="{exact}" title="{utc}">{ago}</time>')
+
+
+_REASONS = {
+    FailureReason.EXHAUSTED: "all tries are used up",
+    FailureReason.TERMINAL: "trying again would not help",
+    FailureReason.EXPIRED: "its deadline has passed",
+    FailureReason.CRASH_LOOP: "workers crashed with it",
+    FailureReason.RATE_LIMITED: "there was no room in its rate",
+    FailureReason.RETRY_RATE_LIMITED: "there was no room in the rate of retries",
+    FailureReason.CIRCUIT_OPEN: "its destination was down",
+    FailureReason.CANCELLED: "it was given up",
+    FailureReason.TRACKING_FAILED: "what became of it could not be kept",
+}
 
 
 class Renderer:
@@ -30,8 +48,13 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"counted": counted, "number": _number, "span": rough_duration}
-        self._environment.globals["when"] = when
+        self._environment.filters |= {
+            "counted": counted,
+            "number": _number,
+            "reason": reason_of,
+            "span": rough_duration,
+        }
+        self._environment.globals |= {"when": when, "assets": _VERSION}
 
     def render(self, template: str, **known: object) -> str:
         """Return the HTML of a page."""
@@ -62,6 +85,11 @@ def counted(count: int, one: str, many: str = "") -> str:
     ('1 try', '2,000 events')
     """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def reason_of(reason: FailureReason) -> str:
+    """Say in a few words why something has failed for good."""
+    return _REASONS[reason]
 
 
 def _number(count: int) -> str:

@@ -62,6 +62,7 @@ async def show_replay(visit: Visit) -> Page:
         title=f"Replay {replay.id}",
         model=model,
         refresh=_REFRESH_SECONDS if is_moving else None,
+        is_live=bool(is_moving),
     )
 
 

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from http import HTTPStatus
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as StarletteRoute
 
 from redrive.clock import Clock, Entropy
-from redrive.web.api import REQUEST_SECONDS, at_route, note_failure, read_body
+from redrive.errors import NotFoundError
+from redrive.model.setting import SettingInForce
+from redrive.web.api import REQUEST_SECONDS, ROUTE, Answering, at_route, note_failure
 from redrive.web.caller import Caller
+from redrive.web.cookies import FORM, SAID, drop_cookie, read_cookie, root_of, set_cookie
+from redrive.web.identity import Identity, shows_token
+from redrive.web.limited import Limited
+from redrive.web.pages.forms import TOKEN_BYTES, form_token, read_form
+from redrive.web.pages.live import EVENTS, LivePages
+from redrive.web.pages.login import Login, login_path
 from redrive.web.pages.page import Page, PageRoute, Visit
-from redrive.web.pages.rendering import STYLE, Renderer
-from redrive.web.pages.table import PAGES
-from redrive.web.problem import Problem, ProblemError, problem_of
+from redrive.web.pages.readings import Readings
+from redrive.web.pages.rendering import SCRIPT, STYLE, Renderer
+from redrive.web.pages.table import NAVIGATION, PAGES
+from redrive.web.problem import Problem, problem_of
 from redrive.web.route import App
 
-__all__ = ["Identify", "Site"]
+if TYPE_CHECKING:
+    from redrive.operations import Operations
 
-Identify = Callable[[Request], Awaitable[Caller]]
-"""Finds out who asks, or refuses them."""
+__all__ = ["Site"]
 
-_FORM = "application/x-www-form-urlencoded"
-_LONGEST_FORM = 64 * 1024
-_COOKIE = "redrive-form"
-_TOKEN_BYTES = 16
+_VISITOR = "redrive.visitor"
+_SAID_SECONDS = 60
+_LONGEST_SAID = 500
 _POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" '
@@ -42,140 +51,229 @@ _ICON = (
 
 
 class Site:
-    """Answers the addresses of the table of pages.
+    """Answers the addresses of the table of pages, and lets people log in."""
 
-    A form carries a token that is also in a cookie. Only a page of this server knows both.
-    """
-
-    def __init__(self, app: App, *, identify: Identify, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        identity: Identity,
+        clock: Clock,
+        entropy: Entropy,
+        settings: Callable[[], Sequence[SettingInForce]],
+        is_over: Callable[[], object],
+    ) -> None:
         self._app = app
-        self._identify = identify
+        self._settings = settings
+        self._identity = identity
         self._clock = clock
         self._entropy = entropy
         self._renderer = Renderer()
+        self._live = LivePages(clock, is_over=is_over)
+        self._readings = Readings(clock)
+        self._login = Login(app, identity=identity, clock=clock, show=self._show_stranger)
 
     def routes(self) -> list[StarletteRoute]:
         """Return the routes of all pages."""
+        login = self._login
+        doors = (("GET", "/login", login.ask), ("POST", "/login", login.log_in))
         shown = [
-            StarletteRoute(one.path, at_route(one.path, self._answering(one)), methods=[one.method])
-            for one in PAGES
+            *((one.method, one.path, self._page(one)) for one in PAGES),
+            *((method, path, self._safely(view)) for method, path, view in doors),
+            ("POST", "/logout", self._safely(login.log_out)),
         ]
-        assets = (("/assets/style.css", STYLE, "text/css"), ("/assets/icon.svg", _ICON, _SVG))
-        return shown + [
-            StarletteRoute(path, at_route(path, _telling(text, kind)))
-            for path, text, kind in assets
+        assets = (
+            ("/assets/style.css", STYLE, "text/css"),
+            ("/assets/live.js", SCRIPT, "text/javascript"),
+            ("/assets/icon.svg", _ICON, _SVG),
+        )
+        return [
+            *(
+                StarletteRoute(path, at_route(path, answer), methods=[method])
+                for method, path, answer in shown
+            ),
+            *(
+                StarletteRoute(path, at_route(path, _telling(text, kind)))
+                for path, text, kind in assets
+            ),
         ]
 
-    def _answering(self, route: PageRoute) -> Callable[[Request], Awaitable[Response]]:
+    def _page(self, route: PageRoute) -> Answering:
         async def answer(request: Request) -> Response:
-            token = request.cookies.get(_COOKIE, "")
-            if len(token) != 2 * _TOKEN_BYTES:
-                token = self._entropy.random_bytes(_TOKEN_BYTES).hex()
+            caller = request.scope[_VISITOR] = await self._identity.visitor(request)
+            if route.path == "/" and (to := _first_page(caller)) != "/":
+                return RedirectResponse(root_of(request) + to, HTTPStatus.SEE_OTHER)
+            if _is_listening(request) and route.method == "GET":
+                return self._listen(request, route, caller)
+            visit = await self._visit(request, route, caller)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                shown = await route.view(visit)
+            if route.method != "GET":
+                self._readings.forget()
+            if not isinstance(shown, Page):
+                moved = RedirectResponse(root_of(request) + shown.to, HTTPStatus.SEE_OTHER)
+                if shown.said:
+                    said = quote(shown.said[:_LONGEST_SAID])
+                    set_cookie(request, moved, SAID, said, seconds=_SAID_SECONDS)
+                return moved
+            return self._show(request, shown, caller=caller, now=visit.now, status=shown.status)
+
+        return self._safely(answer)
+
+    def _listen(self, request: Request, route: PageRoute, caller: Caller) -> Response:
+        """Return what keeps a page up to date: parts of it that are as for all of the same role."""
+        caller.check(route.operation)
+        if caller.is_limited:  # browsers do not ask again after this
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        path, query, root = request.url.path, request.url.query, root_of(request)
+        request.scope[ROUTE] = f"{route.path} live"
+
+        async def read() -> dict[str, object]:
+            visit = await self._visit(request, route, caller)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                page = await route.view(visit)
+            if not isinstance(page, Page):
+                raise NotFoundError("There is nothing to look at here.")
+            html = self._rendered(request, page, caller=caller, now=visit.now)
+            main = html.partition("<main")[2].partition(">")[2].partition("</main>")[0]
+            return {"html": main, "now": visit.now, "is_live": page.is_live}
+
+        return self._live.answer((path, query, root, caller.grant.role), read)
+
+    def _safely(self, answer: Answering) -> Answering:
+        """Return the same, with a page for whatever goes wrong."""
+
+        async def safely(request: Request) -> Response:
             try:
-                caller = await self._identify(request)
-                visit = await self._visit(request, route, caller)
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    shown = await route.view(visit)
+                return await answer(request)
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:  # noqa: BLE001 - each has an answer
                 return self._refuse(request, error)
-            if not isinstance(shown, Page):
-                return RedirectResponse(_root(request) + shown.to, HTTPStatus.SEE_OTHER)
-            html = self._render(request, shown, visit, token)
-            response = Response(html, headers=_HEADERS, media_type=_HTML)
-            response.set_cookie(
-                _COOKIE,
-                token,
-                path=_root(request) or "/",
-                secure=request.url.scheme == "https",
-                httponly=True,
-                samesite="lax",
-            )
-            return response
 
-        return answer
+        return safely
 
     async def _visit(self, request: Request, route: PageRoute, caller: Caller) -> Visit:
-        if caller.is_limited:
-            raise ProblemError(
-                HTTPStatus.FORBIDDEN,
-                "forbidden",
-                "The pages show the whole store, and you may see a part of it only; what is "
-                "yours is in the API, see /docs.",
-            )
         caller.check(route.operation)
+        is_act = route.method != "GET"
         return Visit(
-            operations=self._app.operations,
+            operations=self._operations_of(caller, is_act=is_act),
             caller=caller,
             path=request.path_params,
             query=dict(request.query_params),
-            form={} if route.method == "GET" else await _read_form(request),
+            form=await read_form(request, in_session=caller.has_session, longest=route.longest)
+            if is_act
+            else {},
             now=self._clock.now(),
+            settings=self._settings(),
         )
 
-    def _render(self, request: Request, page: Page, visit: Visit, token: str) -> str:
+    def _operations_of(self, caller: Caller, *, is_act: bool) -> Operations:
+        operations = self._app.operations
+        if caller.is_limited:
+            # It has all of the names, and refuses what cannot be limited.
+            return cast("Operations", Limited(operations, caller))
+        # Who acts goes by what is there now.
+        return operations if is_act else self._readings.over(operations)
+
+    def _show_stranger(self, request: Request, page: Page, status: HTTPStatus) -> Response:
+        return self._show(request, page, caller=None, now=None, status=status)
+
+    def _show(
+        self,
+        request: Request,
+        page: Page,
+        *,
+        caller: Caller | None,
+        now: datetime | None,
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> Response:
+        in_session = caller is not None and caller.has_session
+        token = form_token(request, in_session=in_session)
+        said = read_cookie(request, SAID)
+        fresh = "" if token else self._entropy.random_bytes(TOKEN_BYTES).hex()
+        html = self._rendered(
+            request,
+            page,
+            caller=caller,
+            now=now,
+            token=token or fresh,
+            said=unquote(said)[:_LONGEST_SAID],
+        )
+        response = Response(html, status, headers=_HEADERS, media_type=_HTML)
+        if said:
+            drop_cookie(request, response, SAID)
+        if fresh:
+            set_cookie(request, response, FORM, fresh)
+        return response
+
+    def _rendered(
+        self,
+        request: Request,
+        page: Page,
+        *,
+        caller: Caller | None,
+        now: datetime | None,
+        token: str = "",
+        said: str = "",
+    ) -> str:
+        is_limited = caller is not None and caller.is_limited
         return self._renderer.render(
             page.template,
             page=page,
             model=page.model,
-            now=visit.now,
-            may=visit.may,
-            by=visit.by,
-            root=_root(request),
-            place=request.url.path.removeprefix(_root(request)),
+            now=now,
+            may=_may(caller),
+            by="" if caller is None else caller.by,
+            has_session=caller is not None and caller.has_session,
+            root=root_of(request),
+            place=request.url.path.removeprefix(root_of(request)),
             token=token,
+            nav=NAVIGATION,
+            said=said,
+            is_live=page.is_live and not is_limited,
         )
 
     def _refuse(self, request: Request, error: Exception) -> Response:
-        refused = problem_of(error, is_limited=False)
+        caller: Caller | None = request.scope.get(_VISITOR)
+        refused = problem_of(error, is_limited=caller is not None and caller.is_limited)
         note_failure(refused, error)
+        is_unknown = refused.status is HTTPStatus.UNAUTHORIZED
+        if is_unknown and request.method in _SAFE and not shows_token(request):
+            return RedirectResponse(root_of(request) + login_path(request), HTTPStatus.SEE_OTHER)
         problem = refused.problem
-        if refused.status is HTTPStatus.UNAUTHORIZED:
+        if is_unknown:
             problem = Problem(
                 type=problem.type, title="Login needed", status=problem.status, detail=_NO_LOGIN
             )
         html = self._renderer.render(
-            "problem.html", page=problem, root=_root(request), place="", by="", now=None
+            "problem.html",
+            page=problem,
+            root=root_of(request),
+            place="",
+            by="",
+            now=None,
+            nav=NAVIGATION,
+            may=_may(caller),
+            has_session=False,
+            said="",
+            is_live=False,
         )
         headers = {**_HEADERS, **refused.headers}
         return Response(html, refused.status, headers=headers, media_type=_HTML)
 
 
 _NO_LOGIN = (
-    "These pages need a login, and you have none. Send a token of `redrive token create` as a "
-    "Bearer token, such as by the proxy before this server; or serve at 127.0.0.1 with a store "
-    "that has no tokens."
+    "Nothing was done, because you are not logged in any more, or your token has ended. Log in, "
+    "and do it again."
 )
+_SAFE = ("GET", "HEAD")
 _HTML, _SVG = "text/html; charset=utf-8", "image/svg+xml"
 _HEADERS = {
     "content-security-policy": _POLICY,
     # Without a referrer browsers say that a form comes from nowhere, and the guard refuses it.
     "referrer-policy": "same-origin",
 }
-
-
-async def _read_form(request: Request) -> dict[str, str]:
-    body = await read_body(request, _LONGEST_FORM, kind=_FORM)
-    try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=50)
-    except ValueError:
-        raise ProblemError(
-            HTTPStatus.BAD_REQUEST, "bad-request", "The form cannot be read; load the page again."
-        ) from None
-    form = dict(pairs)
-    given, expected = form.get("token", ""), request.cookies.get(_COOKIE, "")
-    is_ours = len(expected) == 2 * _TOKEN_BYTES and hmac.compare_digest(
-        given.encode(), expected.encode()
-    )
-    if len(form) < len(pairs) or not is_ours:
-        raise ProblemError(
-            HTTPStatus.FORBIDDEN,
-            "forged",
-            "Nothing was done: the form does not come from a page that this server has shown you. "
-            "Load the page again, with cookies allowed, and repeat it there.",
-        )
-    return form
 
 
 def _telling(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
@@ -185,5 +283,14 @@ def _telling(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
     return tell
 
 
-def _root(request: Request) -> str:
-    return str(request.scope.get("root_path", ""))
+def _is_listening(request: Request) -> bool:
+    return EVENTS in request.headers.get("accept", "")
+
+
+def _first_page(caller: Caller) -> str:
+    """Return where somebody begins; who may see nothing at all is told so at the overview."""
+    return next((to for to, _, operation in NAVIGATION if caller.may(operation)), "/")
+
+
+def _may(caller: Caller | None) -> Callable[[str], bool]:
+    return (lambda _: False) if caller is None else caller.may

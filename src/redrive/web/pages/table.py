@@ -1,19 +1,40 @@
-"""The table of pages: every address, the view behind it, and what it needs."""
+"""The table of pages: every address, the view behind it, and what it needs.
+
+A test compares it with `Operations`: what is in there and behind no page is named in `LEFT_OUT`.
+"""
 
 from __future__ import annotations
 
-from redrive.web.pages import dead_letters, delivery, destinations, overview, records, replays
+from redrive.web.api import LONGEST_BODY
+from redrive.web.pages import (
+    access,
+    dead_letters,
+    delivery,
+    destination,
+    destinations,
+    editing,
+    journal,
+    overview,
+    projections,
+    records,
+    replays,
+    rules,
+    schedules,
+    search,
+    services,
+    tenants,
+)
 from redrive.web.pages.page import PageRoute, View
 
-__all__ = ["PAGES"]
+__all__ = ["LEFT_OUT", "NAVIGATION", "PAGES"]
 
 
 def _show(path: str, view: View, operation: str) -> PageRoute:
     return PageRoute(method="GET", path=path, view=view, operation=operation)
 
 
-def _act(path: str, view: View, operation: str) -> PageRoute:
-    return PageRoute(method="POST", path=path, view=view, operation=operation)
+def _act(path: str, view: View, operation: str, *, longest: int = 64 * 1024) -> PageRoute:
+    return PageRoute(method="POST", path=path, view=view, operation=operation, longest=longest)
 
 
 _GROUP = "/dead-letters/groups/{group}"
@@ -23,25 +44,153 @@ _REPLAY = "/replays/{id:int}"
 PAGES: tuple[PageRoute, ...] = (
     _show("/", overview.show_overview, "status"),
     _show("/destinations", destinations.show_destinations, "gates"),
+    _show("/destinations/{name}", destination.show_destination, "lanes"),
     _act("/destinations/pause", destinations.pause, "pause"),
     _act("/destinations/resume", destinations.resume, "resume"),
+    _act("/destinations/all/pause", destinations.act_on_all("pause"), "pause"),
+    _act("/destinations/all/resume", destinations.act_on_all("resume"), "resume"),
+    _act("/destinations/limit", destination.override, "override"),
+    _act("/destinations/limit/end", destination.end_override, "end_override"),
+    _act("/destinations/fail-pending", destination.fail_pending, "fail_pending"),
+    _act("/destinations/delete-pending", destination.delete_pending, "delete_pending"),
+    _act("/destinations/remove", destination.remove, "remove_destination"),
+    _act("/destinations/restore", destination.restore, "restore_destination"),
+    _act("/breakers/open", destinations.open_breaker, "open_breaker"),
     _act("/breakers/reset", destinations.reset_breaker, "reset_breaker"),
+    _act("/breakers/reset-all", destinations.reset_breakers, "reset_breakers"),
+    _show("/services", services.show_services, "services"),
+    _show("/services/{name}", services.show_service, "services"),
+    _act("/services/enable", services.enable_service, "alter_service"),
+    _act("/services/disable", services.disable_service, "alter_service"),
+    _act("/services/delete", services.delete_service, "delete_service"),
+    _show("/rules", rules.show_rules, "rules"),
+    _show("/rules/{name}", rules.show_rule, "past_versions"),
+    _act("/rules/enable", rules.enable_rule, "alter_rule"),
+    _act("/rules/disable", rules.disable_rule, "alter_rule"),
+    _act("/rules/delete", rules.delete_rule, "delete_rule"),
+    _act("/rules/{name}/preview", rules.preview_rule, "preview_rule", longest=LONGEST_BODY),
+    _act("/rules/{name}/save", rules.save_rule, "save_rule", longest=LONGEST_BODY),
     _show("/dead-letters", dead_letters.show_causes, "groups"),
-    _show(_GROUP, dead_letters.show_group, "groups"),
+    _show(_GROUP, dead_letters.show_group, "dead_letters"),
     _show(f"{_GROUP}/replay", dead_letters.plan_group, "plan_replay"),
     _act(f"{_GROUP}/replay", dead_letters.replay_group, "start_replay"),
     _act(f"{_GROUP}/resolve", dead_letters.resolve_group, "resolve"),
+    _act(f"{_GROUP}/reopen", dead_letters.reopen_group, "reopen"),
     _act(f"{_GROUP}/delete", dead_letters.delete_group, "delete"),
+    _show("/search", search.show_search, "find_events"),
+    _show("/events/{name}", search.show_event, "show_event"),
+    _act("/events/{name}/reveal", search.reveal_event, "reveal_event"),
     _show(_DELIVERY, delivery.show_delivery, "show"),
     _act(f"{_DELIVERY}/reveal", delivery.reveal, "reveal"),
     _act(f"{_DELIVERY}/replay", delivery.replay, "replay"),
     _act(f"{_DELIVERY}/resolve", delivery.resolve, "resolve"),
+    _act(f"{_DELIVERY}/reopen", delivery.reopen, "reopen"),
     _act(f"{_DELIVERY}/delete", delivery.delete, "delete"),
+    _act(f"{_DELIVERY}/cancel", delivery.cancel, "cancel"),
+    _act(f"{_DELIVERY}/reschedule", delivery.reschedule, "reschedule"),
+    _act(f"{_DELIVERY}/prioritise", delivery.prioritise, "prioritise"),
+    _act(f"{_DELIVERY}/editor", editing.open_editor, "edit"),
+    _act(f"{_DELIVERY}/edit/check", editing.check, "preview_edit", longest=LONGEST_BODY),
+    _act(f"{_DELIVERY}/edit", editing.edit, "edit", longest=LONGEST_BODY),
     _show("/replays", replays.show_replays, "replays"),
     _show(_REPLAY, replays.show_replay, "show_replay"),
     _act(f"{_REPLAY}/pause", replays.pause_replay, "pause_replay"),
     _act(f"{_REPLAY}/resume", replays.resume_replay, "resume_replay"),
     _act(f"{_REPLAY}/cancel", replays.cancel_replay, "cancel_replay"),
-    _show("/audit", records.show_audit, "audit"),
+    _show("/projections", projections.show_projections, "projections"),
+    _act("/projections/reset", projections.reset_projection, "reset_projection"),
+    _act("/projections/swap", projections.swap_projection, "swap_projection"),
+    _act("/projections/drop", projections.drop_projection, "drop_projection"),
+    _show("/schedules", schedules.show_schedules, "schedules"),
+    _act("/schedules/pause", schedules.pause_schedule, "pause_schedule"),
+    _act("/schedules/resume", schedules.resume_schedule, "resume_schedule"),
+    _act("/schedules/run", schedules.run_schedule, "run_schedule"),
+    _show("/tenants", tenants.show_tenants, "tenants"),
+    _act("/tenants/pause", tenants.pause_tenant, "pause_tenant"),
+    _act("/tenants/resume", tenants.resume_tenant, "resume_tenant"),
+    _show("/journal", journal.show_journal, "journal"),
+    _act("/journal/drain", journal.drain, "drain_journal"),
     _show("/workers", records.show_workers, "status"),
+    _show("/audit", records.show_audit, "audit"),
+    _show("/access", access.show_access, "tokens"),
+    _act("/access/tokens/create", access.create_token, "create_token"),
+    _act("/access/tokens/revoke", access.revoke_token, "revoke_token"),
+    _act("/access/users/add", access.add_user, "add_user"),
+    _act("/access/users/password", access.set_password, "set_password"),
+    _act("/access/users/remove", access.remove_user, "remove_user"),
+    _show("/settings", records.show_settings, "status"),
 )
+
+NAVIGATION = (
+    ("/", "Overview", "status"),
+    ("/dead-letters", "Dead letters", "groups"),
+    ("/destinations", "Destinations", "status"),
+    ("/services", "Services", "services"),
+    ("/rules", "Rules", "rules"),
+    ("/replays", "Replays", "replays"),
+    ("/search", "Search", "find_events"),
+    ("/projections", "Projections", "projections"),
+    ("/schedules", "Schedules", "schedules"),
+    ("/tenants", "Tenants", "tenants"),
+    ("/workers", "Workers", "status"),
+    ("/journal", "Journal", "journal"),
+    ("/audit", "Audit", "audit"),
+    ("/access", "Users and tokens", "tokens"),
+    ("/settings", "Settings", "status"),
+)
+"""What every page leads to: whoever may not do what it needs is not shown it."""
+
+LEFT_OUT = {
+    "journal_records": "the names of files and their damage say enough: `redrive journal show`",
+    "render_again": "`redrive dlq replay --render-again` does it with the replay",
+    "try_service": "it sends a real request, and needs a payload: `redrive service test`",
+    "request_log": "the page of a service shows the last",
+    "save_service": "`redrive plan` and `redrive apply` take a file",
+    "sources": "as above",
+    "save_source": "as above",
+    "alter_source": "as above",
+    "delete_source": "as above",
+    "export_gateway": "as above",
+    "plan_gateway": "as above",
+    "apply_gateway": "as above",
+    "deliveries": "/search shows them",
+    "select": "acts on a group take all of its letters",
+    "auto_replays": "the page of a destination tells of its own",
+    "trends": "the overview and the page of a destination draw them",
+    "users": "/access shows them",
+    "show_schedule": "/schedules shows all that is known of each",
+    "projection": "/projections shows all that is known of each",
+    "rebuild_projection": "/projections/reset begins anew; a rate and strictness are for the shell",
+    "cancel_rebuild": "as above",
+    "conditions": "it is for programs that act on many; /search shows the same",
+    "delivery_of": "it is for programs; the page of an event lists its deliveries",
+    "result": "it is for programs that wait for what a handler returns",
+    "reached": "it is for programs that wait for a projection",
+    "events": "it is for programs that read the log in order; /search looks into it",
+    "schema_version": "`redrive init` tells it, and brings the store up to date",
+    "examine": "it reads whole tables: `redrive doctor`; the overview shows the rest of it",
+    "stuck": "as above",
+    "recount": "as above",
+    "outdated_groups": "workers bring letters to their groups of today by themselves",
+    "export": "files are written where the store is: `redrive dlq export`",
+    "export_page": "as above",
+    "restore": "files are read where the store is: `redrive dlq import`",
+    "prunable": "workers prune by themselves; `redrive prune` does it by hand",
+    "prune": "as above",
+    "move": "it goes on for as long as there are deliveries: `redrive destination move`",
+    "plan_backfill": "it reads the whole log: `redrive destination backfill`",
+    "backfill": "as above",
+    "carry_out": "as above",
+    "authenticate": "it is how the server finds out who asks",
+    "check_password": "as above",
+    "find_user": "as above",
+    "open_session": "as above",
+    "session": "as above",
+    "close_session": "as above",
+    "secrets": "secrets are set where no browser keeps what was typed: `redrive secret`",
+    "set_secret": "as above",
+    "rotate_secrets": "as above",
+    "delete_secret": "as above",
+    "within": "it is how the server bounds what a visitor reaches",
+}
+"""The operations without a page of their own, each with the reason."""

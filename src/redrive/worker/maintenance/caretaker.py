@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
@@ -53,7 +53,7 @@ class Caretaker:
         store: DutyStore,
         worker: str,
         lease: timedelta,
-        endpoints: Sequence[Endpoint],
+        serving: Callable[[], Mapping[str, Endpoint]],
         clock: Clock,
         executor: Executor,
         observer: Observer,
@@ -63,7 +63,7 @@ class Caretaker:
     ) -> None:
         self.examiner = Examiner(
             store=store,
-            endpoints=endpoints,
+            serving=serving,
             clock=clock,
             executor=executor,
             observer=observer,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -36,7 +36,7 @@ class Examiner:
         self,
         *,
         store: Gates,
-        endpoints: Sequence[Endpoint],
+        serving: Callable[[], Mapping[str, Endpoint]],
         clock: Clock,
         executor: Executor,
         observer: Observer,
@@ -47,25 +47,33 @@ class Examiner:
         self._executor = executor
         self._observer = observer
         self._on_store_lost = on_store_lost
-        self._checks = {
-            one.destination.name: (one, one.terms.health)
-            for one in endpoints
-            if one.terms.health is not None
-            and (callable(one.terms.health.ask) or isinstance(one.transport, Checkable))
-        }
+        self._serving = serving
+        self._served: Mapping[str, Endpoint] = {}
+        self._known: dict[str, tuple[Endpoint, HealthCheck]] = {}
         self._asking: dict[str, None] = {}
 
     async def run(self) -> None:
         """Check again and again, until cancelled; a check that hangs keeps no other waiting."""
-        if not self._checks:
-            return
-        spans = [health.every.total_seconds() for _, health in self._checks.values()]
-        rest = min(_LONGEST_REST_SECONDS, *spans)
         async with asyncio.TaskGroup() as group:
             while True:
+                spans = [health.every.total_seconds() for _, health in self._checks.values()]
+                rest = min([_LONGEST_REST_SECONDS, *spans])
                 for name in await self._due():
                     group.create_task(self._check(name))
                 await self._clock.sleep(rest)
+
+    @property
+    def _checks(self) -> Mapping[str, tuple[Endpoint, HealthCheck]]:
+        """What is asked of whom, as of what is served now."""
+        if (served := self._serving()) is not self._served:
+            self._served = served
+            self._known = {
+                name: (one, one.terms.health)
+                for name, one in served.items()
+                if one.terms.health is not None
+                and (callable(one.terms.health.ask) or isinstance(one.transport, Checkable))
+            }
+        return self._known
 
     async def check_once(self) -> bool:
         """Make every check whose time has come; tells whether a breaker changed."""

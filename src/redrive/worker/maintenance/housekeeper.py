@@ -11,6 +11,7 @@ from redrive.archive import Archive, export_overflow
 from redrive.clock import Clock
 from redrive.executor import Executor
 from redrive.model.retention import Retention
+from redrive.model.trend import Measure
 from redrive.observer import (
     DestinationOrphaned,
     ExportFailed,
@@ -24,13 +25,15 @@ from redrive.observer import (
 )
 from redrive.policies.attention import SILENT_AFTER, near_limit, stranded
 from redrive.policies.fingerprint import GROUPING, grouped
-from redrive.store import Housekeeping, Inspection, Workload
+from redrive.store import Housekeeping, Inspection, Trends, Workload
 
 __all__ = ["HouseStore", "Housekeeper", "Upkeep"]
 
 _DUTY = "keeping"
 _WATCH = timedelta(seconds=60)
 _LOOK_SECONDS = 15.0
+_MEASURE_SECONDS = 60.0
+"""How often it is written down for how long due work has waited."""
 _BATCH = 200
 _SHARE = 4
 _SHARE_WHEN_BEHIND = 1
@@ -50,7 +53,7 @@ _NEGLECT = (WorkStranded, DestinationOrphaned)
 _Matter = tuple[str, ...]
 
 
-class HouseStore(Housekeeping, Inspection, Protocol):
+class HouseStore(Housekeeping, Inspection, Trends, Protocol):
     """What housekeeping needs of a store."""
 
 
@@ -82,6 +85,7 @@ class Housekeeper:
         self._observer = observer
         self._next = self._next_look = clock.monotonic()
         self._next_regrouping = self._next_report = self._next
+        self._next_measure = self._next + _MEASURE_SECONDS
         self._regrouped = 0
         self._full_batches = 0
         self._seen: dict[_Matter, _Sight] = {}
@@ -95,6 +99,8 @@ class Housekeeper:
         if await self._store.take_watch(_DUTY, self._worker, span=_WATCH):
             is_done = await self._prune()
             is_done = await self._regroup(begun) and is_done
+            is_done = await self._store.roll_up_trends(limit=_BATCH) < _BATCH and is_done
+            await self._measure(begun)
             if begun >= self._next_look:
                 has_room = await self._look()
                 self._next_look = begun + _LOOK_SECONDS if has_room else begun
@@ -130,6 +136,20 @@ class Housekeeper:
             self._observer.notice(LettersRegrouped(count=self._regrouped, left=left))
             self._regrouped = 0
         return is_done
+
+    async def _measure(self, begun: float) -> None:
+        """Have it kept for how long what is due has been so, once a minute."""
+        if begun < self._next_measure:
+            return
+        self._next_measure = begun + _MEASURE_SECONDS
+        figures = await self._store.figures()
+        waited = {
+            one.name: Measure(overdue=int((figures.now - one.oldest_due).total_seconds()))
+            for one in figures.destinations
+            if one.oldest_due is not None
+        }
+        if late := {name: one for name, one in waited.items() if one.overdue > 0}:
+            await self._store.add_trends(late)
 
     async def _look(self) -> bool:
         """Keep to limits, and tell of what needs a person; tells whether all limits are kept."""

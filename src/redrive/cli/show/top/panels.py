@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from rich.text import Text
 
+from redrive.cli.show.projections import state_of
 from redrive.cli.show.replays import REPLAY_STYLES
 from redrive.cli.show.spark import sparkline
 from redrive.cli.show.top.grid import Column, Panel, Row
@@ -15,7 +16,7 @@ from redrive.cli.show.top.holds import light, reasons
 from redrive.cli.show.top.view import MINUTE, Reading, View
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.operations.explain.diagnosis import is_alive
-from redrive.policies.attention import orphans, stranded
+from redrive.policies.attention import is_read, orphans, stranded
 from redrive.store import DestinationFigures, Figures, Group
 
 __all__ = ["LETTER_GROUPS", "PANELS", "STOPPED_LANES", "PanelOf"]
@@ -70,6 +71,41 @@ def destinations(view: View, reading: Reading, width: int) -> Panel | None:
         else:
             rows.append(Row(cells, below=held or None))
     return Panel(columns, rows) if rows else None
+
+
+def projections(view: View, reading: Reading, width: int) -> Panel | None:
+    """Show each projection: how far it is, how fast, what is parked of it, and who reads."""
+    del width
+    if not reading.projections:
+        return None
+    columns = [
+        Column("Projection", most=30),
+        Column("State"),
+        Column("Behind", "right"),
+        Column("For", "right"),
+        Column("/s", "right"),
+        Column("Parked", "right"),
+        Column("Read by", is_flexible=True),
+    ]
+    rows = []
+    for one in reading.projections:
+        name = one.checkpoint.projection
+        is_read_now = is_read(one)
+        reader = safe(one.checkpoint.worker or "") if is_read_now else "nobody"
+        rows.append(
+            Row(
+                [
+                    Text(safe(name)),
+                    state_of(one, reading.gates),
+                    _count(one.events_behind, "yellow"),
+                    Text(_compact(one.behind_for) if one.oldest_at else "-"),
+                    _rate(view.applied_per_second(name)),
+                    _count(one.parked_keys, "red"),
+                    Text(reader, style="" if is_read_now else "red"),
+                ]
+            )
+        )
+    return Panel(columns, rows)
 
 
 def groups(view: View, reading: Reading, width: int) -> Panel | None:
@@ -190,7 +226,14 @@ def workers(view: View, reading: Reading, width: int) -> Panel | None:
     return Panel(columns, rows)
 
 
-PANELS: tuple[PanelOf, ...] = (destinations, replays, groups, lanes, workers)
+PANELS: tuple[PanelOf, ...] = (
+    destinations,
+    projections,
+    replays,
+    groups,
+    lanes,
+    workers,
+)
 """From top to bottom; a further panel joins by one function in this list."""
 
 
@@ -257,10 +300,12 @@ def totals(view: View, reading: Reading) -> Iterator[Text]:
         parts.append(f"{sum(rate or 0.0 for rate in rates):.0f}/s")
     yield Text(" · ".join(parts))
     alone, astray = len(orphans(figures)), _stranded(figures)
+    # Where there are projections, such events are most likely theirs to read.
+    lost = 0 if any(one.is_projection for one in every) else figures.unrouted
     odd = [
         (alone, counted(alone, "destination orphaned", "destinations orphaned")),
         (astray, counted(astray, "delivery stranded", "deliveries stranded")),
-        (figures.unrouted, counted(figures.unrouted, "event went nowhere", "events went nowhere")),
+        (lost, counted(lost, "event went nowhere", "events went nowhere")),
         (figures.refused_settlements, f"{figures.refused_settlements:,} late settlements refused"),
         (figures.deleted, f"{figures.deleted:,} deleted by people"),
     ]

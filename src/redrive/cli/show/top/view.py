@@ -10,7 +10,14 @@ from itertools import pairwise
 import msgspec
 
 from redrive.model.gate import GateFigures, Open
-from redrive.store import DestinationFigures, Figures, Group, LaneFigures, Replay
+from redrive.store import (
+    DestinationFigures,
+    Figures,
+    Group,
+    LaneFigures,
+    ProjectionFigures,
+    Replay,
+)
 
 __all__ = ["MINUTE", "Mark", "Reading", "Sort", "View"]
 
@@ -25,6 +32,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...] = ()
     lanes: tuple[LaneFigures, ...] = ()
     replays: tuple[Replay, ...] = ()
+    projections: tuple[ProjectionFigures, ...] = ()
 
 
 class Sort(StrEnum):
@@ -49,6 +57,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     delivered: dict[str, int]
     letters: dict[str, int]
+    applied: dict[str, int] = {}
+    """How many events each projection has applied."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +81,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
                 one.name: one.delivered + one.pruned for one in reading.figures.destinations
             },
             letters={one.id: one.count for one in reading.groups},
+            applied={
+                one.checkpoint.projection: one.checkpoint.count for one in reading.projections
+            },
         )
         # A clock that was set back would put the past after the present.
         earlier = [one for one in self.marks if one.at < mark.at]
@@ -95,6 +108,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             return None
         before, now = self.marks[-2:]
         return _delivered(before, now, name) / (now.at - before.at).total_seconds()
+
+    def applied_per_second(self, projection: str) -> float | None:
+        """Return how many events were applied per second between the last two readings."""
+        if len(self.marks) < 2:  # noqa: PLR2004 - between two
+            return None
+        before, now = self.marks[-2:]
+        # One that begins anew has applied fewer than before.
+        applied = now.applied.get(projection, 0) - before.applied.get(projection, 0)
+        return max(0, applied) / (now.at - before.at).total_seconds()
 
     def flow(self, name: str, *, parts: int) -> list[float | None]:
         """Return deliveries per second in each part of the last minute, `None` if unknown."""

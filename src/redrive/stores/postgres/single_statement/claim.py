@@ -31,7 +31,7 @@ from redrive.stores.postgres.single_statement.duties import DUTY_COLUMNS
 __all__ = ["ClaimStatement"]
 
 _MOST_LEFT_ALONE = 64
-_WIDTH = 12
+_WIDTH = 13
 
 _TENANT = """coalesce(d.tenant, '') COLLATE "C" """
 _READY = f"""
@@ -117,7 +117,7 @@ WITH present AS MATERIALIZED (
         lease_until = present.now + $4, is_alone = false, kind = 0,
         breaker_generation = fitting.breaker_generation
     FROM present CROSS JOIN fitting WHERE d.ctid = fitting.place
-    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.deadline
+    RETURNING d.id, d.token, d.destination, d.position, d.enqueued_at, d.deadline, d.rule
 ), counted AS MATERIALIZED (
     SELECT q.*, (SELECT count(*) FROM leased WHERE destination = q.destination) AS leased
     FROM asked q
@@ -133,12 +133,12 @@ WITH present AS MATERIALIZED (
 SELECT present.now, outlook.is_plain, outlook.next_due, passed_by.are_any, front.destinations,
        front.firsts, NULL::integer AS destination, NULL::bigint AS id, NULL::bigint AS token,
        NULL::timestamptz AS enqueued_at, NULL::timestamptz AS deadline,
-       NULL::text AS document{{duties}}
+       NULL::text AS document, NULL::text AS rule{{duties}}
 FROM present CROSS JOIN outlook CROSS JOIN front CROSS JOIN passed_by
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL,
        leased.destination, leased.id, leased.token, leased.enqueued_at, leased.deadline,
-       e.document{{no_duties}}
+       e.document, leased.rule{{no_duties}}
 FROM leased JOIN redrive.events e ON e.position = leased.position
 ORDER BY id NULLS FIRST
 """
@@ -264,7 +264,7 @@ class ClaimStatement:
         ids: dict[int, list[int]] = {number: [] for number in known}
         deliveries = []
         for row in rows[1:]:
-            destination, number, token, enqueued_at, deadline, document = row[6:_WIDTH]
+            destination, number, token, enqueued_at, deadline, document, rule = row[6:_WIDTH]
             name, gate = known[destination]
             ids[destination].append(number)
             deliveries.append(
@@ -282,6 +282,7 @@ class ClaimStatement:
                     is_alone=False,
                     breaker_generation=gate.breaker.generation,
                     deadline=deadline,
+                    rule=rule or "",
                 )
             )
         facts.taken = Counter({known[number][0]: len(some) for number, some in ids.items()})
@@ -298,6 +299,7 @@ class ClaimStatement:
             now=now,
             deliveries=tuple(deliveries),
             next_due=next_due,
+            is_held=are_passed_by,
             is_heartbeat=is_heard,
             routes_version=duties and duties.routes_version,
         )

@@ -1,0 +1,1 @@
+"""Services and rules as documents: read, checked, and made into ways to send."""

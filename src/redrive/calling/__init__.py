@@ -1,0 +1,1 @@
+"""Requests: a destination is asked for an answer, past the deliveries but through its gate."""

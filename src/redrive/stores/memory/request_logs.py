@@ -1,0 +1,31 @@
+"""The log of requests, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from redrive.clock import Clock
+from redrive.model.request_log import LoggedRequest
+from redrive.store import RequestBatch
+from redrive.stores.memory.tables import Tables
+
+__all__ = ["MemoryRequestLogs"]
+
+
+class MemoryRequestLogs(Tables):
+    """`RequestLogs` over the tables."""
+
+    def __init__(self, clock: Clock, history: int) -> None:
+        super().__init__(clock, history)
+        self._requests: dict[str, list[LoggedRequest]] = {}
+
+    async def log_requests(self, batches: Mapping[str, RequestBatch]) -> None:
+        with self._lock:
+            for name, batch in batches.items():
+                if name in self._destinations:
+                    logged = [*self._requests.get(name, ()), *batch.requests]
+                    self._requests[name] = logged[-batch.keep :]
+
+    async def logged_requests(self, destination: str, *, limit: int) -> Sequence[LoggedRequest]:
+        with self._lock:
+            return self._requests.get(destination, [])[::-1][:limit]
