@@ -11,15 +11,12 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pytest
 import structlog
-import typer
 
 from redrive import Event, Redrive, Retry, Terminal
-from redrive.cli.main import app, main
+from redrive.cli.main import main
 from redrive.model.event import EventAttributes
 
 T = TypeVar("T")
-_COMMANDS = typer.main.get_command(app)
-"""Made once, as in a process of its own: that takes longer than most commands."""
 
 
 class Answer(NamedTuple):
@@ -51,7 +48,6 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self._capsys = capsys
         self._patch = patch
-        patch.setattr("redrive.cli.main.app", _COMMANDS)
 
     def narrow(self, columns: int) -> None:
         """Let lines be no longer, as on a terminal of that width."""

@@ -1,16 +1,20 @@
 """The command as a whole: help, versions, and the ways a command may end."""
 
+import gc
 import json
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+from typer.core import TyperGroup
 
 import redrive
 from redrive.cli import inspect
+from redrive.cli.main import app
+from redrive.cli.needed import command_for
 from redrive.cli.worker import Choice
 from tests.cli.shell import Shell, Shop
 from tests.waiting import PATIENCE_SECONDS
@@ -42,6 +46,15 @@ def seconds_of(arguments: Sequence[str]) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+def commands_of(command: object, *names: str) -> Iterator[str]:
+    """Return the names of all commands in it, each with those of its groups."""
+    if not isinstance(command, TyperGroup):
+        yield " ".join(names)
+        return
+    for name, inner in command.commands.items():
+        yield from commands_of(inner, *names, name)
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("dlq", "replay", "--help"), ("--version",)])
 def test_help_answers_at_once(arguments: Sequence[str]) -> None:
     """Nobody should pay for the engine to read the manual: the library of commands is most of it.
@@ -66,6 +79,31 @@ def test_help_imports_nothing_of_the_engine() -> None:
     assert "typer" in loaded
     assert [name for name in HEAVY if name in loaded and name != "typer"] == []
     assert "redrive.app.redrive" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "made"),
+    [
+        (("dlq", "list", "--limit", "5"), {"dlq list"}),
+        (("--debug", "status"), {"status"}),
+        (("breaker",), {"breaker list", "breaker open", "breaker reset"}),
+        (("breaker", "rest"), {"breaker list", "breaker open", "breaker reset"}),
+    ],
+)
+def test_only_what_is_named_is_made_ready(arguments: Sequence[str], made: set[str]) -> None:
+    """All commands together take longer than most of them run; a slip needs them for its hint."""
+    whole = command_for(app, arguments)
+
+    assert set(commands_of(whole)) == made
+    assert len(list(commands_of(command_for(app, ("stauts",))))) > 100
+
+
+def test_a_command_leaves_the_garbage_collector_as_it_was(shell: Shell) -> None:
+    before = gc.get_threshold()
+
+    assert shell("--version").code == 0
+
+    assert gc.get_threshold() == before
 
 
 def test_importing_redrive_imports_no_command_line_and_no_store() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
@@ -31,6 +32,7 @@ from redrive.cli import (
     trends,
     users,
 )
+from redrive.cli.needed import command_for
 from redrive.cli.options import Store, StoreUrl, Target
 from redrive.cli.printing import flush_output, print_error, print_traceback, silence_output
 from redrive.cli.top import top
@@ -41,6 +43,7 @@ _BROKEN = 1
 _USAGE = 2
 _STORE = 3
 _INTERRUPTED = 130
+_MANY_OBJECTS = 50_000
 _EPILOG = """
 \b
 Exit codes:
@@ -525,8 +528,12 @@ _list_whole(app)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what goes wrong is told in one sentence."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    thresholds = gc.get_threshold()
+    # What is imported stays: to look through it for garbage, again and again, takes a quarter of
+    # the time of a short command.
+    gc.set_threshold(_MANY_OBJECTS)
     try:
-        code = app(given, prog_name="redrive", standalone_mode=False)
+        code = command_for(app, given)(given, prog_name="redrive", standalone_mode=False)
         flush_output()
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
@@ -537,6 +544,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--debug" in takewhile(lambda one: one.startswith("-"), given):
             print_traceback(error)
         return _explain(error, as_json="--json" in given)
+    finally:
+        gc.set_threshold(*thresholds)
     return code if isinstance(code, int) else 0
 
 
