@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ pytest.register_assert_rewrite("tests.conformance")
 
 _SERVERS = {"browser", "database", "nats_server", "postgres_cluster", "rabbit", "valkey"}
 _TOGETHER = {
+    "tests/app/test_typing.py": "types",
     "tests/demo/test_demo.py": "the story",
     "tests/web/browser/": "browser",
     "tests/transports/test_brokers.py": "brokers",
@@ -128,10 +129,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:  #
     return Together(config, log)
 
 
-def pytest_collection_finish() -> None:
-    """Whatever has been collected stays: who looks for garbage need not look at all of it again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Whatever is collected stays: who looks for garbage need not look at it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
