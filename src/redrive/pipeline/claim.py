@@ -27,8 +27,13 @@ class Claimer(msgspec.Struct, frozen=True, kw_only=True):
         return await self._claim(allowances, limit=limit, alone=False)
 
     async def claim_suspect(self, allowances: Sequence[Allowance]) -> Claim:
-        """Lease one delivery that is suspected of crashing workers, to be run alone."""
-        return await self._claim(allowances, limit=1, alone=True)
+        """Lease one delivery that is suspected of crashing workers, to be run alone.
+
+        While somebody else has a hold of it, it keeps nobody waiting, and is as good as none.
+        """
+        claim = await self._claim(allowances, limit=1, alone=True)
+        is_in_vain = claim.is_held and not claim.deliveries
+        return msgspec.structs.replace(claim, suspects=0) if is_in_vain else claim
 
     async def _claim(self, allowances: Sequence[Allowance], *, limit: int, alone: bool) -> Claim:
         claim = await self.store.claim(

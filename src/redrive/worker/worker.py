@@ -402,7 +402,7 @@ class Worker:
         self._is_alone = self._suspects > 0
         if self._is_alone:
             claim = await self._claimer.claim_suspect(self._ring.ask_again(endpoints, running))
-            if not claim.deliveries:  # another worker has it, so look for the rest at once
+            if not claim.deliveries and not claim.is_held:  # another worker has it: on to the rest
                 self._progress.set()
         elif free > 0:
             claim = await self._claim_in_turn(endpoints, running, limit=free)

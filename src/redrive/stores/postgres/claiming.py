@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from redrive.claiming.fair_selection import all_sorts, open_sorts
-from redrive.claiming.ready import Candidate, TenantState
+from redrive.claiming.ready import SOON, Candidate, TenantState
 from redrive.model.delivery import Leased
 from redrive.policies.breaker import last_probed
 from redrive.store import Claim, ClaimRequest
@@ -38,6 +38,7 @@ from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.claim import ClaimStatement
 from redrive.stores.sql.claiming import Choice
 from redrive.stores.sql.gates import GateRepository
+from redrive.stores.sql.lanes import HELD_LANES
 from redrive.stores.sql.leases import see_worker
 
 __all__ = ["ClaimsRole"]
@@ -227,7 +228,7 @@ class _PostgresChoice(Choice):
         self._queries: dict[str, ReadyQuery] = {}
         self._found: Mapping[int, Found] = {}
         self.is_held = False
-        """Whether somebody else has a hold of what was chosen."""
+        """Whether somebody else has a hold of what was chosen, or of what would have been."""
 
     async def query(self) -> Ahead:
         """Make ready what has come due, and query what there is."""
@@ -242,7 +243,17 @@ class _PostgresChoice(Choice):
             await free_late_lanes(self._session)
         if ahead.is_time:
             self._is_flooded = await self._session.promote()
-        return await self._query_ready()
+        return await self._held_back(await self._query_ready())
+
+    async def _held_back(self, ahead: Ahead) -> Ahead:
+        """Take note of what somebody has a hold of, and ask for it soon instead of at once."""
+        asked = list(self._numbers.values())
+        if not self._is_flooded and ahead.next_due is not None and ahead.next_due <= self._now:
+            self.is_held = True
+            ahead = ahead._replace(next_due=self._now + SOON)
+        elif ahead.is_late and await self._session.value(HELD_LANES, self._now, asked):
+            self.is_held = True
+        return ahead
 
     async def _query_ready(self) -> Ahead:
         ahead = await query_ready(

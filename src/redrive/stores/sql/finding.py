@@ -9,6 +9,7 @@ import msgspec
 
 from redrive.claiming.ready import SOON
 from redrive.store import Work
+from redrive.stores.sql.lanes import HELD_LANES
 from redrive.stores.sql.session import Either, instant
 from redrive.stores.sql.store import PRESENT, SqlStore
 
@@ -112,6 +113,8 @@ class FindingRole(SqlStore):
         work = _work(rows, limit=limit)
         if _has_come_due(rows) and not is_flooded:  # somebody is just changing it
             work = msgspec.structs.replace(work, next_due=work.now + SOON, is_held=True)
+        elif rows[0][2] and await self._query(HELD_LANES, None, is_prompt=True):
+            work = msgspec.structs.replace(work, is_held=True)
         return work
 
 

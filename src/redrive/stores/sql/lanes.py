@@ -10,7 +10,7 @@ from redrive.stores.codec import destination_from
 from redrive.stores.sql.session import Either, Lane, Session
 from redrive.stores.sql.store import SqlStore, reading
 
-__all__ = ["LanesRole", "hold", "lanes_of", "pass_by", "relane"]
+__all__ = ["HELD_LANES", "LanesRole", "hold", "lanes_of", "pass_by", "relane"]
 
 _LANES = Either(
     sqlite="""
@@ -78,6 +78,22 @@ WHERE d.lane IS NOT NULL AND d.resolution IS NULL AND d.status <> 2 AND d.status
   ) {}
 ORDER BY d.id LIMIT $1
 """)
+HELD_LANES = Either(
+    sqlite="SELECT 1 WHERE $1 IS NULL AND $2 IS NOT NULL",  # nobody else has a hold of anything
+    postgres="""
+SELECT true FROM redrive.late_lanes late CROSS JOIN LATERAL (
+    SELECT status, is_behind, due FROM redrive.deliveries
+    WHERE destination = late.destination AND lane = late.lane
+      AND status <> 2 AND resolution IS NULL
+    ORDER BY id LIMIT 1
+) AS head
+WHERE ($2::integer[] IS NULL OR late.destination = ANY ($2))
+  AND head.status = 0 AND head.is_behind
+  AND head.due <= coalesce($1::timestamptz, clock_timestamp())
+LIMIT 1
+""",
+)
+"""Whether something due of some destinations stays behind while somebody publishes to its lane."""
 _FAILED = 3
 
 
