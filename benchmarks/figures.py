@@ -30,6 +30,7 @@ FIGURES = {
     "recovery_s": Figure(unit="s until it is back", is_better_when_higher=False, digits=1),
     "offered": Figure(unit="per second offered", is_better_when_higher=True),
     "us": Figure(unit="µs a call", is_better_when_higher=False, digits=2),
+    "cpu_us": Figure(unit="µs of a processor a request", is_better_when_higher=False),
     "at_each": Figure(unit="per second due at each", is_better_when_higher=True),
     "at_few": Figure(unit="per second due at one in a hundred", is_better_when_higher=True),
     "to_all": Figure(unit="per second of events to all", is_better_when_higher=True),

@@ -237,9 +237,10 @@ def _tracking() -> list[Target]:
     file, store = "into a file, tracked", "into the store, one publish each"
     alone, tracks = "a web handler alone", "a web handler that tracks"
 
-    def more(results: Results) -> float | None:
+    def more(results: Results, pressed: str = "") -> float | None:
         """Return how much longer the slowest take, if that is more than noise."""
-        with_it, without = (results.middle(*of, "p99_ms", one) for one in (tracks, alone))
+        points = (f"{one}{pressed}" for one in (tracks, alone))
+        with_it, without = (results.middle(*of, "p99_ms", one) for one in points)
         if with_it is None or without is None:
             return None
         return 0.0 if with_it <= without * 1.15 else with_it - without
@@ -263,6 +264,13 @@ def _tracking() -> list[Target]:
             name="p99 of a web handler that tracks to a dead, a hung and a good sink, more",
             wanted="at most 3 ms, or 15%",
             value=more,
+            spell=lambda value: f"{value:.1f} ms",
+            most=3.0,
+        ),
+        Target(
+            name="p99 of such a handler that is asked as fast as it goes, more",
+            wanted="at most 3 ms, or 15%",
+            value=lambda results: more(results, ", as fast as it goes"),
             spell=lambda value: f"{value:.1f} ms",
             most=3.0,
         ),

@@ -1,13 +1,14 @@
 """A web handler that tracks, as a process of its own: `python -m benchmarks.tracked FOLDER`.
 
 What it tracks goes to three sinks: one takes it, one is dead, and one hangs. `/settle` waits until
-everything has an end, and tells where it is.
+everything has an end, and tells where it is; `/spent` tells how many seconds of processors it took.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,7 +85,12 @@ def make_web(app: Redrive, good: Good) -> Starlette:
         there = {**kept, "good": kept["good"] + good.taken, "tracked": figures.tracked}
         return JSONResponse(there)
 
-    return Starlette(routes=[Route("/page", page), Route("/settle", settle)])
+    async def spent(request: Request) -> JSONResponse:
+        del request
+        return JSONResponse(time.process_time())
+
+    pages = {"/page": page, "/settle": settle, "/spent": spent}
+    return Starlette(routes=[Route(path, endpoint) for path, endpoint in pages.items()])
 
 
 def _serve(folder: Path) -> None:

@@ -20,13 +20,15 @@ from benchmarks.study import Scale, Section, Study, turns
 from redrive import Redrive, Tracking
 from redrive.transports.file import file
 
-__all__ = ["ALONE", "PUBLISHED", "STUDY", "TRACKED", "WITH"]
+__all__ = ["ALONE", "BUSY_ALONE", "BUSY_WITH", "PUBLISHED", "STUDY", "TRACKED", "WITH"]
 
 ALONE, WITH = "a web handler alone", "a web handler that tracks"
+BUSY_ALONE, BUSY_WITH = f"{ALONE}, as fast as it goes", f"{WITH}, as fast as it goes"
 TRACKED, PUBLISHED = "into a file, tracked", "into the store, one publish each"
 _CONNECTIONS = 4
 _EVERY_SECONDS = 0.01
-"""How often each of them asks: a process that is used up is slow whatever it does."""
+"""How often each of them asks where a handler is not asked as fast as it goes."""
+_REST_SECONDS = 0.1
 _AT_ONCE = 5_000
 
 
@@ -51,21 +53,40 @@ async def _handlers(scale: Scale, folder: Path) -> AsyncIterator[Run]:
     tracked = 0
     with _serving(folder) as url:
         async with aiohttp.ClientSession() as session:
-            for point in (ALONE, WITH):  # what is done first is slower than the rest
-                await _ask(session, url, point, 100)
-            tracked += 100
-            for point, _ in turns({ALONE: 0, WITH: 0}, scale.rounds):
-                times = await _ask(session, url, point, requests)
-                tracked += len(times) * (point == WITH)
-                yield Run(figures={"p99_ms": percentile(times, 0.99) * 1e3}, point=point)
+            for alone, tracks, pause in (
+                (ALONE, WITH, _EVERY_SECONDS),
+                (BUSY_ALONE, BUSY_WITH, 0.0),
+            ):
+                for is_tracking in (False, True):  # what is done first is slower than the rest
+                    tracked += (
+                        len(await _ask(session, url, 100, is_tracking=is_tracking, pause=pause))
+                        * is_tracking
+                    )
+                points = {alone: False, tracks: True}
+                for point, is_tracking in turns(points, scale.rounds):
+                    before = await _spent(session, url)
+                    times = await _ask(session, url, requests, is_tracking=is_tracking, pause=pause)
+                    tracked += len(times) * is_tracking
+                    if is_tracking:  # what is still on its way is not to burden the next
+                        await asyncio.sleep(_REST_SECONDS)
+                    spent = (await _spent(session, url) - before) / len(times)
+                    figures = {"p99_ms": percentile(times, 0.99) * 1e3, "cpu_us": spent * 1e6}
+                    yield Run(figures=figures, point=point)
             async with session.get(f"{url}/settle") as answer:
                 there = await answer.json()
     if set(there.values()) != {tracked}:  # each has all of it, or the store has
         raise AssertionError(f"{tracked} were tracked, and there is {there}")
 
 
-async def _ask(session: aiohttp.ClientSession, url: str, point: str, times: int) -> list[float]:
-    path = f"{url}/page?n=7{'&track' if point == WITH else ''}"
+async def _spent(session: aiohttp.ClientSession, url: str) -> float:
+    async with session.get(f"{url}/spent") as answer:
+        return float(await answer.json())
+
+
+async def _ask(
+    session: aiohttp.ClientSession, url: str, times: int, *, is_tracking: bool, pause: float
+) -> list[float]:
+    path = f"{url}/page?n=7{'&track' if is_tracking else ''}"
     took: list[float] = []
 
     async def ask() -> None:
@@ -76,7 +97,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, point: str, times: int)
                 await answer.read()
             spent = time.perf_counter() - began
             took.append(spent)
-            await asyncio.sleep(max(0.0, _EVERY_SECONDS - spent))
+            await asyncio.sleep(max(0.0, pause - spent))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(_CONNECTIONS):
@@ -143,7 +164,7 @@ STUDY = Study(
     title="tracking",
     section=Section.PROMISES,
     axis="way",
-    figures=("per_second", "p99_ms"),
+    figures=("per_second", "p99_ms", "cpu_us"),
     measure=_measure,
     arenas=(Arena.SQLITE,),
 )

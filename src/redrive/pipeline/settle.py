@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Protocol, assert_never
 
 import msgspec
@@ -212,7 +213,11 @@ class Settler(msgspec.Struct, frozen=True, kw_only=True):
         """Return it without the secrets that an error repeats: it is read in logs and in SQL."""
         if isinstance(settlement, Delivered) or settlement.fault is None:
             return settlement
-        fault = self.redaction.fault(settlement.fault, self.redaction.values_of(leased.event))
+        secrets = self.redaction.values_of(leased.event)
+        if secrets:
+            fault = self.redaction.fault(settlement.fault, secrets)
+        else:
+            fault = _shown(self.redaction, settlement.fault)
         return msgspec.structs.replace(settlement, fault=fault)
 
     def _record(
@@ -344,6 +349,12 @@ def _asked_of_all(outcome: Faulted) -> timedelta | None:
     if outcome.retry_after is None or not outcome.is_for_all:
         return None
     return bounded_retry_after(outcome.retry_after)
+
+
+@lru_cache(maxsize=100)
+def _shown(redaction: Redaction, fault: Fault) -> Fault:
+    """Return a fault as it may be shown: those of a batch that has failed as one are alike."""
+    return redaction.fault(fault)
 
 
 def _dead_letter(leased: Leased, failed: Failed) -> DeadLettered:

@@ -13,6 +13,7 @@ from redrive.model.outcome import Faulted, Nature, Outcome
 from redrive.policies.capture import capture, timed_out
 from redrive.policies.classify import classify
 from redrive.tracking.item import Flight
+from redrive.tracking.slices import Slices
 from redrive.transport import Endpoint, checked_outcomes
 
 __all__ = ["Channel", "Try"]
@@ -51,6 +52,7 @@ class Channel:
         generation: Callable[[str], int],
         on_tried: Callable[[Sequence[Try]], None],
         on_given_up: Callable[[str, Sequence[Flight]], None],
+        slices: Slices,
     ) -> None:
         self.endpoint = endpoint
         self.name = endpoint.destination.name
@@ -60,6 +62,7 @@ class Channel:
         self._generation = generation
         self._on_tried = on_tried
         self._on_given_up = on_given_up
+        self._slices = slices
         self._waiting: deque[Flight] = deque()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._active = 0
@@ -80,7 +83,7 @@ class Channel:
 
     async def stop(self) -> None:
         """End what is under way; all that has not ended is told of by then."""
-        self._give_up()
+        self._give_back(self._taken_back())
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -112,7 +115,7 @@ class Channel:
             if limit.expired():
                 fault = timed_out(self._limit)
                 outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(flights)
-                self._give_up()
+                self._on_given_up(self.name, ())  # from now on nothing is put here
             else:
                 outcomes = self._raised(error, len(flights))
         except asyncio.CancelledError:
@@ -122,25 +125,14 @@ class Channel:
             else:  # at the end of a process: who has not answered for so long has failed
                 fault = timed_out(spent)
                 outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(flights)
-                self._tell(flights, deliveries, outcomes, spent.total_seconds())
+                self._on_tried(_tries(flights, deliveries, outcomes, spent.total_seconds()))
             raise
         except Exception as error:  # noqa: BLE001 - whatever a transport raises is an outcome
             outcomes = self._raised(error, len(flights))
-        self._tell(flights, deliveries, outcomes, self._clock.monotonic() - begun)
-
-    def _tell(
-        self,
-        flights: Sequence[Flight],
-        deliveries: Sequence[Leased],
-        outcomes: Sequence[Outcome],
-        took: float,
-    ) -> None:
-        self._on_tried(
-            [
-                Try(flight, leased, outcome, took / len(flights))
-                for flight, leased, outcome in zip(flights, deliveries, outcomes, strict=True)
-            ]
-        )
+        took = self._clock.monotonic() - begun
+        await self._slices.each(_tries(flights, deliveries, outcomes, took), self._on_tried)
+        if limit.expired():
+            await self._slices.each(self._taken_back(), self._give_back)
 
     def _raised(self, error: BaseException, count: int) -> list[Outcome]:
         terms = self.endpoint.terms
@@ -151,11 +143,14 @@ class Channel:
         )
         return [outcome] * count
 
-    def _give_up(self) -> None:
+    def _taken_back(self) -> list[Flight]:
+        """Return what waits here, which waits here no more."""
         waiting = list(self._waiting)
         self._waiting.clear()
-        if waiting:
-            self._on_given_up(self.name, waiting)
+        return waiting
+
+    def _give_back(self, flights: Sequence[Flight]) -> None:
+        self._on_given_up(self.name, flights)
 
     def _leased(self, flight: Flight, now: datetime) -> Leased:
         event = flight.event
@@ -170,3 +165,15 @@ class Channel:
             breaker_generation=self._generation(self.name),
             deadline=self.endpoint.destination.deadline_of(event, now=now),
         )
+
+
+def _tries(
+    flights: Sequence[Flight],
+    deliveries: Sequence[Leased],
+    outcomes: Sequence[Outcome],
+    took: float,
+) -> list[Try]:
+    return [
+        Try(flight, leased, outcome, took / len(flights))
+        for flight, leased, outcome in zip(flights, deliveries, outcomes, strict=True)
+    ]

@@ -24,11 +24,11 @@ from redrive.tracking.channel import Try
 from redrive.tracking.figures import End
 from redrive.tracking.item import Flight, Item
 from redrive.tracking.outlook import Outlook
+from redrive.tracking.slices import Slices
 
 __all__ = ["Keeper", "Part"]
 
 _log = logging.getLogger("redrive.tracking")
-_MOST_AT_ONCE = 100
 _MOST_SUCCESSES = 100
 _PATIENCE_SECONDS = 5.0
 _LAST_SECONDS = 2.0
@@ -72,6 +72,7 @@ class Keeper:
         make_settler: Callable[[Store], Settler],
         on_kept: Callable[[Flight, str, End, str], None],
         before_journal: Callable[[], Awaitable[None]],
+        slices: Slices,
     ) -> None:
         self._outlook = outlook
         self._journal = journal
@@ -81,6 +82,7 @@ class Keeper:
         self._settler: Settler | None = None
         self._on_kept = on_kept
         self._before_journal = before_journal
+        self._slices = slices
         self._waiting: deque[Part] = deque()
         self._arrivals: list[Tried] = []
         self._successes: dict[str, list[Try]] = {}
@@ -132,12 +134,14 @@ class Keeper:
     async def _run(self) -> None:
         try:
             while self._waiting or self._arrivals:
-                parts = [
-                    self._waiting.popleft() for _ in range(min(_MOST_AT_ONCE, len(self._waiting)))
-                ]
+                await self._slices.let_gather(self._waiting)
+                most = min(self._slices.size, len(self._waiting))
+                parts = [self._waiting.popleft() for _ in range(most)]
                 arrivals, self._arrivals = self._arrivals, []
                 async with self.lock:
                     await self._keep(parts, arrivals)
+                if self._waiting:
+                    await self._slices.give_way()
         finally:
             self._task = None
 

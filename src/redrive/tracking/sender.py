@@ -36,6 +36,7 @@ from redrive.tracking.figures import End
 from redrive.tracking.item import Flight, Item
 from redrive.tracking.keeper import Keeper, Part
 from redrive.tracking.outlook import Outlook
+from redrive.tracking.slices import Slices
 from redrive.tracking.terms import Tracking
 from redrive.transport import Closing, Endpoint
 
@@ -47,7 +48,6 @@ _LINGER_SECONDS = 0.01
 _IDLE_SECONDS = 0.5
 _DRAIN_SECONDS = 1.0
 _EXPIRY_SECONDS = 3_600.0
-_MOST_AT_ONCE = 100
 
 
 class Connection(Protocol):
@@ -87,6 +87,7 @@ class Sender:
         self._clock = clock
         self._decide = decide
         self._wake = asyncio.Event()
+        self._slices = Slices(buffer, clock)
         self._outlook = Outlook(connection.open_store, clock)
         self._channels: dict[str, Channel] | None = None
         self._flights: dict[int, Flight] = {}
@@ -115,6 +116,7 @@ class Sender:
             make_settler=make_settler,
             on_kept=self._close_part,
             before_journal=self._overflow_is_spilled,
+            slices=self._slices,
         )
 
     def wake(self) -> None:
@@ -133,7 +135,7 @@ class Sender:
                 if await self._step():
                     quiet_since = self._clock.monotonic()
                 if self._buffer.has_more:
-                    await self._clock.sleep(0)
+                    await self._slices.give_way()
                 elif self._clock.monotonic() - quiet_since < _IDLE_SECONDS and not (
                     self._buffer.is_awaited
                 ):
@@ -153,6 +155,7 @@ class Sender:
 
     async def run_until_idle(self) -> None:
         """Send all there is, wherever that ends, and let go of everything."""
+        self._slices.is_ending = True
         try:
             while await self._step() or self._flights or self._spilling:
                 if self._flights or self._spilling:
@@ -174,7 +177,7 @@ class Sender:
         return bool(items or overflow)
 
     def _room(self) -> int:
-        return max(0, min(_MOST_AT_ONCE, self._terms.capacity - len(self._flights)))
+        return max(0, min(self._slices.size, self._terms.capacity - len(self._flights)))
 
     def _spill_overflow(self, items: list[Item]) -> None:
         before = self._spilling
@@ -364,6 +367,7 @@ class Sender:
                     generation=self._outlook.generation,
                     on_tried=self._on_tried,
                     on_given_up=self._on_given_up,
+                    slices=self._slices,
                 )
                 for name, endpoint in self._connection.endpoints().items()
                 if not (endpoint.is_transactional or endpoint.is_threaded)
@@ -426,6 +430,7 @@ class Sender:
 
     async def _end(self) -> None:
         """Send what is left, and spill what takes too long."""
+        self._slices.is_ending = True
         limit = self._terms.flush_limit.total_seconds()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):

@@ -13,6 +13,9 @@ from redrive.stores.sql.session import Either
 
 __all__ = ["bound", "rewritten"]
 
+_AS_THEY_ARE = frozenset((bool, bytes, float, int, str, type(None)))
+_TIMES = frozenset((datetime, timedelta))
+
 
 def _unqualified(found: re.Match[str]) -> str:
     """Return a list of columns without the name of their table."""
@@ -79,11 +82,13 @@ def _columns(found: re.Match[str]) -> str:
 
 def bound(value: object) -> Any:  # noqa: ANN401 - what apsw takes
     """Return a value as it is kept: times and spans as whole microseconds, lists as JSON."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, datetime):
         return micros(value)
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     if isinstance(value, (list, tuple)):
-        has_times = any(isinstance(one, (datetime, timedelta)) for one in value)
+        has_times = not _TIMES.isdisjoint(map(type, value))
         return json_text([bound(one) for one in value] if has_times else value)
     return value

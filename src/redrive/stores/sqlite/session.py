@@ -99,7 +99,10 @@ class SqliteSession(Session):
         return json_text(value)
 
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:
-        return json_text([{name: bound(one) for name, one in row.items()} for row in rows])
+        # What is left out is read as NULL.
+        return json_text(
+            [{name: bound(one) for name, one in row.items() if one is not None} for row in rows]
+        )
 
     def event_id(self, text: str) -> str | None:
         return text

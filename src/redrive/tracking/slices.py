@@ -1,0 +1,64 @@
+"""Slices: the work of the sender in small pieces, so that it holds up no thread of the app."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Sized
+from typing import TypeVar
+
+from redrive.clock import Clock
+from redrive.tracking.buffer import Buffer
+
+__all__ = ["Slices"]
+
+T = TypeVar("T")
+
+_SMALL = 20
+_LARGE = 100
+_PAUSE_SECONDS = 0.001
+_GATHER_SECONDS = 0.02
+
+
+class Slices:
+    """Says how much is done at once, and lets others have the interpreter in between.
+
+    A thread that wants it gets it only after five milliseconds from one that does not pause. There
+    is no pause while somebody waits for the sender, nor when it falls behind.
+    """
+
+    def __init__(self, buffer: Buffer, clock: Clock) -> None:
+        self._buffer = buffer
+        self._clock = clock
+        self.is_ending = False
+        """Whether all that is left is to be done as fast as it goes."""
+
+    @property
+    def size(self) -> int:
+        """How many events are seen to at once."""
+        return _LARGE if self._is_hurried else _SMALL
+
+    async def give_way(self) -> None:
+        """Pause for a moment."""
+        await self._clock.sleep(0 if self._is_hurried else _PAUSE_SECONDS)
+
+    async def let_gather(self, waiting: Sized) -> None:
+        """Wait a little where only a few wait: many at once cost less than one after the other."""
+        if len(waiting) < self.size and not self._is_hurried:
+            await self._clock.sleep(_GATHER_SECONDS)
+
+    async def each(self, of: Iterable[T], do: Callable[[Sequence[T]], None]) -> None:
+        """Do something with each slice of these; with all of them, also if it is cancelled."""
+        left = deque(of)
+        try:
+            while left:
+                do([left.popleft() for _ in range(min(self.size, len(left)))])
+                if left:
+                    await self.give_way()
+        finally:
+            if left:
+                do(list(left))
+
+    @property
+    def _is_hurried(self) -> bool:
+        buffer = self._buffer
+        return self.is_ending or buffer.is_awaited or len(buffer.items) > buffer.capacity // 2
