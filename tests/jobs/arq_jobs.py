@@ -31,6 +31,13 @@ class WorkerSettings:
     max_tries = 1
 
 
+async def put(kind: str) -> None:
+    """Ask for a job, and leave it at that."""
+    pool = await create_pool(_SETTINGS)
+    await pool.enqueue_job("work_job", kind)
+    await pool.aclose()
+
+
 async def enqueue(kinds: list[str]) -> None:
     """Ask for jobs, and say how they ended."""
     pool = await create_pool(_SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -81,6 +82,23 @@ class Bench:
                 os.killpg(worker.pid, signal.SIGKILL)
                 raise
         self._workers.clear()
+
+
+def install_arq() -> Path:
+    """Return where arq is, with the redis-py that it needs: an older one than all others have."""
+    folder = Path(sys.prefix) / "arq"
+    with (Path(sys.prefix) / "arq.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one test process at a time
+        if not (folder / "arq").is_dir():
+            wanted = str(ROOT / "tests" / "jobs" / "arq.txt")
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "pip", "install", "-qq", "--no-deps"),
+                    *("--disable-pip-version-check", "--target", str(folder), "-r", wanted),
+                ],
+                check=True,
+            )
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from redrive import Breaker, Redrive, Tracking, strict
+from redrive import Redrive, Tracking, strict
 from redrive.model.delivery import Leased
 from redrive.model.outcome import Outcome, Succeeded
 
@@ -29,22 +29,30 @@ class _Hung:
     batch = 100
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        _write("asked", "hung")
         await asyncio.Event().wait()
         return [Succeeded()] * len(deliveries)
 
 
 app = Redrive(
-    f"sqlite:///{_FOLDER}/shop.db", journal=_FOLDER / "journal", tracking=Tracking(rate=None)
+    f"sqlite:///{_FOLDER}/shop.db",
+    journal=_FOLDER / "journal",
+    tracking=Tracking(rate=None, flush_limit="3s"),
 )
 app.destination("notes", "mail.*", transport=_Notes())
 if os.environ.get("JOBS_SINK") == "hung":
-    app.destination("hung", "mail.*", transport=_Hung(), breaker=Breaker())
+    app.destination("hung", "mail.*", transport=_Hung())
 
 
 def work(kind: str) -> str:
-    """Do a job: `good` tracks, `broken` cannot, `strict` cannot and wants to know."""
+    """Do a job: `good` tracks, `broken` cannot, `strict` cannot and wants to know.
+
+    `off` does not track.
+    """
     _write("begun", kind)
     match kind:
+        case "off":
+            pass
         case "broken":
             app.track("mail.sent", {"who": object()})
         case "strict":

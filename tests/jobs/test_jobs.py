@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
 from redrive.store import Query
 from tests.docs.pages import ROOT
-from tests.jobs.conftest import Bench
+from tests.jobs.conftest import Bench, install_arq
 
 KINDS = ("good", "broken", "strict")
 
@@ -87,22 +84,35 @@ async def test_rq(bench: Bench) -> None:
     await check(bench)
 
 
+@pytest.mark.parametrize("bench", ["rq"], indirect=True)
+async def test_jobs_of_rq_wait_for_a_destination_that_hangs_only_once(bench: Bench) -> None:
+    bench.environment["JOBS_SINK"] = "hung"
+    bench.run(
+        "-c",
+        "import redis, rq\n"
+        f"queue = rq.Queue(connection=redis.Redis.from_url({bench.url!r}))\n"
+        "for _ in range(4):\n"
+        "    queue.enqueue('tests.jobs.shop.work', 'good')",
+    )
+
+    bench.start(
+        *("rq.cli", "worker", "--burst", "--url", bench.url),
+        *("--worker-class", "redrive.integrations.rq.QuietWorker"),
+    )
+    bench.until("done", *["good"] * 4)
+    bench.end()
+
+    assert len(bench.lines("asked")) == 1
+    assert len(bench.lines("arrived")) == 4
+    app = Redrive(f"sqlite:///{bench.folder}/shop.db")
+    async with app:
+        waiting = (await app.operations.deliveries(Query(status=Status.PENDING))).deliveries
+    assert [one.destination for one in waiting] == ["hung"] * 4
+
+
 @pytest.fixture(scope="session")
 def arq_folder() -> Path:
-    """Where arq is, with the redis-py that it needs: an older one than all others have."""
-    folder = Path(sys.prefix) / "arq"
-    with (Path(sys.prefix) / "arq.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one test process at a time
-        if not (folder / "arq").is_dir():
-            wanted = str(ROOT / "tests" / "jobs" / "arq.txt")
-            subprocess.run(
-                [
-                    *(sys.executable, "-m", "pip", "install", "-qq", "--no-deps"),
-                    *("--disable-pip-version-check", "--target", str(folder), "-r", wanted),
-                ],
-                check=True,
-            )
-    return folder
+    return install_arq()
 
 
 @pytest.mark.parametrize("bench", ["arq"], indirect=True)

@@ -41,7 +41,7 @@ async def test_it_pauses_between_small_pieces_of_work() -> None:
 async def test_it_lets_nobody_pass_when_it_must_end() -> None:
     clock, done = Sparing(), list[Sequence[int]]()
     slices = Slices(Buffer(1_000), clock)
-    slices.is_ending = True
+    slices.end()
 
     await slices.each(range(150), done.append)
     await slices.let_gather([])

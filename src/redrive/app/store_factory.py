@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from redrive.app.config import Settings, parse_store
 from redrive.clock import Clock
 from redrive.observer import Observer
@@ -59,7 +61,8 @@ def import_store(settings: Settings) -> None:
 def forget_parent(settings: Settings) -> None:
     """After a fork: see to it that the store's file, open in the parent, is left to the parent."""
     path = parse_store(settings.store).path
-    if path is not None:
+    # A parent that has never imported it has nothing open, and the import takes each child long.
+    if path is not None and "redrive.stores.sqlite" in sys.modules:
         from redrive.stores.sqlite.forking import disown  # noqa: PLC0415 - only who uses it pays
 
         disown(path)

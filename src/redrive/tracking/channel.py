@@ -52,6 +52,7 @@ class Channel:
         generation: Callable[[str], int],
         on_tried: Callable[[Sequence[Try]], None],
         on_given_up: Callable[[str, Sequence[Flight]], None],
+        on_hung: Callable[[str, float], None],
         slices: Slices,
     ) -> None:
         self.endpoint = endpoint
@@ -62,6 +63,7 @@ class Channel:
         self._generation = generation
         self._on_tried = on_tried
         self._on_given_up = on_given_up
+        self._on_hung = on_hung
         self._slices = slices
         self._waiting: deque[Flight] = deque()
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -113,6 +115,7 @@ class Channel:
                 )
         except TimeoutError as error:
             if limit.expired():
+                self._on_hung(self.name, self._limit.total_seconds())
                 fault = timed_out(self._limit)
                 outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(flights)
                 self._on_given_up(self.name, ())  # from now on nothing is put here
@@ -123,6 +126,7 @@ class Channel:
             if spent < self._limit / 2:
                 self._on_given_up(self.name, flights)
             else:  # at the end of a process: who has not answered for so long has failed
+                self._on_hung(self.name, spent.total_seconds())
                 fault = timed_out(spent)
                 outcomes = [Faulted(fault=fault, nature=Nature.TRANSIENT)] * len(flights)
                 self._on_tried(_tries(flights, deliveries, outcomes, spent.total_seconds()))

@@ -33,6 +33,7 @@ from redrive.tracking.admittance import Tokens
 from redrive.tracking.buffer import Buffer
 from redrive.tracking.channel import Channel, Try
 from redrive.tracking.figures import End
+from redrive.tracking.hung import shared
 from redrive.tracking.item import Flight, Item
 from redrive.tracking.keeper import Keeper, Part
 from redrive.tracking.outlook import Outlook
@@ -87,6 +88,7 @@ class Sender:
         self._clock = clock
         self._decide = decide
         self._wake = asyncio.Event()
+        self._hung = shared()
         self._slices = Slices(buffer, clock)
         self._outlook = Outlook(connection.open_store, clock)
         self._channels: dict[str, Channel] | None = None
@@ -155,7 +157,7 @@ class Sender:
 
     async def run_until_idle(self) -> None:
         """Send all there is, wherever that ends, and let go of everything."""
-        self._slices.is_ending = True
+        self._slices.end()
         try:
             while await self._step() or self._flights or self._spilling:
                 if self._flights or self._spilling:
@@ -256,10 +258,21 @@ class Sender:
             self._keeper.put(part)
         elif channel is None:  # the store is the way there, not the way out
             self._hold(flight, name)
-        elif self._outlook.passes(name, flight.event):
+        elif not self._is_hung(name) and self._outlook.passes(name, flight.event):
             channel.put(flight)
         elif self._worth("held", flight, name):
             self._hold(flight, name)
+
+    def _is_hung(self, name: str) -> bool:
+        """Tell whether a process that lived for another job has waited for it in vain."""
+        return self._hung is not None and self._hung.is_hung(
+            self._journal.store, name, now=self._clock.monotonic()
+        )
+
+    def _on_hung(self, name: str, waited: float) -> None:
+        if self._hung is not None:
+            now = self._clock.monotonic()
+            self._hung.note(self._journal.store, name, waited=waited, now=now)
 
     def _hold(self, flight: Flight, name: str) -> None:
         """Hand a part over that was not tried."""
@@ -367,6 +380,7 @@ class Sender:
                     generation=self._outlook.generation,
                     on_tried=self._on_tried,
                     on_given_up=self._on_given_up,
+                    on_hung=self._on_hung,
                     slices=self._slices,
                 )
                 for name, endpoint in self._connection.endpoints().items()
@@ -430,7 +444,7 @@ class Sender:
 
     async def _end(self) -> None:
         """Send what is left, and spill what takes too long."""
-        self._slices.is_ending = True
+        self._slices.end()
         limit = self._terms.flush_limit.total_seconds()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):

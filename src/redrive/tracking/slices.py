@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TypeVar
 
-from redrive.clock import Clock
+from redrive.clock import Clock, wait_at_most
 from redrive.tracking.buffer import Buffer
 
 __all__ = ["Slices"]
@@ -29,8 +30,11 @@ class Slices:
     def __init__(self, buffer: Buffer, clock: Clock) -> None:
         self._buffer = buffer
         self._clock = clock
-        self.is_ending = False
-        """Whether all that is left is to be done as fast as it goes."""
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Have all that is left be done as fast as it goes."""
+        self._ending.set()
 
     @property
     def size(self) -> int:
@@ -44,7 +48,7 @@ class Slices:
     async def let_gather(self, waiting: Sized) -> None:
         """Wait a little where only a few wait: many at once cost less than one after the other."""
         if len(waiting) < self.size and not self._is_hurried:
-            await self._clock.sleep(_GATHER_SECONDS)
+            await wait_at_most(self._ending, _GATHER_SECONDS, self._clock)
 
     async def each(self, of: Iterable[T], do: Callable[[Sequence[T]], None]) -> None:
         """Do something with each slice of these; with all of them, also if it is cancelled."""
@@ -61,4 +65,6 @@ class Slices:
     @property
     def _is_hurried(self) -> bool:
         buffer = self._buffer
-        return self.is_ending or buffer.is_awaited or len(buffer.items) > buffer.capacity // 2
+        return (
+            self._ending.is_set() or buffer.is_awaited or len(buffer.items) > buffer.capacity // 2
+        )
