@@ -60,11 +60,13 @@ class Api:
         *,
         clock: Clock,
         identify: Identify,
+        acted: Callable[[], None],
         longest_body: int = LONGEST_BODY,
     ) -> None:
         self._app = app
         self._clock = clock
         self.identify = identify
+        self._acted = acted
         self._longest_body = longest_body
 
     def endpoint(self, route: Route) -> Answering:
@@ -78,6 +80,8 @@ class Api:
                 given = await self._read(request, route)
                 async with asyncio.timeout(REQUEST_SECONDS):
                     result = await route.endpoint(call, given)
+                if route.is_act:
+                    self._acted()
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except Exception as error:  # noqa: BLE001 - each has an answer

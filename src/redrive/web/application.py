@@ -100,14 +100,6 @@ def make_asgi(
     """
     requests = Requests()
     identity = Identity(app, needed=login, door=door, turnpike=Turnpike(rate, clock))
-    api = Api(
-        app,
-        clock=clock,
-        identify=identity.identify,
-        longest_body=max(LONGEST_BODY, payload_limit + _ENVELOPE),
-    )
-    probes = _Probes(app, api, requests, metrics, hindrances)
-
     site = Site(
         app,
         identity=identity,
@@ -116,6 +108,14 @@ def make_asgi(
         settings=settings,
         is_over=hindrances,
     )
+    api = Api(
+        app,
+        clock=clock,
+        identify=identity.identify,
+        acted=site.forget,
+        longest_body=max(LONGEST_BODY, payload_limit + _ENVELOPE),
+    )
+    probes = _Probes(app, api, requests, metrics, hindrances)
 
     async def read() -> Figures:
         return await app.operations.status()
@@ -145,7 +145,10 @@ def make_asgi(
     @asynccontextmanager
     async def opened(_: Starlette) -> AsyncIterator[None]:
         async with app:
-            yield
+            try:
+                yield
+            finally:
+                await site.end()
 
     inner = Starlette(
         routes=[inbound, *alive]

@@ -48,12 +48,17 @@ class Live:
         """How many listen now."""
         self._number = 0
         self._frame, self._read_at = b"", 0.0
+        self._is_old = True
         self._reading = asyncio.Lock()
 
     def check(self) -> None:
         """Refuse more listeners than there is room for."""
         if self.listeners >= self._most:
             raise too_many_streams(self._most)
+
+    def forget(self) -> None:
+        """Give whoever listens from now on what is there then."""
+        self._is_old = True
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """Return frames as they come, from a first one at once, until it is over."""
@@ -77,7 +82,8 @@ class Live:
             if seen and self._number == seen:
                 await self._clock.sleep(self._rest)
             begun = self._clock.monotonic()
-            if self._number == seen or begun - self._read_at > self._rest:
+            if self._number == seen or self._is_old or begun - self._read_at > self._rest:
+                self._is_old = False
                 self._frame, self._read_at = await self._read_frame(), self._clock.monotonic()
                 self._rest = max(self._every, _SHARE * (self._read_at - begun))
                 self._number += 1

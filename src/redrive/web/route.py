@@ -118,6 +118,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return self.method != "GET"
 
     @property
+    def is_act(self) -> bool:
+        """Whether somebody steps in with it, so that pages show what came of it."""
+        return self.is_unsafe and self.operation not in ("publish", "publish_many")
+
+    @property
     def summary(self) -> str:
         """What it does, in one sentence."""
         return (self.endpoint.__doc__ or "").partition("\n")[0]

@@ -101,6 +101,25 @@ async def test_however_many_look_the_store_is_asked_once() -> None:
     assert pages.streams == 0
 
 
+async def test_who_comes_after_an_act_is_not_sent_what_was_before() -> None:
+    reads = 0
+
+    async def read() -> int:
+        nonlocal reads
+        reads += 1
+        return reads
+
+    pages = LivePages(FakeClock(), is_over=lambda: False)
+    before, same, after = (pages.answer("/", read).body_iterator for _ in range(3))  # type: ignore[attr-defined]
+    frames = [await anext(before), await anext(same)]
+    pages.forget()
+    frames.append(await anext(after))
+
+    assert frames == [b"event: page\ndata: %d\n\n" % number for number in (1, 1, 2)]
+    for one in (before, same, after):
+        await one.aclose()
+
+
 async def test_pages_of_other_roles_are_read_on_their_own() -> None:
     read_by: list[str] = []
 

@@ -16,6 +16,7 @@ from redrive.web.pages.delivery import DeliveryView
 from redrive.web.pages.destinations import DestinationRow, Destinations
 from redrive.web.pages.overview import Overview, needs_of, show_overview
 from redrive.web.pages.page import Page, Visit
+from redrive.web.pages.readings import Readings
 from redrive.web.pages.records import WorkerRow, Workers
 from redrive.web.pages.rendering import Renderer
 from redrive.web.pages.table import LEFT_OUT, NAVIGATION, PAGES
@@ -274,7 +275,10 @@ async def test_what_is_not_there_is_said_in_a_page(broken: Shop) -> None:
 async def test_the_overview_is_plain_data(broken: Shop) -> None:
     await broken.operations.pause("billing", by="ann")
     now = broken.kit.clock.now()
-    visit = Visit(operations=broken.operations, caller=LOCAL, path={}, query={}, form={}, now=now)
+    look = Readings(broken.kit.clock).look()
+    visit = Visit(
+        operations=broken.operations, look=look, caller=LOCAL, path={}, query={}, form={}, now=now
+    )
 
     model = (await show_overview(visit)).model
 
@@ -397,6 +401,8 @@ def _rendered(template: str, model: object) -> str:
         page=Page(template=template, title=EVIL, model=model),
         model=model,
         now=NOW,
+        as_of=NOW,
+        age="",
         may=lambda _: True,
         has_session=True,
         nav=NAVIGATION,

@@ -33,6 +33,11 @@ class LivePages:
         """How many pages somebody looks at."""
         return len(self._streams)
 
+    def forget(self) -> None:
+        """Read everything anew from now on."""
+        for stream in self._streams.values():
+            stream.forget()
+
     def answer(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> Response:
         """Return the stream of what `key` stands for, unless too many listen already."""
         if sum(one.listeners for one in self._streams.values()) >= self._most:

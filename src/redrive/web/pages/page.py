@@ -12,6 +12,7 @@ from redrive.errors import NotFoundError, UsageError
 from redrive.model.setting import SettingInForce
 from redrive.operations import Operations
 from redrive.web.caller import Caller
+from redrive.web.pages.readings import Look
 
 __all__ = ["MOST_READ", "Moved", "Page", "PageRoute", "Step", "View", "Visit"]
 
@@ -59,6 +60,7 @@ class Visit:
         self,
         *,
         operations: Operations,
+        look: Look,
         caller: Caller,
         path: Mapping[str, str],
         query: Mapping[str, str],
@@ -67,12 +69,18 @@ class Visit:
         settings: Sequence[SettingInForce] = (),
     ) -> None:
         self.operations = operations
+        self._look = look
         self.caller = caller
         self.path = path
         self.query = query
         self.form = form
         self.now = now
         self.settings = settings
+
+    @property
+    def as_of(self) -> datetime:
+        """Of when the oldest is that this visit has looked at."""
+        return self._look.as_of(self.now)
 
     @property
     def by(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote
@@ -26,7 +26,7 @@ from redrive.web.pages.live import EVENTS, LivePages
 from redrive.web.pages.login import Login, login_path
 from redrive.web.pages.page import Page, PageRoute, Visit
 from redrive.web.pages.readings import Readings
-from redrive.web.pages.rendering import SCRIPT, STYLE, Renderer
+from redrive.web.pages.rendering import SCRIPT, STYLE, Renderer, ago
 from redrive.web.pages.table import NAVIGATION, PAGES
 from redrive.web.problem import Problem, problem_of
 from redrive.web.route import App
@@ -38,6 +38,7 @@ __all__ = ["Site"]
 
 _VISITOR = "redrive.visitor"
 _SAID_SECONDS = 60
+_OLD = timedelta(seconds=5)
 _LONGEST_SAID = 500
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; "
@@ -98,6 +99,15 @@ class Site:
             ),
         ]
 
+    def forget(self) -> None:
+        """Show what is there now: somebody has acted."""
+        self._readings.forget()
+        self._live.forget()
+
+    async def end(self) -> None:
+        """Give up what is being read."""
+        await self._readings.end()
+
     def _page(self, route: PageRoute) -> Answering:
         async def answer(request: Request) -> Response:
             caller = request.scope[_VISITOR] = await self._identity.visitor(request)
@@ -106,17 +116,19 @@ class Site:
             if _is_listening(request) and route.method == "GET":
                 return self._listen(request, route, caller)
             visit = await self._visit(request, route, caller)
-            async with asyncio.timeout(REQUEST_SECONDS):
-                shown = await route.view(visit)
-            if route.method != "GET":
-                self._readings.forget()
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    shown = await route.view(visit)
+            finally:
+                if route.method != "GET":
+                    self.forget()
             if not isinstance(shown, Page):
                 moved = RedirectResponse(root_of(request) + shown.to, HTTPStatus.SEE_OTHER)
                 if shown.said:
                     said = quote(shown.said[:_LONGEST_SAID])
                     set_cookie(request, moved, SAID, said, seconds=_SAID_SECONDS)
                 return moved
-            return self._show(request, shown, caller=caller, now=visit.now, status=shown.status)
+            return self._show(request, shown, caller=caller, visit=visit)
 
         return self._safely(answer)
 
@@ -134,9 +146,10 @@ class Site:
                 page = await route.view(visit)
             if not isinstance(page, Page):
                 raise NotFoundError("There is nothing to look at here.")
-            html = self._rendered(request, page, caller=caller, now=visit.now)
+            html = self._rendered(request, page, caller=caller, visit=visit)
             main = html.partition("<main")[2].partition(">")[2].partition("</main>")[0]
-            return {"html": main, "now": visit.now, "is_live": page.is_live}
+            told = {"now": visit.as_of, "age": _age(visit), "is_live": page.is_live}
+            return {"html": main, **told}
 
         return self._live.answer((path, query, root, caller.grant.role), read)
 
@@ -156,8 +169,12 @@ class Site:
     async def _visit(self, request: Request, route: PageRoute, caller: Caller) -> Visit:
         caller.check(route.operation)
         is_act = route.method != "GET"
+        look = self._readings.look()
+        operations = self._operations_of(caller)
         return Visit(
-            operations=self._operations_of(caller, is_act=is_act),
+            # Who acts goes by what is there now; and so does who sees a part only.
+            operations=operations if is_act or caller.is_limited else look.over(operations),
+            look=look,
             caller=caller,
             path=request.path_params,
             query=dict(request.query_params),
@@ -168,16 +185,13 @@ class Site:
             settings=self._settings(),
         )
 
-    def _operations_of(self, caller: Caller, *, is_act: bool) -> Operations:
+    def _operations_of(self, caller: Caller) -> Operations:
         operations = self._app.operations
-        if caller.is_limited:
-            # It has all of the names, and refuses what cannot be limited.
-            return cast("Operations", Limited(operations, caller))
-        # Who acts goes by what is there now.
-        return operations if is_act else self._readings.over(operations)
+        # It has all of the names, and refuses what cannot be limited.
+        return cast("Operations", Limited(operations, caller)) if caller.is_limited else operations
 
     def _show_stranger(self, request: Request, page: Page, status: HTTPStatus) -> Response:
-        return self._show(request, page, caller=None, now=None, status=status)
+        return self._show(request, page, caller=None, visit=None, status=status)
 
     def _show(
         self,
@@ -185,8 +199,8 @@ class Site:
         page: Page,
         *,
         caller: Caller | None,
-        now: datetime | None,
-        status: HTTPStatus = HTTPStatus.OK,
+        visit: Visit | None,
+        status: HTTPStatus | None = None,
     ) -> Response:
         in_session = caller is not None and caller.has_session
         token = form_token(request, in_session=in_session)
@@ -196,11 +210,11 @@ class Site:
             request,
             page,
             caller=caller,
-            now=now,
+            visit=visit,
             token=token or fresh,
             said=unquote(said)[:_LONGEST_SAID],
         )
-        response = Response(html, status, headers=_HEADERS, media_type=_HTML)
+        response = Response(html, status or page.status, headers=_HEADERS, media_type=_HTML)
         if said:
             drop_cookie(request, response, SAID)
         if fresh:
@@ -213,7 +227,7 @@ class Site:
         page: Page,
         *,
         caller: Caller | None,
-        now: datetime | None,
+        visit: Visit | None,
         token: str = "",
         said: str = "",
     ) -> str:
@@ -222,7 +236,9 @@ class Site:
             page.template,
             page=page,
             model=page.model,
-            now=now,
+            now=None if visit is None else visit.now,
+            as_of=None if visit is None else visit.as_of,
+            age="" if visit is None else _age(visit),
             may=_may(caller),
             by="" if caller is None else caller.by,
             has_session=caller is not None and caller.has_session,
@@ -253,6 +269,7 @@ class Site:
             place="",
             by="",
             now=None,
+            as_of=None,
             nav=NAVIGATION,
             may=_may(caller),
             has_session=False,
@@ -281,6 +298,12 @@ def _telling(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
         return Response(text, media_type=kind, headers={"cache-control": "max-age=300"})
 
     return tell
+
+
+def _age(visit: Visit) -> str:
+    """Say how old what is shown is, if that is worth a word."""
+    passed = visit.now - visit.as_of
+    return ago(visit.as_of, visit.now) if passed >= _OLD else ""
 
 
 def _is_listening(request: Request) -> bool:

@@ -41,12 +41,12 @@ function renew(html) {
   }
 }
 
-function tellTheTime(now) {
-  const shown = document.querySelector("footer time");
-  if (shown !== null) {
-    shown.dateTime = now;
-    shown.textContent = `${now.slice(0, 10)} ${now.slice(11, 19)} UTC`;
-  }
+const asOf = document.querySelector("footer time");
+
+function tellTheTime(now, age) {
+  asOf.dateTime = now;
+  asOf.textContent = `${now.slice(0, 10)} ${now.slice(11, 19)} UTC`;
+  document.getElementById("age").textContent = age && ` (${age})`;
 }
 
 let stream = null;
@@ -55,8 +55,11 @@ function listen() {
   stream ??= new EventSource(location.href);
   stream.addEventListener("page", (event) => {
     const told = JSON.parse(event.data);
-    renew(told.html);
-    tellTheTime(told.now);
+    // What others look at may be older than what this page came with.
+    if (new Date(told.now) >= new Date(asOf.dateTime)) {
+      renew(told.html);
+      tellTheTime(told.now, told.age);
+    }
     if (!told.is_live) stop();
   });
 }
