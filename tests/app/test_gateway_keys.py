@@ -1,4 +1,4 @@
-"""Each key that a document of a service or a rule may have: read, heeded, kept, and spelt right."""
+"""Each key of services, rules and schedules: read, heeded, kept, and spelt right."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from redrive import Redrive
 from redrive.app.gateway.rule import _KEYS as RULE_KEYS
 from redrive.app.gateway.rule import read_rule
+from redrive.app.gateway.schedule import KEYS_OF_SCHEDULES, read_schedule
 from redrive.app.gateway.service import _OWN, _READERS, _TERMS, read_service
 from redrive.app.gateway.ways import KINDS
 from redrive.errors import ConfigurationError
@@ -75,6 +76,20 @@ RULE: dict[str, Any] = {
     "path": "/orders",
     "headers": {"x-a": "b"},
 }
+SCHEDULE: dict[str, Any] = {
+    "event": "report.other",
+    "cron": "0 2 * * *",
+    "every": "5m",
+    "timezone": "Europe/Berlin",
+    "payload": {"kind": "sales"},
+    "key": "sales",
+    "tenant": "acme",
+    "priority": 7,
+    "missed": "skip",
+    "overlap": "skip",
+    "description": "for the board",
+}
+NIGHTLY = {"event": "report.due", "cron": "0 1 * * *"}
 
 
 def test_each_key_of_a_service_is_known_here() -> None:
@@ -83,6 +98,44 @@ def test_each_key_of_a_service_is_known_here() -> None:
 
 def test_each_key_of_a_rule_is_known_here() -> None:
     assert set(RULE_KEYS) == set(RULE)
+
+
+def test_each_key_of_a_schedule_is_known_here() -> None:
+    assert set(KEYS_OF_SCHEDULES) == set(SCHEDULE)
+
+
+@pytest.mark.parametrize("key", [one for one in SCHEDULE if one != "description"])
+def test_a_key_of_a_schedule_is_heeded(key: str) -> None:
+    plain = {"event": "report.due"} if key == "every" else NIGHTLY
+    before = read_schedule("nightly", NIGHTLY)
+
+    after = read_schedule("nightly", {**plain, key: SCHEDULE[key]})
+
+    assert before != after
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"cron": "0 2 * * *"}, "event is missing"),
+        ({"event": "a"}, "needs a cron expression or every="),
+        ({"event": "a", "every": "1ms"}, "at most once a second"),
+        ({"event": "a", "every": True}, "every is True"),
+        ({"event": "a", "cron": "61 * * * *"}, "61"),
+        ({"event": 5, "cron": "0 2 * * *"}, "event is 5; it is text."),
+        ({**NIGHTLY, "priority": "high"}, "priority is 'high'"),
+        ({**NIGHTLY, "missed": "twice"}, "missed is 'twice'"),
+        ({**NIGHTLY, "timezone": "Europe/Berlim"}, "timezone is 'Europe/Berlim'"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused_with_its_name(
+    document: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        read_schedule("nightly", document)
+
+    assert "The schedule 'nightly'" in str(refused.value)
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("key", [one for one in SERVICE if one not in UNHEEDED])
@@ -117,11 +170,15 @@ async def test_what_was_applied_with_any_key_is_no_change_any_more() -> None:
         f"r-{key}": {"event": "order.*", key: value, "service": "s-url"}
         for key, value in RULE.items()
     }
-    wanted = GatewayDocument(services=services, rules=rules)
+    schedules = {
+        f"t-{key}": {**({"event": "a"} if key == "every" else NIGHTLY), key: value}
+        for key, value in SCHEDULE.items()
+    }
+    wanted = GatewayDocument(services=services, rules=rules, schedules=schedules)
     async with Redrive("memory://") as app:
         applied = await app.operations.apply_gateway(wanted, by="ada")
 
-        assert len(applied.steps) == len(services) + len(rules)
+        assert len(applied.steps) == len(services) + len(rules) + len(schedules)
         assert (await app.operations.plan_gateway(wanted)).steps == ()
         assert await app.operations.export_gateway() == wanted
 
@@ -139,6 +196,14 @@ def test_a_slip_in_a_key_of_a_rule_is_refused_with_the_right_one() -> None:
     for key in RULE_KEYS:
         with pytest.raises(ConfigurationError) as refused:
             read_rule("orders", {"service": "crm", "event": "*", f"{key}_": 1})
+
+        assert f"did you mean '{key}'?" in str(refused.value)
+
+
+def test_a_slip_in_a_key_of_a_schedule_is_refused_with_the_right_one() -> None:
+    for key in KEYS_OF_SCHEDULES:
+        with pytest.raises(ConfigurationError) as refused:
+            read_schedule("nightly", {**NIGHTLY, f"{key}_": 1})
 
         assert f"did you mean '{key}'?" in str(refused.value)
 

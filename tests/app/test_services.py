@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from redrive import Redrive
+from redrive.app.gateway.file import read_gateway
 from redrive.conditions import Condition, routing
 from redrive.errors import ConfigurationError, NotFoundError, UsageError
 from redrive.model.delivery import Status
 from redrive.observer import Fact, ServiceUnserved
 from redrive.operations import GatewayDocument
 from redrive.store import Query
+from redrive.testing import Kit
 from tests.http.receiver import Receiver, answer, receiving
 from tests.waiting import eventually
 
@@ -454,3 +456,40 @@ class _Ear:
 
     def notice(self, fact: Fact) -> None:
         self._told.append(fact)
+
+
+async def test_a_file_gives_the_weights_and_limits_of_tenants(tmp_path: Path) -> None:
+    sent = tmp_path / "sent.jsonl"
+    file = tmp_path / "redrive.toml"
+    file.write_text(f"""
+[services.ledger]
+kind = "file"
+path = "{sent}"
+body = "event"
+concurrency = 1
+fairness = {{ turn = 1 }}
+
+[rules.all]
+service = "ledger"
+event = "*"
+template = "{{{{ tenant }}}}"
+
+[tenants."gold-*"]
+weight = 3
+
+[tenants.noisy]
+rate = "2/h"
+""")
+    app = Redrive("memory://")
+    async with Kit(app):
+        await app.operations.apply_gateway(read_gateway(file), by=WHO)
+        for tenant in ("plain", "gold-a", "noisy"):
+            for _ in range(6):
+                await app.publish("order.paid", {}, tenant=tenant)
+        await app.drain(services=True)
+
+    order = [json.loads(line)["payload"] for line in sent.read_text().splitlines()]
+    assert order.count("noisy") == 1
+    others = [one for one in order if one != "noisy"]
+    assert others.count("gold-a") == others.count("plain") == 6
+    assert sorted(others[:8]) == ["gold-a"] * 6 + ["plain"] * 2

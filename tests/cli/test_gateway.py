@@ -191,6 +191,32 @@ def test_a_source_is_added_changed_and_deleted_by_command(
     assert shell("plan", "kept.toml").out.startswith("+ source github\n")
 
 
+def test_a_schedule_is_added_changed_and_deleted_by_command(
+    shell: Shell, file: Path, folder: Path
+) -> None:
+    shell("apply")
+
+    added = shell("schedule", "add", "nightly", "event=report.due", "every=1d", "payload.a=1")
+    changed = shell("schedule", "set", "nightly", "every=", "cron=0 2 * * *", "--why", "earlier")
+
+    assert added.out == "Version 1 of the schedule nightly is in force.\n"
+    assert changed.out == "Version 2 of the schedule nightly is in force.\n"
+    assert "0 2 * * *" in shell("schedule", "list").out
+    assert "no live worker serves what is stored" in shell("schedule", "list").out
+    assert "version 2" in shell("schedule", "show", "nightly").out
+    assert "earlier" in shell("schedule", "show", "nightly", "--versions").out
+    assert shell("schedule", "pause", "nightly").code == 0
+    (folder / "kept.toml").write_text(shell("export-config").out)
+    assert "[schedules.nightly]\nevent = " in (folder / "kept.toml").read_text()
+    assert shell("plan", "kept.toml").code == 0
+    wrong = shell("schedule", "set", "nightly", "cron=61 2 * * *")
+    assert (wrong.code, "The schedule 'nightly'" in wrong.err) == (2, True)
+    assert "did you mean 'nightly'?" in shell("schedule", "set", "nigthly", "priority=1").err
+    assert shell("schedule", "delete", "nightly").code == 0
+    assert shell("schedule", "delete", "nightly").code == 1
+    assert shell("plan", "kept.toml").out.startswith("+ schedule nightly\n")
+
+
 def test_a_service_is_tested_by_a_command(shell: Shell, file: Path) -> None:
     file.write_text('store = "sqlite:///shop.db"\n[services.crm]\nurl = "https://crm.invalid/x"\n')
     shell("apply")

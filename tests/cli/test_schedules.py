@@ -88,7 +88,7 @@ def test_pausing_resuming_and_running_are_on_record(shell: Shell, nightly: Shop)
     assert "The schedule nightly was paused by ann, because: a move." in status
     assert (resumed.code, resumed.json["changed"]) == (0, ["nightly"])
     assert (not_paused.code, not_paused.out) == (1, "nightly was not paused.\n")
-    assert run.out.startswith("A worker that declares nightly publishes")
+    assert run.out.startswith("A worker publishes an event of nightly")
     assert (twice.code, twice.out) == (1, "nightly is about to be run already.\n")
     assert "asked for it" in shell("schedule", "show", "nightly").out
     entries = shell("audit", "--json").json["entries"]

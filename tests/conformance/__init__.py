@@ -77,6 +77,7 @@ from tests.conformance.services import ServiceConformance
 from tests.conformance.settling import LeaseConformance, SettlingConformance
 from tests.conformance.shared_rates import SharedRateConformance
 from tests.conformance.sharing import FairnessConformance
+from tests.conformance.stored_schedules import StoredScheduleConformance
 from tests.conformance.taking_over import TakingOverConformance
 from tests.conformance.tenants import TenantFigureConformance, TenantLimitConformance
 from tests.conformance.ticking import TickConformance
@@ -156,6 +157,7 @@ class StoreConformance(
     SendingConformance,
     SurveyConformance,
     AutoReplayConformance,
+    StoredScheduleConformance,
     TickConformance,
     TrendConformance,
     EditConformance,

@@ -22,12 +22,13 @@ _MOST = 200
 
 
 def wanted(number: int) -> GatewayDocument:
-    """Return services and rules of which every one is another each time."""
+    """Return services, rules and schedules of which every one is another each time."""
     names = [f"{kind}-{number}" for kind in ("crm", "erp")]
     rule = {"event": "order.*", "template": {"try": number}}
     return GatewayDocument(
         services={one: {"url": f"https://{one}.example.com/{number}"} for one in names},
         rules={f"to-{one}": {"service": one, **rule} for one in names},
+        schedules={f"tick-{number}": {"event": "order.due", "every": "1h", "payload": number}},
     )
 
 
@@ -39,7 +40,10 @@ async def _apply(store: str, number: int) -> None:
 async def _kept(store: str) -> GatewayDocument:
     async with Redrive(store) as app:
         assert await app.operations.recount() == []
-        return await app.operations.export_gateway()
+        exported = await app.operations.export_gateway()
+        standing = [one.name for one in await app.operations.schedules()]
+        assert standing == list(exported.schedules)
+        return exported
 
 
 def _die_at(statement: int) -> None:

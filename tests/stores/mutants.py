@@ -1304,6 +1304,45 @@ def _without_key(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, event=event)
 
 
+class TicksByAPastVersion(Mutant):
+    """Nobody looks which version of a stored schedule a tick was decided by."""
+
+    async def publish_ticks(
+        self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int
+    ) -> Append | None:
+        standing = self._schedules.get(ticked.schedule)
+        if standing is not None:
+            ticked = msgspec.structs.replace(ticked, stored=standing.in_force.stored)
+        return await super().publish_ticks(ticked, entries, routes_version=routes_version)
+
+
+class TakesNamesOfSchedulesOfCode(Mutant):
+    async def change_gateway(
+        self, change: GatewayChange, *, revision: int, actor: Actor
+    ) -> int | None:
+        for one in change.schedules:
+            self._schedules.pop(one.name, None)
+        return await super().change_gateway(change, revision=revision, actor=actor)
+
+
+class KeepsTickingWhatIsDeleted(Mutant):
+    async def change_gateway(
+        self, change: GatewayChange, *, revision: int, actor: Actor
+    ) -> int | None:
+        standing = dict(self._schedules)
+        done = await super().change_gateway(change, revision=revision, actor=actor)
+        gone = {one.name for one in change.gone if one.kind == "schedule"}
+        self._schedules |= {name: one for name, one in standing.items() if name in gone and done}
+        return done
+
+
+class ForgetsSchedulesOfTheStore(Mutant):
+    async def forget_schedule(self, name: str, *, actor: Actor) -> bool:
+        known = self._schedules.pop(name, None)
+        self._note("forget_schedule", actor, now=self._clock.now(), count=1, detail=name)
+        return known is not None
+
+
 class TicksWhilePaused(Mutant):
     async def publish_ticks(
         self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int

@@ -41,7 +41,7 @@ _log = logging.getLogger("redrive")
 _FILE = "redrive.toml"
 _PROJECT = "pyproject.toml"
 _TABLE = "tool.redrive"
-_GATEWAY = ("services", "rules", "sources", "tenants")
+_GATEWAY = ("services", "rules", "sources", "schedules", "tenants")
 _PREFIX = "REDRIVE_"
 _NO_SETTINGS = ("REDRIVE_SERVER", "REDRIVE_TOKEN", "REDRIVE_KEYS")
 """What a client and the command line go by, in place of a store, and the keys: all but one of them

@@ -69,7 +69,7 @@ def session_worker(
 
 
 def make_drafter() -> Drafting:
-    """Return what knows documents of services, rules and sources; it needs what templates need."""
+    """Return what knows documents of services and the like; it needs what templates need."""
     need_gateway()
     from redrive.app.gateway.drafter import Drafter  # noqa: PLC0415 - only who uses it pays
 
@@ -78,7 +78,7 @@ def make_drafter() -> Drafting:
 
 def need_gateway() -> None:
     """Refuse to deal with documents where what templates need is not installed."""
-    need("Services, rules and sources", extra="gateway", modules=("aiohttp", "jinja2"))
+    need("Services, rules, sources and schedules", extra="gateway", modules=("aiohttp", "jinja2"))
 
 
 def make_provider(store: Store, ports: Ports, secrets: Secrets) -> Provider:

@@ -1,4 +1,4 @@
-"""The commands about a file of services, rules and sources: to compare, carry out and write it."""
+"""The commands about a file of services, rules and the like: to compare, carry out and write it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE = Path("redrive.toml")
 def plan(
     file: File = _FILE, *, keep_others: KeepOthers = False, store: Store = None, json: Json = False
 ) -> None:
-    """Show what a file of services, rules and sources would change in the store.
+    """Show what a file of services, rules, sources and schedules would change in the store.
 
     The exit code is 0 if nothing would, and 1 if something would.
 
@@ -65,7 +65,7 @@ def apply(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Have the services, rules and sources of the store be those of a file: all of it, or nothing.
+    """Have services, rules, sources and schedules be those of a file: all of it, or nothing.
 
     Workers follow within seconds. A service that goes while deliveries wait for it is refused,
     unless they are to be left waiting.
@@ -94,7 +94,7 @@ def apply(
 
 
 def export_config(*, store: Store = None, json: Json = False) -> None:
-    """Write the services, rules and sources of the store as a file has them.
+    """Write the services, rules, sources and schedules of the store as a file has them.
 
     Secrets are not in it: services say where theirs are.
 

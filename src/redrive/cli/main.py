@@ -72,7 +72,9 @@ destination = typer.Typer(
 breaker = typer.Typer(help="Look at breakers; open or reset them by hand.", **_PLAIN)
 
 projection = typer.Typer(help="Look at projections; pause, rebuild, swap or drop them.", **_PLAIN)
-schedule = typer.Typer(help="Look at schedules; pause, resume or run them.", **_PLAIN)
+schedule = typer.Typer(
+    help="Look at schedules; pause, resume or run them, and change those of the store.", **_PLAIN
+)
 service = typer.Typer(help="Look at stored services; add, change, delete them.", **_PLAIN)
 rule = typer.Typer(help="Look at rules of services; add, change, delete them.", **_PLAIN)
 source = typer.Typer(
@@ -461,6 +463,9 @@ schedule.command("show")(schedules.show)
 schedule.command("pause")(schedules.pause)
 schedule.command("resume")(schedules.resume)
 schedule.command("run")(schedules.run)
+schedule.command("add")(schedules.add_schedule)
+schedule.command("set")(schedules.set_schedule)
+schedule.command("delete")(schedules.delete_schedule)
 
 service.command("list")(services.list_services)
 service.command("show")(services.show_service)

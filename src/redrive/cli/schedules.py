@@ -8,6 +8,7 @@ import typer
 
 from redrive.cli.options import By, Json, Store, Why
 from redrive.cli.printing import print_json, print_result
+from redrive.cli.services import Keys, Versions, delete_document, save_document, show_versions
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
@@ -15,7 +16,16 @@ if TYPE_CHECKING:
 
     from redrive.operations import Operations
 
-__all__ = ["list_schedules", "pause", "resume", "run", "show"]
+__all__ = [
+    "add_schedule",
+    "delete_schedule",
+    "list_schedules",
+    "pause",
+    "resume",
+    "run",
+    "set_schedule",
+    "show",
+]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
@@ -23,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 def list_schedules(*, store: Store = None, json: Json = False) -> None:
     """List schedules: when they tick next, and how they fare.
 
-    Those that no live worker declares any more have stopped.
+    Those that no live worker declares or publishes any more have stopped.
 
     \b
     Example:
@@ -39,13 +49,18 @@ def list_schedules(*, store: Store = None, json: Json = False) -> None:
         print_result(*schedules(found, now=SystemClock().now()))
 
 
-def show(name: Name, *, store: Store = None, json: Json = False) -> None:
+def show(
+    name: Name, *, versions: Versions = False, store: Store = None, json: Json = False
+) -> None:
     """Show one schedule: what it publishes, and its next ticks.
 
     \b
     Example:
       redrive schedule show nightly-report
     """  # noqa: D301 - as above
+    if versions:
+        show_versions("schedule", name, store=store, json=json)
+        return
     found = in_session(lambda app: app.operations.show_schedule(name), store=store)
     if json:
         print_json(found)
@@ -54,6 +69,78 @@ def show(name: Name, *, store: Store = None, json: Json = False) -> None:
         from redrive.clock import SystemClock
 
         print_result(*schedule(found, now=SystemClock().now()))
+
+
+def add_schedule(
+    name: Name,
+    keys: Keys,
+    *,
+    why: Why = "",
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Add a schedule; its keys are those of a file.
+
+    Workers that serve the services of the store publish it.
+
+    \b
+    Example:
+      redrive schedule add nightly event=report.due cron="0 2 * * *" payload.kind=sales
+    """  # noqa: D301 - as above
+    from redrive.app.gateway.keys import read_keys
+
+    save_document(
+        lambda operations: operations.save_schedule(
+            name, read_keys(keys), by=by or current_user(), why=why, is_new=True
+        ),
+        store=store,
+        json=json,
+    )
+
+
+def set_schedule(
+    name: Name,
+    keys: Keys,
+    *,
+    why: Why = "",
+    by: By = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Change keys of a schedule of the store; KEY= without a value takes one out.
+
+    \b
+    Example:
+      redrive schedule set nightly cron="30 2 * * *" timezone=Europe/Berlin
+    """  # noqa: D301 - as above
+    from redrive.app.gateway.keys import read_keys
+
+    save_document(
+        lambda operations: operations.alter_schedule(
+            name, read_keys(keys), by=by or current_user(), why=why
+        ),
+        store=store,
+        json=json,
+    )
+
+
+def delete_schedule(
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+) -> None:
+    """Delete a schedule of the store, or one whose code is gone; what it has published stays.
+
+    \b
+    Example:
+      redrive schedule delete nightly
+    """  # noqa: D301 - as above
+    delete_document(
+        name,
+        lambda operations: operations.delete_schedule(name, by=by or current_user(), why=why),
+        what="schedule",
+        store=store,
+        json=json,
+    )
 
 
 def pause(
@@ -105,7 +192,7 @@ def run(
         name,
         lambda operations: operations.run_schedule(name, by=by or current_user(), why=why),
         (
-            "A worker that declares {} publishes its event within some seconds.",
+            "A worker publishes an event of {} within some seconds.",
             "{} is about to be run already.",
         ),
         store=store,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Keys",
+    "Versions",
     "add_rule",
     "add_service",
     "delete_document",
@@ -37,6 +38,7 @@ __all__ = [
     "show_document",
     "show_rule",
     "show_service",
+    "show_versions",
     "try_service",
 ]
 
@@ -80,7 +82,7 @@ def show_service(
       redrive service show crm
     """  # noqa: D301 - as above
     if versions:
-        _show_versions("service", name, store=store, json=json)
+        show_versions("service", name, store=store, json=json)
         return
     [found] = in_session(lambda app: app.operations.services(name=name), store=store)
     show_document(found, json=json)
@@ -320,7 +322,7 @@ def show_rule(
       redrive rule show orders
     """  # noqa: D301 - as above
     if versions:
-        _show_versions("rule", name, store=store, json=json)
+        show_versions("rule", name, store=store, json=json)
         return
 
     async def look(app: Operated) -> tuple[Stored, RulePreview]:
@@ -488,7 +490,8 @@ def show_document(found: Stored, *, json: bool) -> None:
         print_result(*document(found))
 
 
-def _show_versions(kind: str, name: str, *, store: str | None, json: bool) -> None:
+def show_versions(kind: str, name: str, *, store: str | None, json: bool) -> None:
+    """Show the versions of a document, and what each changed."""
     found = in_session(lambda app: app.operations.past_versions(kind, name), store=store)
     if json:
         print_json({"versions": found})

@@ -189,6 +189,9 @@ class Client:
     pause_schedule = _blocking(AsyncClient.pause_schedule)
     resume_schedule = _blocking(AsyncClient.resume_schedule)
     run_schedule = _blocking(AsyncClient.run_schedule)
+    save_schedule = _blocking(AsyncClient.save_schedule)
+    alter_schedule = _blocking(AsyncClient.alter_schedule)
+    delete_schedule = _blocking(AsyncClient.delete_schedule)
 
     prunable = _blocking(AsyncClient.prunable)
     prune = _blocking(AsyncClient.prune)

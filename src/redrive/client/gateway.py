@@ -1,4 +1,4 @@
-"""Services, rules and sources through a server."""
+"""Services, rules, sources and schedules through a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Document = Mapping[str, object]
 
 
 class RemoteServicing(RemoteContext):
-    """Look at services, rules and sources, and change them, through a server."""
+    """Look at services, rules, sources and schedules, and change them, through a server."""
 
     async def services(self, *, name: str | None = None) -> Sequence[Stored]:
         """Return the services that are in force, or one of them."""
@@ -154,6 +154,37 @@ class RemoteServicing(RemoteContext):
         given, path = requests.Act(why=why), {"name": name}
         return (await self._sender.ask("delete_source", answers.Acted, given, path=path)).changed
 
+    async def save_schedule(
+        self,
+        name: str,
+        document: Document,
+        *,
+        by: str = "",
+        why: str = "",
+        is_new: bool | None = None,
+    ) -> Stored:
+        """Put a schedule in force as a document says; workers that serve services publish it."""
+        self._refuse_actor(by)
+        given = drafts.SaveDocument(document=dict(document), why=why, is_new=is_new)
+        return await self._sender.ask("save_schedule", Stored, given, path={"name": name})
+
+    async def alter_schedule(
+        self, name: str, changes: Document, *, by: str = "", why: str = ""
+    ) -> Stored:
+        """Change some keys of a stored schedule; `None` takes one out."""
+        self._refuse_actor(by)
+        given = drafts.AlterDocument(changes=dict(changes), why=why)
+        return await self._sender.ask("alter_schedule", Stored, given, path={"name": name})
+
+    async def delete_schedule(self, name: str, *, by: str = "", why: str = "") -> bool:
+        """Delete a schedule, stored or declared by code that is gone; tells whether there was one.
+
+        While the code of a live worker declares it that is refused.
+        """
+        self._refuse_actor(by)
+        given, path = requests.Act(why=why), {"name": name}
+        return (await self._sender.ask("delete_schedule", answers.Acted, given, path=path)).changed
+
     async def preview_rule(
         self,
         name: str,
@@ -175,19 +206,19 @@ class RemoteServicing(RemoteContext):
     async def past_versions(
         self, kind: str, name: str, *, limit: int = 20
     ) -> Sequence[KeptVersion]:
-        """Return the versions of a `"service"`, a `"rule"` or a `"source"`, the latest first."""
+        """Return the versions of a `"service"`, `"rule"`, `"source"` or `"schedule"`."""
         given, path = drafts.ListVersions(limit=limit), {"kind": kind, "name": name}
         found = await self._sender.ask("past_versions", answers.Versions, given, path=path)
         return found.versions
 
     async def export_gateway(self) -> GatewayDocument:
-        """Return all services, rules and sources as documents, as a file can have them."""
+        """Return all services, rules, sources and schedules as a file can have them."""
         return await self._sender.ask("export_gateway", GatewayDocument)
 
     async def plan_gateway(
         self, wanted: GatewayDocument, *, keep_others: bool = False
     ) -> GatewayPlan:
-        """Return what would change if services, rules and sources were to be these."""
+        """Return what would change if services, rules, sources and schedules were to be these."""
         given = drafts.PlanGateway(gateway=wanted, keep_others=keep_others)
         return await self._sender.ask("plan_gateway", GatewayPlan, given)
 
@@ -200,7 +231,7 @@ class RemoteServicing(RemoteContext):
         keep_others: bool = False,
         leave_waiting: bool = False,
     ) -> GatewayPlan:
-        """Have services, rules and sources be these, all at once; return what has changed."""
+        """Have services, rules, sources and schedules be these, all at once."""
         self._refuse_actor(by)
         given = drafts.ApplyGateway(
             gateway=wanted, why=why, keep_others=keep_others, leave_waiting=leave_waiting

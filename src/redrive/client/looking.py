@@ -334,7 +334,7 @@ class RemoteLooking(RemoteContext):
         return (await self._sender.ask("gates", answers.Gates)).gates
 
     async def schedules(self) -> Sequence[ScheduleFigures]:
-        """Return every schedule that a worker has ever declared, by name."""
+        """Return every schedule that is stored or that a worker has ever declared, by name."""
         return (await self._sender.ask("schedules", answers.Schedules)).schedules
 
     async def show_schedule(self, name: str) -> ScheduleFigures:

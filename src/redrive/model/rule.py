@@ -13,11 +13,11 @@ from redrive.model.recipient import pinned
 __all__ = ["NO_SERVICE", "DocumentKind", "RuleRoute", "Stored"]
 
 OnError = Literal["hold", "skip"]
-DocumentKind = Literal["service", "rule", "source"]
-"""What documents are about: where events go, which of them, and where they come from."""
+DocumentKind = Literal["service", "rule", "source", "schedule"]
+"""What documents are about: where events go, which of them, where they come from, and when."""
 
 NO_SERVICE = ""
-"""What a source leads to: its events go wherever patterns and rules say."""
+"""What sources and schedules lead to: their events go wherever patterns and rules say."""
 
 
 class RuleRoute(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,9 +47,9 @@ class RuleRoute(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a service, a rule or a source, as it is kept.
+    """A version of a service, a rule, a source or a schedule, as it is kept.
 
-    `service` is where a rule leads to; a service has its own name there, and a source none.
+    `service` is where a rule leads to; a service has its own name there, and the others none.
     """
 
     kind: DocumentKind

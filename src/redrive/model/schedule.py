@@ -49,7 +49,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `cron` has five fields and is read in `timezone`. `every` counts from midnight of 1970-01-01
     UTC, so that an hour begins on the hour. `payload` is JSON; with `is_computed` a function of
-    the worker's code gives it for each tick.
+    the worker's code gives it for each tick. `stored` is the version of the document that
+    describes it, and 0 if code declares it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     missed: Missed = Missed.ONCE
     overlap: Overlap = Overlap.ALLOW
+    stored: int = 0
 
     def __post_init__(self) -> None:
         check_schedule_name(self.name)
@@ -125,8 +127,8 @@ class ScheduleStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """What a store keeps of a schedule.
 
     `in_force` is the declaration that all workers go by, `seen` are digests of those that were
-    seen, the newest last, `declared` are digests of what workers declare, by the names of the
-    workers, and `returned_at` is when one that was seen before last came into force again.
+    seen, the newest last, `declared` are digests of what workers declare or publish, by the names
+    of the workers, and `returned_at` is when one that was seen before last came into force again.
     Ticks up to `since` were published or left out. `run` is what a person asked for, and no worker
     has published yet. `last_tick` and `last_event` are those of the last event published.
     """

@@ -11,6 +11,7 @@ import msgspec
 from redrive.model.destination import Destination
 from redrive.model.event import Event
 from redrive.model.rule import Stored
+from redrive.model.schedule import Schedule
 
 __all__ = ["Decide", "Document", "Drafting", "Preview", "Previewed"]
 
@@ -44,7 +45,7 @@ Preview = Callable[[Event[msgspec.Raw]], Previewed]
 
 
 class Drafting(Protocol):
-    """Knows what documents of services, rules and sources may say."""
+    """Knows what documents of services, rules, sources and schedules may say."""
 
     def check_service(self, name: str, document: Document) -> None:
         """Refuse what is wrong with a service."""
@@ -56,6 +57,12 @@ class Drafting(Protocol):
 
     def check_source(self, name: str, document: Document) -> None:
         """Refuse what is wrong with a source."""
+
+    def check_schedule(self, name: str, document: Document) -> None:
+        """Refuse what is wrong with a schedule."""
+
+    def schedule(self, kept: Stored) -> Schedule:
+        """Return a stored schedule as workers go by it."""
 
     def decider(self, service: Stored, rule: Stored) -> Decide:
         """Return what tells whether a rule would give an event to its service."""

@@ -19,7 +19,7 @@ from redrive.operations.explain.diagnosis import diagnose
 from redrive.operations.explain.journal import journal_findings
 from redrive.operations.explain.schedules import ScheduleFigures, schedule_figures
 from redrive.operations.explain.waiting import Waiting, why_waiting
-from redrive.policies.attention import SILENT_AFTER
+from redrive.policies.attention import live_workers
 from redrive.policies.fingerprint import GROUPING
 from redrive.store import (
     Figures,
@@ -130,11 +130,9 @@ class Looking(OperationContext):
         }
 
     async def schedules(self) -> Sequence[ScheduleFigures]:
-        """Return every schedule that a worker has ever declared, by name."""
+        """Return every schedule that is stored or that a worker has ever declared, by name."""
         store = await self._store()
-        workload, timetable = await store.workload(), await store.timetable()
-        workers = workload.workers
-        alive = {one.id for one in workers if workload.now - one.seen_at < SILENT_AFTER}
+        alive, timetable = live_workers(await store.workload()), await store.timetable()
         return [
             schedule_figures(one.standing, alive=alive, rule=self._redaction, now=timetable.now)
             for one in timetable.schedules

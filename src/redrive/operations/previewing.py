@@ -112,7 +112,7 @@ class Previewing(OperationContext):
     async def past_versions(
         self, kind: str, name: str, *, limit: int = 20
     ) -> Sequence[KeptVersion]:
-        """Return the versions of a `"service"`, a `"rule"` or a `"source"`, the latest first."""
+        """Return the versions of a `"service"`, `"rule"`, `"source"` or `"schedule"`."""
         check_limit(limit)
         if kind not in get_args(DocumentKind):
             raise UsageError(f"kind is {kind!r}; it is one of {', '.join(get_args(DocumentKind))}.")
@@ -120,7 +120,7 @@ class Previewing(OperationContext):
         found = await store.past_versions(kind, name, limit=limit)
         if not found:
             gateway = await store.gateway()
-            every = (*gateway.services, *gateway.rules, *gateway.sources)
+            every = (*gateway.services, *gateway.rules, *gateway.sources, *gateway.schedules)
             raise not_found(name, [one.name for one in every if one.kind == kind], what=kind)
         told = self._redaction.text
         return [msgspec.structs.replace(one, why=told(one.why)) for one in found]

@@ -1,9 +1,9 @@
-"""Services, rules and sources that the store describes: what is there, and what is to change."""
+"""Services, rules, sources and schedules that the store describes, and what is to change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -13,12 +13,14 @@ from redrive.model.rule import NO_SERVICE, DocumentKind, Stored
 from redrive.observer import Operated
 from redrive.operations.context import OperationContext
 from redrive.operations.drafting import Document
+from redrive.policies.attention import live_workers
 from redrive.policies.difference import spelled
 from redrive.store import Gateway, GatewayChange, Store
 
 __all__ = ["GatewayDocument", "GatewayPlan", "PlanStep", "Servicing"]
 
 _TRIES = 20
+_KINDS: tuple[DocumentKind, ...] = get_args(DocumentKind)
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +45,26 @@ class GatewayPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Services, rules and sources by their names, as a file has them."""
+    """Services, rules, sources and schedules by their names, as a file has them."""
 
     services: dict[str, dict[str, Any]] = {}
     rules: dict[str, dict[str, Any]] = {}
     sources: dict[str, dict[str, Any]] = {}
+    schedules: dict[str, dict[str, Any]] = {}
+
+    def of(self, kind: DocumentKind) -> dict[str, dict[str, Any]]:
+        """Return the documents of a kind."""
+        named: dict[DocumentKind, dict[str, dict[str, Any]]] = {
+            "service": self.services,
+            "rule": self.rules,
+            "source": self.sources,
+            "schedule": self.schedules,
+        }
+        return named[kind]
 
 
 class Servicing(OperationContext):
-    """Look at services, rules and sources, and change them."""
+    """Look at services, rules, sources and schedules, and change them."""
 
     async def services(self, *, name: str | None = None) -> Sequence[Stored]:
         """Return the services that are in force, or one of them."""
@@ -87,26 +100,17 @@ class Servicing(OperationContext):
         With `is_new` it has to be new, or not to be.
         """
         self._drafter.check_service(name, document)
-
-        def change(kept: Kept) -> None:
-            _check_new("service", name, kept.services, is_new=is_new)
-            kept.services[name] = document
-
-        gateway = await self._change([name], change, by=by, why=why)
-        return gateway.services[name]
+        change = _saving("service", name, document, is_new=is_new)
+        done = await self._change([name], change, by=by, why=why)
+        return done.in_force["service"][name]
 
     async def alter_service(
         self, name: str, changes: Document, *, by: str, why: str = ""
     ) -> Stored:
         """Change some keys of a service; `None` takes one out."""
-
-        def change(kept: Kept) -> None:
-            _check_new("service", name, kept.services, is_new=False)
-            kept.services[name] = _altered(kept.services[name], changes)
-            self._drafter.check_service(name, kept.services[name])
-
-        gateway = await self._change([name], change, by=by, why=why)
-        return gateway.services[name]
+        change = _altering("service", name, changes)
+        done = await self._change([name], change, by=by, why=why)
+        return done.in_force["service"][name]
 
     async def delete_service(
         self, name: str, *, by: str, why: str = "", leave_waiting: bool = False
@@ -118,8 +122,8 @@ class Servicing(OperationContext):
         """
 
         def change(kept: Kept) -> None:
-            kept.services.pop(name, None)
-            kept.rules.clear()
+            kept.after["service"].pop(name, None)
+            kept.after["rule"].clear()
 
         if not (await (await self._store()).gateway([name])).services:
             return False
@@ -139,37 +143,24 @@ class Servicing(OperationContext):
 
         What was published before goes by the version that was in force then.
         """
-
-        def change(kept: Kept) -> None:
-            _check_new("rule", name, kept.rules, is_new=is_new)
-            kept.rules[name] = document
-
         service = self._drafter.check_rule(name, document)
-        gateway = await self._change([service], change, by=by, why=why, rule=name)
-        return gateway.rules[name]
+        change = _saving("rule", name, document, is_new=is_new)
+        done = await self._change([service], change, by=by, why=why, rule=name)
+        return done.in_force["rule"][name]
 
     async def alter_rule(self, name: str, changes: Document, *, by: str, why: str = "") -> Stored:
         """Change some keys of a rule; `None` takes one out."""
-
-        def change(kept: Kept) -> None:
-            _check_new("rule", name, kept.rules, is_new=False)
-            kept.rules[name] = _altered(kept.rules[name], changes)
-            self._drafter.check_rule(name, kept.rules[name])
-
         moves_to = changes.get("service")
         services = [moves_to] if isinstance(moves_to, str) else []
-        gateway = await self._change(services, change, by=by, why=why, rule=name)
-        return gateway.rules[name]
+        change = _altering("rule", name, changes)
+        done = await self._change(services, change, by=by, why=why, rule=name)
+        return done.in_force["rule"][name]
 
     async def delete_rule(self, name: str, *, by: str, why: str = "") -> bool:
         """Delete a rule; what it has given goes on. Tells whether there was one."""
-
-        def change(kept: Kept) -> None:
-            kept.rules.pop(name, None)
-
         if not await (await self._store()).find_rules([name]):
             return False
-        await self._change([], change, by=by, why=why, rule=name)
+        await self._change([], _deleting("rule", name), by=by, why=why, rule=name)
         return True
 
     async def sources(self, *, name: str | None = None) -> Sequence[Stored]:
@@ -191,46 +182,82 @@ class Servicing(OperationContext):
         is_new: bool | None = None,
     ) -> Stored:
         """Put a source in force as a document says; what it sends is let in within seconds."""
-
-        def change(kept: Kept) -> None:
-            _check_new("source", name, kept.sources, is_new=is_new)
-            kept.sources[name] = document
-
-        gateway = await self._change([NO_SERVICE], change, by=by, why=why)
-        return gateway.sources[name]
+        change = _saving("source", name, document, is_new=is_new)
+        done = await self._change([NO_SERVICE], change, by=by, why=why)
+        return done.in_force["source"][name]
 
     async def alter_source(self, name: str, changes: Document, *, by: str, why: str = "") -> Stored:
         """Change some keys of a source; `None` takes one out."""
-
-        def change(kept: Kept) -> None:
-            _check_new("source", name, kept.sources, is_new=False)
-            kept.sources[name] = _altered(kept.sources[name], changes)
-
-        gateway = await self._change([NO_SERVICE], change, by=by, why=why)
-        return gateway.sources[name]
+        change = _altering("source", name, changes)
+        done = await self._change([NO_SERVICE], change, by=by, why=why)
+        return done.in_force["source"][name]
 
     async def delete_source(self, name: str, *, by: str, why: str = "") -> bool:
         """Delete a source; nothing of it is let in any more. Tells whether there was one."""
-
-        def change(kept: Kept) -> None:
-            kept.sources.pop(name, None)
-
-        done = await self._change([NO_SERVICE], change, by=by, why=why)
+        done = await self._change([NO_SERVICE], _deleting("source", name), by=by, why=why)
         return bool(done.steps)
 
+    async def save_schedule(
+        self,
+        name: str,
+        document: Document,
+        *,
+        by: str,
+        why: str = "",
+        is_new: bool | None = None,
+    ) -> Stored:
+        """Put a schedule in force as a document says; workers that serve services publish it.
+
+        It ticks from now on. A name that an app's code declares is refused.
+        """
+        self._drafter.check_schedule(name, document)
+        change = _saving("schedule", name, document, is_new=is_new)
+        done = await self._change([NO_SERVICE], change, by=by, why=why)
+        return done.in_force["schedule"][name]
+
+    async def alter_schedule(
+        self, name: str, changes: Document, *, by: str, why: str = ""
+    ) -> Stored:
+        """Change some keys of a stored schedule; `None` takes one out."""
+        change = _altering("schedule", name, changes)
+        done = await self._change([NO_SERVICE], change, by=by, why=why)
+        return done.in_force["schedule"][name]
+
+    async def delete_schedule(self, name: str, *, by: str, why: str = "") -> bool:
+        """Delete a schedule, stored or declared by code that is gone; tells whether there was one.
+
+        While the code of a live worker declares it that is refused.
+        """
+        done = await self._change([NO_SERVICE], _deleting("schedule", name), by=by, why=why)
+        if done.steps:
+            return True
+        store = await self._to_change()
+        alive = live_workers(await store.workload())
+        for one in (await store.timetable([name])).schedules:
+            if alive & one.standing.declared.keys():
+                raise UsageError(
+                    f"The code of a live worker declares the schedule {name!r}; take it out of the "
+                    "code first, or pause it."
+                )
+        is_new = await store.forget_schedule(name, actor=Actor(by, why))
+        if is_new:
+            self._observer.notice(Operated(action="forget_schedule", by=by, why=why, schedule=name))
+        return is_new
+
     async def export_gateway(self) -> GatewayDocument:
-        """Return all services, rules and sources as documents, as a file can have them."""
+        """Return all services, rules, sources and schedules as a file can have them."""
         gateway = await (await self._store()).gateway()
         return GatewayDocument(
             services={one.name: one.document for one in gateway.services},
             rules={one.name: one.document for one in gateway.rules},
             sources={one.name: one.document for one in gateway.sources},
+            schedules={one.name: one.document for one in gateway.schedules},
         )
 
     async def plan_gateway(
         self, wanted: GatewayDocument, *, keep_others: bool = False
     ) -> GatewayPlan:
-        """Return what would change if services, rules and sources were to be these.
+        """Return what would change if services, rules, sources and schedules were to be these.
 
         With `keep_others`, those that are not named stay as they are.
         """
@@ -251,7 +278,7 @@ class Servicing(OperationContext):
         keep_others: bool = False,
         leave_waiting: bool = False,
     ) -> GatewayPlan:
-        """Have services, rules and sources be these, all at once; return what has changed.
+        """Have services, rules, sources and schedules be these, all at once; tell what has changed.
 
         A service that goes while deliveries wait for it is refused, unless they are to be left
         waiting, for a person to move, fail or delete them.
@@ -296,39 +323,29 @@ class Servicing(OperationContext):
                     self._observer.notice(Operated(action="gateway", by=by, why=step.said))
                 return done[0]
         raise UsageError(
-            "Others have changed services, rules or sources again and again meanwhile; nothing was "
-            "changed. Try again."
+            "Others have changed services, rules and the like again and again meanwhile; nothing "
+            "was changed. Try again."
         )
 
     def _check(self, kept: Kept) -> None:
         """Refuse documents that are wrong, and find out where rules lead."""
-        for name, document in kept.services.items():
-            known = kept.services_before.get(name)
-            if known is None or known.document != document:
-                self._drafter.check_service(name, document)
-        for name, document in kept.rules.items():
-            service = self._drafter.check_rule(name, document, kept.services)
-            kept.leads_to[name] = service
-        for name, document in kept.sources.items():
-            known = kept.sources_before.get(name)
-            if known is None or known.document != document:
-                self._drafter.check_source(name, document)
+        services = kept.after["service"]
+        for name, document in kept.after["rule"].items():
+            kept.leads_to[name] = self._drafter.check_rule(name, document, services)
+        for name, document in kept.changed("service"):
+            self._drafter.check_service(name, document)
+        for name, document in kept.changed("source"):
+            self._drafter.check_source(name, document)
+        for name, document in kept.changed("schedule"):
+            self._drafter.check_schedule(name, document)
 
     async def _worked_out(
         self, store: Store, kept: Kept, steps: Sequence[PlanStep]
     ) -> tuple[Changed, GatewayChange]:
         """Return what is in force afterwards, and what the store has to change for it."""
         versions = await store.next_versions([(one.kind, one.name) for one in steps])
-        services = _after("service", kept.services_before, kept.services, versions, {})
-        rules = _after("rule", kept.rules_before, kept.rules, versions, kept.leads_to)
-        lead_nowhere = dict.fromkeys(kept.sources, NO_SERVICE)
-        sources = _after("source", kept.sources_before, kept.sources, versions, lead_nowhere)
-        before = {
-            "service": kept.services_before,
-            "rule": kept.rules_before,
-            "source": kept.sources_before,
-        }
-        after = {"service": services, "rule": rules, "source": sources}
+        before, after = kept.before, {kind: kept.in_force(kind, versions) for kind in _KINDS}
+        services, rules = after["service"], after["rule"]
         of_service: dict[str, list[Stored]] = {}
         for rule in rules.values():
             of_service.setdefault(rule.service, []).append(rule)
@@ -345,47 +362,105 @@ class Servicing(OperationContext):
                 self._drafter.destination(services[name], of_service.get(name, ()))
                 for name in sorted(touched & services.keys())
             ),
+            schedules=tuple(
+                self._drafter.schedule(after["schedule"][one.name])
+                for one in steps
+                if one.kind == "schedule" and one.action != "delete"
+            ),
             details=tuple(one.said for one in steps),
         )
-        return Changed(tuple(steps), services, rules, sources), change
+        return Changed(tuple(steps), after), change
 
 
 class Kept:
-    """Services, rules and sources by name, as they were read and as they are to be."""
+    """Documents by kind and name, as they were read and as they are to be."""
 
     def __init__(self, before: Gateway) -> None:
-        self.services_before = {one.name: one for one in before.services}
-        self.rules_before = {one.name: one for one in before.rules}
-        self.sources_before = {one.name: one for one in before.sources}
-        self.services: dict[str, Document] = {one.name: one.document for one in before.services}
-        self.rules: dict[str, Document] = {one.name: one.document for one in before.rules}
-        self.sources: dict[str, Document] = {one.name: one.document for one in before.sources}
+        found: dict[DocumentKind, tuple[Stored, ...]] = {
+            "service": before.services,
+            "rule": before.rules,
+            "source": before.sources,
+            "schedule": before.schedules,
+        }
+        self.before = {kind: {one.name: one for one in kept} for kind, kept in found.items()}
+        self.after: dict[DocumentKind, dict[str, Document]] = {
+            kind: {one.name: one.document for one in kept} for kind, kept in found.items()
+        }
         self.leads_to: dict[str, str] = {}
 
     def replace(self, wanted: GatewayDocument, *, keep_others: bool) -> None:
         """Have it be what is wanted, beside what there is or in its place."""
-        if not keep_others:
-            self.services, self.rules, self.sources = {}, {}, {}
-        self.services = {**self.services, **wanted.services}
-        self.rules = {**self.rules, **wanted.rules}
-        self.sources = {**self.sources, **wanted.sources}
+        for kind in _KINDS:
+            kept = self.after[kind] if keep_others else {}
+            self.after[kind] = {**kept, **wanted.of(kind)}
+
+    def changed(self, kind: DocumentKind) -> list[tuple[str, Document]]:
+        """Return the documents of a kind that are new or others than before."""
+        before = self.before[kind]
+        return [
+            (name, document)
+            for name, document in self.after[kind].items()
+            if name not in before or before[name].document != document
+        ]
 
     def steps(self) -> list[PlanStep]:
         """Return what changes."""
         return [
-            *_steps("service", self.services_before, self.services),
-            *_steps("rule", self.rules_before, self.rules),
-            *_steps("source", self.sources_before, self.sources),
+            step for kind in _KINDS for step in _steps(kind, self.before[kind], self.after[kind])
         ]
+
+    def in_force(
+        self, kind: DocumentKind, versions: Mapping[tuple[str, str], int]
+    ) -> dict[str, Stored]:
+        """Return the documents of a kind as they are kept from then on."""
+        return {
+            name: self.before[kind][name]
+            if (kind, name) not in versions
+            else Stored(
+                kind=kind,
+                name=name,
+                service=self._leads_to(kind, name),
+                version=versions[kind, name],
+                document=dict(document),
+            )
+            for name, document in self.after[kind].items()
+        }
+
+    def _leads_to(self, kind: DocumentKind, name: str) -> str:
+        return {"service": name, "rule": self.leads_to.get(name, "")}.get(kind, NO_SERVICE)
 
 
 class Changed(NamedTuple):
     """What has changed, and what is in force afterwards of all that was looked at."""
 
     steps: tuple[PlanStep, ...]
-    services: Mapping[str, Stored]
-    rules: Mapping[str, Stored]
-    sources: Mapping[str, Stored]
+    in_force: Mapping[DocumentKind, Mapping[str, Stored]]
+
+
+def _saving(
+    kind: DocumentKind, name: str, document: Document, *, is_new: bool | None
+) -> Callable[[Kept], None]:
+    def change(kept: Kept) -> None:
+        _check_new(kind, name, kept.after[kind], is_new=is_new)
+        kept.after[kind][name] = document
+
+    return change
+
+
+def _altering(kind: DocumentKind, name: str, changes: Document) -> Callable[[Kept], None]:
+    def change(kept: Kept) -> None:
+        _check_new(kind, name, kept.after[kind], is_new=False)
+        both = {**kept.after[kind][name], **changes}
+        kept.after[kind][name] = {key: value for key, value in both.items() if value is not None}
+
+    return change
+
+
+def _deleting(kind: DocumentKind, name: str) -> Callable[[Kept], None]:
+    def change(kept: Kept) -> None:
+        kept.after[kind].pop(name, None)
+
+    return change
 
 
 def _check_new(kind: str, name: str, known: Collection[str], *, is_new: bool | None) -> None:
@@ -396,11 +471,6 @@ def _check_new(kind: str, name: str, known: Collection[str], *, is_new: bool | N
         )
     if is_new is False and name not in known:
         raise not_found(name, sorted(known), what=kind)
-
-
-def _altered(document: Document, changes: Document) -> Document:
-    both = {**document, **changes}
-    return {key: value for key, value in both.items() if value is not None}
 
 
 async def _names(store: Store, kind: str) -> list[str]:
@@ -423,32 +493,11 @@ def _steps(
     return steps
 
 
-def _after(
-    kind: DocumentKind,
-    before: Mapping[str, Stored],
-    after: Mapping[str, Document],
-    versions: Mapping[tuple[str, str], int],
-    leads_to: Mapping[str, str],
-) -> dict[str, Stored]:
-    return {
-        name: before[name]
-        if (kind, name) not in versions
-        else Stored(
-            kind=kind,
-            name=name,
-            service=leads_to.get(name, name),
-            version=versions[kind, name],
-            document=dict(document),
-        )
-        for name, document in after.items()
-    }
-
-
 async def _refuse_astray(store: Store, kept: Kept) -> None:
     """Refuse a rule that leads to a service which is not there."""
     for name, service in kept.leads_to.items():
-        if service not in kept.services:
-            known = sorted({*kept.services, *await _names(store, "service")} - {service})
+        if service not in kept.after["service"]:
+            known = sorted({*kept.after["service"], *await _names(store, "service")} - {service})
             what = f"service, to which the rule {name!r} leads:"
             raise not_found(service, known, what=what)
 

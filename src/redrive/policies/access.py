@@ -101,6 +101,7 @@ def _table() -> Mapping[str, Need]:
             *("apply_gateway", "save_service", "alter_service", "delete_service"),
             *("save_rule", "alter_rule", "delete_rule"),
             *("save_source", "alter_source", "delete_source"),
+            *("save_schedule", "alter_schedule", "delete_schedule"),
         ),
         (admin, Reach.GRANTS): (
             *("tokens", "create_token", "revoke_token"),

@@ -14,12 +14,14 @@ from redrive.store import (
     LetterQuota,
     ProjectionFigures,
     WorkerFigures,
+    Workload,
 )
 
 __all__ = [
     "SILENT_AFTER",
     "expiring",
     "is_read",
+    "live_workers",
     "near_limit",
     "orphans",
     "overflow",
@@ -30,6 +32,13 @@ SILENT_AFTER = timedelta(minutes=1)
 """A worker that was not heard of for this long is taken to be gone."""
 
 _NEAR = 0.8
+
+
+def live_workers(workload: Workload) -> frozenset[str]:
+    """Return the names of the workers that were heard of lately."""
+    return frozenset(
+        one.id for one in workload.workers if workload.now - one.seen_at < SILENT_AFTER
+    )
 
 
 def stranded(

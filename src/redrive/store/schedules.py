@@ -32,13 +32,15 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided about a schedule that had come to `since` by then.
 
-    It has come to `until` afterwards. `run` is what a person had asked for and is done now, if
-    that is what is published, and `last_tick` the latest tick that is, if any.
+    `stored` is the version of its document, if it has one. It has come to `until` afterwards. `run`
+    is what a person had asked for and is done now, if that is what is published, and `last_tick`
+    the latest tick that is, if any.
     """
 
     schedule: str
     since: datetime
     until: datetime
+    stored: int = 0
     run: ScheduleRun | None = None
     last_tick: datetime | None = None
 
@@ -50,11 +52,21 @@ class Schedules(Protocol):
         """Bring what a worker declares; `policies.declaring` says what becomes of each.
 
         One that is new or changes leaves an audit entry. A schedule counts from when it is first
-        seen.
+        seen. A name that a stored schedule has is refused, and nothing is declared:
+        `ConfigurationError`.
+        """
+
+    async def attend_schedules(self, names: Sequence[str], *, by: Declarer) -> None:
+        """Note that a worker publishes the ticks of these stored schedules."""
+
+    async def forget_schedule(self, name: str, *, actor: Actor) -> bool:
+        """Take out a schedule that code has declared; tells whether there was one.
+
+        A worker whose code still declares it brings it back.
         """
 
     async def timetable(self, names: Sequence[str] | None = None) -> Timetable:
-        """Return these schedules, or all; those that nobody has ever declared are left out."""
+        """Return these schedules, or all; those that there never were are left out."""
 
     async def publish_ticks(
         self, ticked: Ticked, entries: Sequence[Entry], *, routes_version: int

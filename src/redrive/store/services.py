@@ -1,4 +1,4 @@
-"""What a store promises about services, rules and sources that nobody's code declares."""
+"""What a store promises about services, rules, sources and schedules of nobody's code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Destination
 from redrive.model.rule import Stored
+from redrive.model.schedule import Schedule
 
 __all__ = ["Gateway", "GatewayChange", "KeptVersion", "Services"]
 
@@ -24,18 +25,20 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[Stored, ...] = ()
     rules: tuple[Stored, ...] = ()
     sources: tuple[Stored, ...] = ()
+    schedules: tuple[Stored, ...] = ()
 
 
 class GatewayChange(msgspec.Struct, frozen=True, kw_only=True):
     """What changes together: versions that take effect, what goes, and what routing gets of it.
 
-    `destinations` are those of the services concerned, as they are from then on. `details` are
-    what the audit log says, an entry each.
+    `destinations` are those of the services concerned and `schedules` those that are kept, as they
+    are from then on. `details` are what the audit log says, an entry each.
     """
 
     kept: tuple[Stored, ...] = ()
     gone: tuple[Stored, ...] = ()
     destinations: tuple[Destination, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
     details: tuple[str, ...] = ()
 
 
@@ -50,12 +53,12 @@ class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Services(Protocol):
-    """Services, rules and sources, of which every version is kept."""
+    """Services, rules, sources and schedules, of which every version is kept."""
 
     async def gateway(self, services: Collection[str] | None = None) -> Gateway:
         """Return these services and all rules to them; without names, everything.
 
-        `NO_SERVICE` among the names gives the sources.
+        `NO_SERVICE` among the names gives sources and schedules.
         """
 
     async def change_gateway(
@@ -64,7 +67,8 @@ class Services(Protocol):
         """Carry out a change worked out from a revision; `None`, and nothing, if that is past.
 
         It gives a new version of the routes. A destination that code has declared, and nobody has
-        removed, is left to it: `ConfigurationError`. Returns the new revision.
+        removed, is left to it, and so is a schedule: `ConfigurationError`. A schedule counts from
+        when it or its times are changed. Returns the new revision.
         """
 
     async def next_versions(self, names: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
@@ -87,4 +91,4 @@ class Services(Protocol):
     async def past_versions(
         self, kind: str, name: str, *, limit: int = 20
     ) -> Sequence[KeptVersion]:
-        """Return the versions of a service, a rule or a source, the latest first."""
+        """Return the versions of a document of some kind, the latest first."""

@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
 
+from redrive.errors import ConfigurationError
 from redrive.model.audit import Actor
 from redrive.model.event import Receipt
 from redrive.model.gate import Pause
-from redrive.model.schedule import ScheduleRun, ScheduleStanding
+from redrive.model.schedule import Schedule, ScheduleRun, ScheduleStanding
+from redrive.policies.declaring import schedule_digest
 from redrive.store import AppendResult, Conflict, Later, Ticked
 
-__all__ = ["is_still", "paused", "resumed", "run", "ticked_on"]
+__all__ = [
+    "attended",
+    "is_still",
+    "paused",
+    "put_schedule_in_force",
+    "refuse_stored",
+    "resumed",
+    "run",
+    "ticked_on",
+]
+
+
+def put_schedule_in_force(
+    schedule: Schedule, before: ScheduleStanding | None, now: datetime
+) -> ScheduleStanding:
+    """Put a stored schedule in force, unless the name is one of a schedule of somebody's code."""
+    if before is None:
+        return ScheduleStanding(in_force=schedule, since=now)
+    if not before.in_force.stored:
+        raise ConfigurationError(
+            f"The name {schedule.name!r} belongs to a schedule that an app declares in its code; "
+            "give yours another name, or take it out of the code and delete it with `redrive "
+            f"schedule delete {schedule.name}`."
+        )
+    since = before.since if schedule.has_times_of(before.in_force) else now
+    return msgspec.structs.replace(before, in_force=schedule, since=since)
+
+
+def refuse_stored(standing: ScheduleStanding | None) -> None:
+    """Leave a name to the schedule that is stored under it."""
+    if standing is not None and standing.in_force.stored:
+        raise ConfigurationError(
+            f"The name {standing.name!r} belongs to a schedule that is stored (version "
+            f"{standing.in_force.stored}); give the schedule of your code another name, or delete "
+            f"the stored one with `redrive schedule delete {standing.name}`."
+        )
+
+
+def attended(
+    standing: ScheduleStanding, worker: str, others: Collection[str]
+) -> ScheduleStanding | None:
+    """Return a stored schedule with a worker that publishes it; `None` if it is none."""
+    if not standing.in_force.stored:
+        return None
+    kept = {name: one for name, one in standing.declared.items() if name in others}
+    mark = schedule_digest(standing.in_force)
+    return msgspec.structs.replace(standing, declared=kept | {worker: mark})
 
 
 def is_still(standing: ScheduleStanding | None, ticked: Ticked) -> bool:
@@ -21,6 +69,7 @@ def is_still(standing: ScheduleStanding | None, ticked: Ticked) -> bool:
     return (
         standing is not None
         and standing.since == ticked.since
+        and standing.in_force.stored == ticked.stored
         and (standing.pause is None if ticked.run is None else standing.run == ticked.run)
     )
 

@@ -1,4 +1,4 @@
-"""Drafts: what requests about services, rules and sources may hold."""
+"""Drafts: what requests about services, rules and other documents may hold."""
 
 from __future__ import annotations
 

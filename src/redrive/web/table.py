@@ -245,6 +245,21 @@ ROUTES: tuple[Route, ...] = (
     _post("/schedules/{name}/pause", steering.pause_schedule, answers.Acted),
     _post("/schedules/{name}/resume", steering.resume_schedule, answers.Acted),
     _post("/schedules/{name}/run", steering.run_schedule, answers.Acted),
+    _post(
+        "/schedules/{name}",
+        gateway.save_schedule,
+        Stored,
+        drafts.SaveDocument,
+        example={"document": {"event": "report.due", "cron": "0 2 * * *"}},
+    ),
+    _post(
+        "/schedules/{name}/alter",
+        gateway.alter_schedule,
+        Stored,
+        drafts.AlterDocument,
+        example={"changes": {"cron": "30 2 * * *"}},
+    ),
+    _post("/schedules/{name}/delete", gateway.delete_schedule, answers.Acted),
     _get("/projections", keeping.projections, answers.Projections),
     _get("/projections/{name}", keeping.projection, ProjectionFigures, requests.ChooseVersion),
     _post(

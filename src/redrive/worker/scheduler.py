@@ -1,4 +1,4 @@
-"""The scheduler: publishes the ticks of what a worker's code declares, once over all workers."""
+"""The scheduler: publishes ticks of code and of the store, each once over all workers."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ _AGAIN_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
 _OVERLAPS = "the last event is still under way"
 _MISSED = "missed"
+_TAKEN = "the name belongs to a schedule that is stored; give that of the code another name"
 
 
 class PlannedSchedule(msgspec.Struct, frozen=True):
@@ -56,7 +57,8 @@ class Scheduler:
     """Publishes ticks when they come, by the store's clock and the declarations in force.
 
     Each worker that declares a schedule looks after it, and the store lets one of them publish. A
-    schedule that nobody declares any more ticks no more.
+    schedule that nobody declares any more ticks no more. Schedules that the store describes are
+    looked after by workers that serve what is stored.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Scheduler:
         publisher: Publisher,
         by: Declarer,
         planned: Sequence[PlannedSchedule],
+        serves_stored: bool,
         clock: Clock,
         executor: Executor,
         observer: Observer,
@@ -75,6 +78,7 @@ class Scheduler:
         self._publisher = publisher
         self._by = by
         self._planned = {one.schedule.name: one for one in planned}
+        self._serves_stored = serves_stored
         self._clock = clock
         self._executor = executor
         self._observer = observer
@@ -84,11 +88,17 @@ class Scheduler:
         self._failures: dict[str, int] = {}
         self._rests_until: dict[str, float] = {}
         self._declared_at = -math.inf
+        self._taken: set[str] = set()
+
+    async def begin(self) -> None:
+        """Bring what the worker declares; a name that a stored schedule has is refused."""
+        timetable = await self._look() if self._planned else None
+        if timetable is not None and (taken := self._taken_of(timetable)):
+            planned = [self._planned[name].schedule for name in sorted(taken)]
+            await self._store.declare_schedules(planned, by=self._by)
 
     async def run(self) -> None:
         """Publish ticks until cancelled; a payload that takes its time keeps no other waiting."""
-        if not self._planned:
-            return
         async with asyncio.TaskGroup() as group:
             while True:
                 self._news.clear()
@@ -104,7 +114,7 @@ class Scheduler:
     async def publish_due(self) -> bool:
         """Publish every tick that is due; tells whether there was any."""
         has_published = False
-        while self._planned and (timetable := await self._look()) is not None:
+        while (timetable := await self._look()) is not None:
             due = self._due(timetable)
             done = await asyncio.gather(*(self._attend(one, now=timetable.now) for one in due))
             if not any(done):
@@ -114,24 +124,52 @@ class Scheduler:
 
     async def _look(self) -> Timetable | None:
         """Read how the schedules stand, and declare those of which another was found."""
+        names = None if self._serves_stored else list(self._planned)
         try:
-            timetable = await self._store.timetable(list(self._planned))
+            timetable = await self._store.timetable(names)
+            if new := self._unattended(timetable):
+                await self._store.attend_schedules(new, by=self._by)
             others = self._others(timetable)
             now = self._clock.monotonic()
             if others and now - self._declared_at >= LOOKS_AGAIN_AFTER.total_seconds():
                 self._declared_at = now
                 await self._store.declare_schedules(others, by=self._by)
-                timetable = await self._store.timetable(list(self._planned))
+                timetable = await self._store.timetable(names)
         except StoreError as error:
             self._on_store_lost(error)
             return None
+        self._tell_taken(timetable)
         return timetable
+
+    def _unattended(self, timetable: Timetable) -> list[str]:
+        """Return the stored schedules that the store does not know to be published here."""
+        if not self._serves_stored:
+            return []
+        return [
+            one.standing.name
+            for one in timetable.schedules
+            if (in_force := one.standing.in_force).stored
+            and one.standing.declared.get(self._by.worker) != schedule_digest(in_force)
+        ]
+
+    def _taken_of(self, timetable: Timetable) -> set[str]:
+        """Return the names of what the worker declares that belong to stored schedules."""
+        stored = {one.standing.name for one in timetable.schedules if one.standing.in_force.stored}
+        return stored & self._planned.keys()
+
+    def _tell_taken(self, timetable: Timetable) -> None:
+        """Say once of a schedule that its name was taken while nobody had heard of the worker."""
+        taken = self._taken_of(timetable)
+        for name in sorted(taken - self._taken):
+            self._observer.notice(ScheduleFailed(schedule=name, error=_TAKEN))
+        self._taken = taken
 
     def _others(self, timetable: Timetable) -> list[Schedule]:
         """Return what the store does not know to be declared here, or has otherwise in force."""
-        agreed = {
+        known = [one for one in timetable.schedules if one.standing.name in self._planned]
+        agreed = self._taken_of(timetable) | {
             one.standing.name
-            for one in timetable.schedules
+            for one in known
             if (mark := schedule_digest(self._planned[one.standing.name].schedule))
             == one.standing.declared.get(self._by.worker)
             and mark == schedule_digest(one.standing.in_force)
@@ -166,9 +204,12 @@ class Scheduler:
         return is_rested and name not in self._busy
 
     def _is_ours(self, known: KnownSchedule) -> bool:
-        """Tell whether the payload can be given here."""
-        standing = known.standing
-        return not standing.in_force.is_computed or self._planned[standing.name].compute is not None
+        """Tell whether it is published here, and its payload can be given."""
+        in_force = known.standing.in_force
+        if in_force.stored:
+            return self._serves_stored
+        planned = self._planned.get(in_force.name)
+        return planned is not None and not (in_force.is_computed and planned.compute is None)
 
     async def _attend(self, known: KnownSchedule, *, now: datetime) -> bool:
         """Publish what is due of one schedule; tells whether something was."""
@@ -191,6 +232,7 @@ class Scheduler:
                 schedule=standing.name,
                 since=standing.since,
                 until=standing.since,
+                stored=standing.in_force.stored,
                 run=standing.run,
                 last_tick=now,
             )
@@ -206,6 +248,7 @@ class Scheduler:
             schedule=standing.name,
             since=standing.since,
             until=due.until,
+            stored=standing.in_force.stored,
             last_tick=due.ticks[-1] if due.ticks else None,
         )
         if await self._store_events(ticked, events) is None:
@@ -238,7 +281,8 @@ class Scheduler:
             return None
 
     async def _payload(self, schedule: Schedule, tick: datetime) -> object:
-        compute = self._planned[schedule.name].compute
+        planned = self._planned.get(schedule.name)
+        compute = None if planned is None else planned.compute
         if not schedule.is_computed or compute is None:
             return msgspec.Raw(schedule.payload.encode())
         at = tick.astimezone(schedule.zone)

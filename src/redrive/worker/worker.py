@@ -154,12 +154,13 @@ class Worker:
                 publisher=publisher,
                 by=by,
                 planned=schedules,
+                serves_stored=provider is not None,
                 clock=clock,
                 executor=executor,
                 observer=observer,
                 on_store_lost=self._lose_store,
             )
-            if publisher is not None and schedules
+            if publisher is not None and (schedules or provider is not None)
             else None
         )
         self._caretaker = Caretaker(
@@ -233,12 +234,11 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> Tally:
         """Work until stopped; with `until_idle`, until nothing more is due now."""
         await self._declarant.begin()
+        if self._scheduler is not None:
+            await self._scheduler.begin()
+        names, concurrency = self._declarant.names, self._settings.concurrency
         self._observer.notice(
-            WorkerStarted(
-                worker=self.id,
-                destinations=self._declarant.names,
-                concurrency=self._settings.concurrency,
-            )
+            WorkerStarted(worker=self.id, destinations=names, concurrency=concurrency)
         )
         heartbeat = self._executor.start(self._heartbeat.run, name="redrive-heartbeat")
         chores = [

@@ -286,6 +286,25 @@ async def test_a_schedule_is_paused_resumed_and_run(clockwork: Shop) -> None:
     assert "local wants one now" in asked.text
 
 
+async def test_a_schedule_of_the_store_is_added_changed_and_deleted(clockwork: Shop) -> None:
+    browser = clockwork.browser()
+    await browser.open("/schedules")
+    document = '{"event": "report.due", "every": "1h"}'
+
+    refused = await browser.submit("/save", name="hourly", schedule=document.replace("1h", "0s"))
+    taken = await browser.submit("/save", name="nightly", schedule=document)
+    added = await browser.submit("/save", name="hourly", schedule=document, why="a trial")
+    change = await browser.open("/schedules?change=hourly")
+    deleted = await browser.submit("/delete", name="hourly", why="the end")
+
+    assert "every is" in refused.text
+    assert "belongs to a schedule that an app declares" in taken.text
+    assert "Version 1 of hourly is in force." in added.text
+    assert "stored, version 1" in added.text
+    assert "Change hourly" in change.text
+    assert "hourly was deleted" in deleted.text
+
+
 async def test_a_projection_says_how_far_it_is_and_begins_anew(clockwork: Shop) -> None:
     browser = clockwork.browser()
     shown = await browser.open("/projections")

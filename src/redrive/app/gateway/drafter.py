@@ -7,11 +7,13 @@ from types import MappingProxyType
 
 from redrive.app.gateway.previewing import decider, previewer
 from redrive.app.gateway.rule import read_rule, route_of
+from redrive.app.gateway.schedule import read_schedule
 from redrive.app.gateway.secrets import placeholder
 from redrive.app.gateway.service import check_request, kind_of, read_service
 from redrive.inbound import read_source
 from redrive.model.destination import Destination, check_destination_name
 from redrive.model.rule import Stored
+from redrive.model.schedule import Schedule
 from redrive.operations.drafting import Decide, Preview
 
 __all__ = ["Drafter"]
@@ -40,6 +42,14 @@ class Drafter:
     def check_source(self, name: str, document: Mapping[str, object]) -> None:
         """Refuse what is wrong with a source."""
         read_source(name, document, resolve=placeholder)
+
+    def check_schedule(self, name: str, document: Mapping[str, object]) -> None:
+        """Refuse what is wrong with a schedule."""
+        read_schedule(name, document)
+
+    def schedule(self, kept: Stored) -> Schedule:
+        """Return a stored schedule as workers go by it."""
+        return read_schedule(kept.name, kept.document, version=kept.version)
 
     def decider(self, service: Stored, rule: Stored) -> Decide:
         """Return what tells whether a rule would give an event to its service."""

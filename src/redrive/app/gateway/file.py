@@ -1,4 +1,4 @@
-"""The file that describes services, rules and sources: read from TOML, and written."""
+"""The file that describes services, rules, sources and schedules: read from TOML, and written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_TENANT = {"weight": "weights", "rate": "rates"}
 
 
 def read_gateway(path: Path) -> GatewayDocument:
-    """Read services, rules and sources of a file; its settings are left to who reads settings."""
+    """Read what a file describes; its settings are left to who reads settings."""
     try:
         read = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -38,6 +38,7 @@ def read_gateway(path: Path) -> GatewayDocument:
         services=services,
         rules=_tables(read, "rules", path),
         sources=_tables(read, "sources", path),
+        schedules=_tables(read, "schedules", path),
     )
 
 
@@ -69,11 +70,12 @@ def _with_tenants(
 
 
 def write_gateway(document: GatewayDocument) -> str:
-    """Return services, rules and sources as a file has them."""
+    """Return services, rules, sources and schedules as a file has them."""
     tables = {
         "services": document.services,
         "rules": document.rules,
         "sources": document.sources,
+        "schedules": document.schedules,
     }
     return tomli_w.dumps({name: _written(one) for name, one in tables.items() if one})
 

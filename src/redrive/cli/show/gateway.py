@@ -1,4 +1,4 @@
-"""Services, rules and sources as people see them."""
+"""Services, rules and other documents as people see them."""
 
 from __future__ import annotations
 

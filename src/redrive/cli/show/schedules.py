@@ -29,7 +29,10 @@ _STYLES = {
 def schedules(found: Sequence[ScheduleFigures], *, now: datetime) -> Iterator[RenderableType]:
     """Show schedules, by name."""
     if not found:
-        yield Text("No schedule yet; a worker brings those of its app: app.schedule(…).")
+        yield Text(
+            "No schedule yet; a worker brings those of its app: app.schedule(…), and the store has "
+            "those that are added to it: redrive schedule add."
+        )
         return
     table = Listing()
     table.add_words("Schedule")
@@ -72,7 +75,10 @@ def schedule(one: ScheduleFigures, *, now: datetime) -> Iterator[RenderableType]
         grid.add_row("last", instant(one.last_tick, now))
     if one.last_event is not None:
         grid.add_row("last event", safe(one.last_event))
-    grid.add_row("declared by", counted(one.workers, "live worker"))
+    stored = declared.stored
+    if stored:
+        grid.add_row("stored", f"version {stored}")
+    grid.add_row("published by" if stored else "declared by", counted(one.workers, "live worker"))
     yield grid
 
 
@@ -94,9 +100,11 @@ def _trouble(one: ScheduleFigures, now: datetime) -> Text | None:
     if one.pause is not None:
         why = f": {safe(one.pause.why)}" if one.pause.why else ""
         said.append(f"paused by {safe(one.pause.by)}, {ago(one.pause.at, now)}{why}")
-    if not one.workers:
+    if not one.workers and one.schedule.stored:
+        said.append("no live worker serves what is stored: nothing is published")
+    elif not one.workers:
         said.append("no live worker declares it: nothing is published")
-    elif one.others:
+    elif one.others and not one.schedule.stored:
         said.append(
             f"{counted(one.others, 'worker declares', 'workers declare')} it otherwise than is "
             "in force"

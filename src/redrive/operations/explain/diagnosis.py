@@ -41,6 +41,7 @@ _SERVE_ONE = (
     "this one: service not served"
 )
 _START_ONE = "Start a worker with: redrive worker module:app"
+_SERVE_SERVICES = "Start a worker that serves services with: redrive worker"
 
 
 def diagnose(
@@ -173,8 +174,10 @@ def _schedules(figures: Figures, schedules: Sequence[ScheduleFigures]) -> Iterat
                 what = f"The schedule {one.name} is late: a tick has been due for {late}."
                 advice = "The logs of the workers say why: schedule failed, or store lost"
             case ScheduleState.STOPPED:
-                what = f"No live worker declares the schedule {one.name}: nothing is published."
-                advice = f"If it is meant to go on: {_START_ONE}"
+                stored = bool(one.schedule.stored)
+                does, start = ("serves", _SERVE_SERVICES) if stored else ("declares", _START_ONE)
+                what = f"No live worker {does} the schedule {one.name}: nothing is published."
+                advice = f"If it is meant to go on: {start}"
             case never:
                 assert_never(never)
         yield Finding(

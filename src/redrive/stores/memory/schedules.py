@@ -19,7 +19,15 @@ from redrive.store import (
     Timetable,
 )
 from redrive.stores.memory.log import MemoryEventLog
-from redrive.stores.scheduling import is_still, paused, resumed, run, ticked_on
+from redrive.stores.scheduling import (
+    attended,
+    is_still,
+    paused,
+    refuse_stored,
+    resumed,
+    run,
+    ticked_on,
+)
 
 __all__ = ["MemorySchedules"]
 
@@ -32,12 +40,9 @@ class MemorySchedules(MemoryEventLog):
     async def declare_schedules(self, schedules: Sequence[Schedule], *, by: Declarer) -> None:
         with self._lock:
             now = self._clock.now()
-            self._workers[by.worker] = now
-            others = {
-                name
-                for name, seen_at in self._workers.items()
-                if name != by.worker and now - seen_at < by.lease
-            }
+            others = self._others(by, now)
+            for one in schedules:
+                refuse_stored(self._schedules.get(one.name))
             for one in schedules:
                 before = self._schedules.get(one.name)
                 after = brought_schedule(
@@ -47,6 +52,33 @@ class MemorySchedules(MemoryEventLog):
                 if detail := schedule_changed(before, after):
                     actor = Actor(REDRIVE, by.why)
                     self._note("declare", actor, now=now, count=1, detail=detail)
+
+    async def attend_schedules(self, names: Sequence[str], *, by: Declarer) -> None:
+        with self._lock:
+            others = self._others(by, self._clock.now())
+            for name in names:
+                standing = self._schedules.get(name)
+                after = standing and attended(standing, by.worker, others)
+                if after:
+                    self._schedules[name] = after
+
+    async def forget_schedule(self, name: str, *, actor: Actor) -> bool:
+        with self._lock:
+            standing = self._schedules.get(name)
+            if standing is None or standing.in_force.stored:
+                return False
+            del self._schedules[name]
+            self._note("forget_schedule", actor, now=self._clock.now(), count=1, detail=name)
+            return True
+
+    def _others(self, by: Declarer, now: datetime) -> set[str]:
+        """See a worker, and return the live ones beside it."""
+        self._workers[by.worker] = now
+        return {
+            name
+            for name, seen_at in self._workers.items()
+            if name != by.worker and now - seen_at < by.lease
+        }
 
     async def timetable(self, names: Sequence[str] | None = None) -> Timetable:
         with self._lock:

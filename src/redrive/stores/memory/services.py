@@ -1,4 +1,4 @@
-"""Services, rules and sources, in memory."""
+"""Services, rules, sources and schedules, in memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from redrive.policies.declaring import removed
 from redrive.store import Gateway, GatewayChange, KeptVersion
 from redrive.stores.declaring import put_in_force
 from redrive.stores.memory.tables import Tables
+from redrive.stores.scheduling import put_schedule_in_force
 
 __all__ = ["MemoryServices"]
 
@@ -30,6 +31,7 @@ class MemoryServices(Tables):
                 services=tuple(one for one in kept if one.kind == "service"),
                 rules=tuple(one for one in kept if one.kind == "rule"),
                 sources=tuple(one for one in kept if one.kind == "source"),
+                schedules=tuple(one for one in kept if one.kind == "schedule"),
             )
 
     async def change_gateway(
@@ -45,8 +47,16 @@ class MemoryServices(Tables):
                 )
                 for one in change.destinations
             ]
+            schedules = [
+                put_schedule_in_force(one, self._schedules.get(one.name), now)
+                for one in change.schedules
+            ]
             self._gateway_revision += 1
+            for standing in schedules:
+                self._schedules[standing.name] = standing
             for one in change.gone:
+                if one.kind == "schedule":
+                    self._schedules.pop(one.name, None)
                 self._in_force.pop((one.kind, one.name), None)
             for one in change.kept:
                 self._in_force[one.kind, one.name] = one

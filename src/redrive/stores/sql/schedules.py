@@ -21,14 +21,23 @@ from redrive.store import (
     Timetable,
 )
 from redrive.stores.codec import json_text
-from redrive.stores.scheduling import is_still, paused, resumed, run, ticked_on
+from redrive.stores.scheduling import (
+    attended,
+    is_still,
+    paused,
+    put_schedule_in_force,
+    refuse_stored,
+    resumed,
+    run,
+    ticked_on,
+)
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.leases import see_worker
 from redrive.stores.sql.log import read_routes
 from redrive.stores.sql.session import Session, instant
 from redrive.stores.sql.store import PRESENT, SqlStore
 
-__all__ = ["SchedulesRole"]
+__all__ = ["SchedulesRole", "change_schedules"]
 
 _LOOK = f"""
 SELECT present.now, s.document FROM {PRESENT} LEFT JOIN redrive.publishing_schedules s
@@ -47,6 +56,7 @@ INSERT INTO redrive.publishing_schedules (name, document) VALUES ($1, $2)
 ON CONFLICT DO NOTHING RETURNING name
 """
 _KEEP = "UPDATE redrive.publishing_schedules SET document = $2 WHERE name = $1"
+_FORGET = "DELETE FROM redrive.publishing_schedules WHERE name = $1"
 _LIVE = "SELECT id FROM redrive.workers WHERE id <> $1 AND seen_at > $2"
 
 _standings = msgspec.json.Decoder(ScheduleStanding)
@@ -58,6 +68,12 @@ class SchedulesRole(SqlStore):
 
     async def declare_schedules(self, schedules: Sequence[Schedule], *, by: Declarer) -> None:
         await self._write(lambda session, _: _declare(session, schedules, by))
+
+    async def attend_schedules(self, names: Sequence[str], *, by: Declarer) -> None:
+        await self._write(lambda session, _: _attend(session, names, by))
+
+    async def forget_schedule(self, name: str, *, actor: Actor) -> bool:
+        return await self._write(lambda session, _: _forget(session, name, actor))
 
     async def timetable(self, names: Sequence[str] | None = None) -> Timetable:
         rows = await self._query(_LOOK, names is None, list(names or ()), is_prompt=True)
@@ -99,17 +115,56 @@ class SchedulesRole(SqlStore):
 
 
 async def _declare(session: Session, schedules: Sequence[Schedule], by: Declarer) -> None:
-    await see_worker(session, by.worker)
-    others = {name for (name,) in await session.fetch(_LIVE, by.worker, session.now - by.lease)}
+    others = await _others(session, by)
     for declared in sorted(schedules, key=lambda one: one.name):
         new = _brought(session, None, declared, others, by)
         is_new = await session.value(_ADD, new.name, json_text(new)) is not None
         before = None if is_new else await _locked(session, declared.name)
+        refuse_stored(before)
         after = _brought(session, before, declared, others, by)
         if not is_new and after != before:
             await _keep(session, after)
         if detail := schedule_changed(before, after):
             await record(session, "declare", (), Actor(REDRIVE, by.why), count=1, detail=detail)
+
+
+async def _attend(session: Session, names: Sequence[str], by: Declarer) -> None:
+    others = await _others(session, by)
+    for name in sorted(names):
+        standing = await _locked(session, name)
+        after = standing and attended(standing, by.worker, others)
+        if after:
+            await _keep(session, after)
+
+
+async def _forget(session: Session, name: str, actor: Actor) -> bool:
+    standing = await _locked(session, name)
+    if standing is None or standing.in_force.stored:
+        return False
+    await session.fetch(_FORGET, name)
+    await record(session, "forget_schedule", (), actor, count=1, detail=name)
+    return True
+
+
+async def change_schedules(
+    session: Session, wanted: Sequence[Schedule], gone: Collection[str]
+) -> None:
+    """Put stored schedules in force, and take out those that are gone."""
+    by_name = {one.name: one for one in wanted}
+    for name in sorted({*by_name, *gone}):
+        if name in gone:
+            await session.fetch(_FORGET, name)
+            continue
+        new = put_schedule_in_force(by_name[name], None, session.now)
+        if await session.value(_ADD, name, json_text(new)) is None:
+            before = await _locked(session, name)
+            await _keep(session, put_schedule_in_force(by_name[name], before, session.now))
+
+
+async def _others(session: Session, by: Declarer) -> set[str]:
+    """See a worker, and return the live ones beside it."""
+    await see_worker(session, by.worker)
+    return {name for (name,) in await session.fetch(_LIVE, by.worker, session.now - by.lease)}
 
 
 def _brought(

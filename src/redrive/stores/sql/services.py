@@ -1,4 +1,4 @@
-"""Services, rules and sources: documents, every version of which is kept."""
+"""Services, rules, sources and schedules: documents, every version of which is kept."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from redrive.stores.sql.registering import (
     read_standings,
     write_destinations,
 )
+from redrive.stores.sql.schedules import change_schedules
 from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import SqlStore, reading, writing
 
@@ -97,6 +98,7 @@ class ServicesRole(SqlStore):
             services=tuple(one for one in kept if one.kind == "service"),
             rules=tuple(one for one in kept if one.kind == "rule"),
             sources=tuple(one for one in kept if one.kind == "source"),
+            schedules=tuple(one for one in kept if one.kind == "schedule"),
         )
 
     @writing(notifies=True)
@@ -107,6 +109,9 @@ class ServicesRole(SqlStore):
         if taken is None:
             return None
         await _keep_versions(session, change, actor)
+        # Before the routes are held, as whoever publishes ticks has them in that order.
+        gone = [one.name for one in change.gone if one.kind == "schedule"]
+        await change_schedules(session, change.schedules, gone)
         await _change_destinations(session, change)
         for detail in change.details:
             await record(session, "gateway", (), actor, count=1, detail=detail)

@@ -1,4 +1,4 @@
-"""Services, rules and sources: what there is, and to change it."""
+"""Services, rules, sources and stored schedules: what there is, and to change it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from redrive.web.route import Call
 
 __all__ = [
     "alter_rule",
+    "alter_schedule",
     "alter_service",
     "alter_source",
     "apply_gateway",
     "delete_rule",
+    "delete_schedule",
     "delete_service",
     "delete_source",
     "export_gateway",
@@ -36,6 +38,7 @@ __all__ = [
     "request_log",
     "rules",
     "save_rule",
+    "save_schedule",
     "save_service",
     "save_source",
     "services",
@@ -137,6 +140,23 @@ async def delete_source(call: Call, given: Act) -> Acted:
     return Acted(await call.operations.delete_source(call.name, by=call.by, why=given.why))
 
 
+async def save_schedule(call: Call, given: SaveDocument) -> Stored:
+    """Put a schedule in force as a document says."""
+    return await call.operations.save_schedule(
+        call.name, given.document, by=call.by, why=given.why, is_new=given.is_new
+    )
+
+
+async def alter_schedule(call: Call, given: AlterDocument) -> Stored:
+    """Change some keys of a stored schedule."""
+    return await call.operations.alter_schedule(call.name, given.changes, by=call.by, why=given.why)
+
+
+async def delete_schedule(call: Call, given: Act) -> Acted:
+    """Delete a schedule that is stored, or that no live worker's code declares any more."""
+    return Acted(await call.operations.delete_schedule(call.name, by=call.by, why=given.why))
+
+
 async def preview_rule(call: Call, given: PreviewRule) -> RulePreview:
     """Tell what a rule would make of a past event, of a sample, or of the last that fit."""
     return await call.operations.preview_rule(
@@ -149,24 +169,24 @@ async def preview_rule(call: Call, given: PreviewRule) -> RulePreview:
 
 
 async def past_versions(call: Call, given: ListVersions) -> Versions:
-    """List the versions of a service or a rule, the latest first."""
+    """List the versions of a service, rule, source or schedule, the latest first."""
     kind = str(call.path["kind"])
     found = await call.operations.past_versions(kind, call.name, limit=given.limit)
     return Versions(tuple(found))
 
 
 async def export_gateway(call: Call, _: Nothing) -> GatewayDocument:
-    """Return all services, rules and sources as documents."""
+    """Return all services, rules, sources and schedules as documents."""
     return await call.operations.export_gateway()
 
 
 async def plan_gateway(call: Call, given: PlanGateway) -> GatewayPlan:
-    """Tell what would change if services, rules and sources were to be these."""
+    """Tell what would change if services, rules, sources and schedules were to be these."""
     return await call.operations.plan_gateway(given.gateway, keep_others=given.keep_others)
 
 
 async def apply_gateway(call: Call, given: ApplyGateway) -> GatewayPlan:
-    """Have services, rules and sources be these, all at once."""
+    """Have services, rules, sources and schedules be these, all at once."""
     return await call.operations.apply_gateway(
         given.gateway,
         by=call.by,
