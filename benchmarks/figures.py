@@ -36,6 +36,10 @@ FIGURES = {
     "to_all": Figure(unit="per second of events to all", is_better_when_higher=True),
     "published": Figure(unit="published per second", is_better_when_higher=True),
     "claim_ms": Figure(unit="ms a claim of 100", is_better_when_higher=False, digits=2),
+    "ready_ms": Figure(unit="ms until the first delivery", is_better_when_higher=False),
+    "change_ms": Figure(
+        unit="ms of processor time a change", is_better_when_higher=False, digits=1
+    ),
     "mb": Figure(unit="MB", is_better_when_higher=False, digits=1),
     "kb_each": Figure(unit="KB for each in flight", is_better_when_higher=False, digits=1),
     "cpu_percent": Figure(unit="% of a core", is_better_when_higher=False, digits=2),

@@ -152,6 +152,50 @@ def _destinations(engine: str) -> list[Target]:
     ]
 
 
+def _services(engine: str) -> list[Target]:
+    store = engine.removeprefix("redrive_")
+    return [
+        *(
+            _growth(
+                f"{name}, 10,000 services, of 1",
+                "services",
+                engine,
+                "1",
+                "10000",
+                least=0.5,
+                figure=figure,
+            )
+            for figure, name in (("per_second", "drain"), ("published", "publish"))
+        ),
+        _resource(
+            f"one rule of 10,000 changes, {store}",
+            "less than 100 ms of processor time",
+            _Figure(
+                section="growth",
+                workload="services",
+                contender=engine,
+                figure="change_ms",
+                point="10000",
+            ),
+            most=100.0,
+            unit="ms",
+        ),
+        _resource(
+            f"an idle worker with 10,000 services, {store}",
+            "less than 1% of a core",
+            _Figure(
+                section="growth",
+                workload="services",
+                contender=engine,
+                figure="cpu_percent",
+                point="10000",
+            ),
+            most=1.0,
+            unit="%",
+        ),
+    ]
+
+
 def _resource(name: str, wanted: str, figure: _Figure, *, most: float, unit: str) -> Target:
     return Target(
         name=name,
@@ -431,6 +475,7 @@ TARGETS: Sequence[Target] = (
             ),
             _growth("drain with 10,000 tenants, of 1", "tenants", engine, "1", "10000", least=0.7),
             *_destinations(engine),
+            *_services(engine),
             _growth(
                 "drain with all features, of none", "features", engine, "bare", "all", least=0.7
             ),

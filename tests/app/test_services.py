@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redrive import Redrive
+from redrive.app.declaration import Ports
 from redrive.app.gateway.file import read_gateway
+from redrive.clock import SystemClock
 from redrive.conditions import Condition, routing
 from redrive.errors import ConfigurationError, NotFoundError, UsageError
 from redrive.model.delivery import Status
+from redrive.model.rule import Stored
 from redrive.observer import Fact, ServiceUnserved
 from redrive.operations import GatewayDocument
 from redrive.store import Query
+from redrive.stores.memory import MemoryStore
 from redrive.testing import Kit
 from tests.http.receiver import Receiver, answer, receiving
 from tests.waiting import eventually
@@ -493,3 +497,49 @@ rate = "2/h"
     others = [one for one in order if one != "noisy"]
     assert others.count("gold-a") == others.count("plain") == 6
     assert sorted(others[:8]) == ["gold-a"] * 6 + ["plain"] * 2
+
+
+async def test_services_at_one_place_share_connections(receiver: Receiver) -> None:
+    names = [f"crm-{number}" for number in range(20)]
+    wanted = GatewayDocument(
+        services={one: service(receiver, tenant=one) for one in names},
+        rules={f"to-{one}": {"service": one, "event": "*"} for one in names},
+    )
+    async with Redrive("memory://", concurrency=1) as app:
+        await app.operations.apply_gateway(wanted, by=WHO)
+        for one in names:
+            await app.publish("order.paid", {}, tenant=one)
+
+        tally = await app.drain(services=True)
+
+    assert tally.delivered == len(names)
+    assert receiver.connections == 1
+
+
+async def test_rules_are_read_with_their_services_and_not_one_by_one(receiver: Receiver) -> None:
+    store = CountingStore()
+    app = Redrive("memory://")
+    with app.rewired(Ports(), lambda: store):
+        async with app:
+            names = [f"r{number}" for number in range(10)]
+            await app.operations.apply_gateway(
+                gateway(receiver, **{one: {} for one in names}), by=WHO
+            )
+            await app.publish("order.paid", {})
+
+            tally = await app.drain(services=True)
+
+    assert tally.delivered == len(names)
+    assert store.looked_up == []
+
+
+class CountingStore(MemoryStore):
+    """Keeps which versions of rules were looked up."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.looked_up: list[str] = []
+
+    async def rule_versions(self, pins: Collection[str]) -> Sequence[Stored]:
+        self.looked_up += pins
+        return await super().rule_versions(pins)

@@ -77,6 +77,7 @@ def test_a_quick_run_leaves_out_what_takes_long_to_fill() -> None:
         "outbox",
         "projecting",
         "sending",
+        "services",
         "serving",
         "storage",
         "tenants",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -169,6 +169,7 @@ Fulfils = Callable[[RuleRoute, Event[msgspec.Raw]], bool]
 """Tells whether an event fulfils the condition of a rule."""
 
 _MOST_REMEMBERED = 10_000
+_FEW = 4
 
 
 class Routes:
@@ -245,26 +246,52 @@ class Routes:
         return _by_type(one for one in self.destinations if one.tenant is None)
 
     @cached_property
-    def _by_tenant(self) -> PatternIndex[PatternIndex[Recipient]]:
-        owned: dict[str, list[Destination]] = {}
+    def _by_tenant(self) -> PatternIndex[_OfTenant]:
+        owned: dict[str, _OfTenant] = {}
         for one in self.destinations:
             if one.tenant is not None:
-                owned.setdefault(one.tenant, []).append(one)
-        index: PatternIndex[PatternIndex[Recipient]] = PatternIndex()
+                if (theirs := owned.get(one.tenant)) is None:
+                    theirs = owned[one.tenant] = _OfTenant()
+                theirs.destinations.append(one)
+        index: PatternIndex[_OfTenant] = PatternIndex()
         for tenant, theirs in owned.items():
-            index.add(tenant, _by_type(theirs))
+            index.add(tenant, theirs)
         return index
+
+
+class _OfTenant:
+    """The destinations of a tenant; most have few, which need no index."""
+
+    def __init__(self) -> None:
+        self.destinations: list[Destination] = []
+
+    def find(self, event_type: str) -> Iterable[Recipient]:
+        """Return who may get an event of a type."""
+        if len(self.destinations) > _FEW:
+            return self._by_type.find(event_type)
+        found = _recipients(self.destinations)
+        return [one for pattern, one in found if matches(pattern, event_type)]
+
+    @cached_property
+    def _by_type(self) -> PatternIndex[Recipient]:
+        return _by_type(self.destinations)
 
 
 def _by_type(destinations: Iterable[Destination]) -> PatternIndex[Recipient]:
     index: PatternIndex[Recipient] = PatternIndex()
+    for pattern, one in _recipients(destinations):
+        index.add(pattern, one)
+    return index
+
+
+def _recipients(destinations: Iterable[Destination]) -> Iterator[tuple[str, Recipient]]:
+    """Return by which patterns events get where."""
     for one in destinations:
         for pattern in one.patterns if not one.service else ():
-            index.add(pattern, Recipient(one.name))
+            yield pattern, Recipient(one.name)
         for route in one.rules:
             for pattern in route.patterns:
-                index.add(pattern, Recipient(recipient(one.name, route.pin), route))
-    return index
+                yield pattern, Recipient(recipient(one.name, route.pin), route)
 
 
 def check_destination_name(name: object) -> str:

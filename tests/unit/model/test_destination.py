@@ -81,6 +81,7 @@ def test_routes_try_only_patterns_that_begin_as_the_type_does(
         return matches(pattern, text)
 
     monkeypatch.setattr("redrive.model.pattern.matches", count)
+    monkeypatch.setattr("redrive.model.destination.matches", count)
     many = [
         Destination(name=f"d{number}", patterns=(f"type{number}.*",)) for number in range(1_000)
     ]
@@ -89,10 +90,15 @@ def test_routes_try_only_patterns_that_begin_as_the_type_does(
         for number in range(1_000)
     ]
 
-    found = Routes(1, many).destinations_for("order.paid", "tenant-7")
+    many += [
+        Destination(name=f"u{number}", patterns=(f"type{number}.*",), tenant="tenant-with-many")
+        for number in range(1_000)
+    ]
+    routes = Routes(1, many)
 
-    assert found == ("t7",)
-    assert tried == ["order.*"]
+    assert routes.destinations_for("order.paid", "tenant-7") == ("t7",)
+    assert routes.destinations_for("order.paid", "tenant-with-many") == ()
+    assert [one for one in tried if "tenant" not in one] == ["order.*"]
 
 
 def test_routes_forget_types_that_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,12 @@ from redrive.model.destination import Destination
 from redrive.sealing import Secrets
 from redrive.store import Store
 from redrive.transport import Endpoint
+from redrive.transports.http.lines import Lines
 from redrive.worker.provider import Provided
 
 __all__ = ["ServiceProvider"]
+
+_AT_A_TIME = 20
 
 
 class ServiceProvider:
@@ -33,6 +36,7 @@ class ServiceProvider:
         self._secrets = secrets
         self._is_wanted = is_wanted
         self._shaper = Shaper(store)
+        self._lines = Lines()
 
     async def provide(self, services: Sequence[Destination]) -> Provided:
         """Return the endpoints of these services; one that cannot be made is no harm to others."""
@@ -40,9 +44,12 @@ class ServiceProvider:
         endpoints: dict[str, Endpoint] = {}
         unserved: dict[str, str] = {}
         gateway = await self._store.gateway(list(wanted))
-        for kept in gateway.services:
+        self._shaper.learn(gateway.rules)
+        for number, kept in enumerate(gateway.services):
             if kept.name not in wanted:
                 continue
+            if number % _AT_A_TIME == 0:  # thousands take seconds, and what runs is not to wait
+                await self._ports.clock.sleep(0)
             try:
                 found = await self._secrets.values(_secrets_of(kept.document))
                 service = read_service(kept.name, kept.document, resolve=found.__getitem__)
@@ -52,7 +59,7 @@ class ServiceProvider:
         return Provided(endpoints=endpoints, unserved=unserved)
 
     def _endpoint(self, service: ReadService, destination: Destination) -> Endpoint:
-        transport = service.build(clock=self._ports.clock, shaping=self._shaper)
+        transport = service.build(clock=self._ports.clock, shaping=self._shaper, lines=self._lines)
         have_recall(transport, self._store)
         return Endpoint(destination=destination, terms=service.terms, transport=transport)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from redrive.model.rule import RuleRoute
 from redrive.policies.retry import Proportional, Retry
 from redrive.policies.terms import Terms
 from redrive.transport import Blueprint, Shaping, Transport
+
+if TYPE_CHECKING:
+    from redrive.transports.http.lines import Lines
 
 __all__ = ["ReadService", "check_request", "kind_of", "read_service"]
 
@@ -47,9 +50,9 @@ class ReadService(msgspec.Struct, frozen=True, kw_only=True):
     way: Blueprint
     is_enabled: bool
 
-    def build(self, *, clock: Clock, shaping: Shaping) -> Transport:
-        """Return the way for one worker."""
-        return KINDS[self.kind].build(self.way, self.terms, clock, shaping)
+    def build(self, *, clock: Clock, shaping: Shaping, lines: Lines) -> Transport:
+        """Return the way for one worker, over lines that all its ways share."""
+        return KINDS[self.kind].build(self.way, self.terms, clock, shaping, lines)
 
     def destination(self, version: int, rules: tuple[RuleRoute, ...]) -> Destination:
         """Return the service as a destination."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -16,6 +17,7 @@ from redrive.model.delivery import Leased
 from redrive.model.event import Event
 from redrive.model.outcome import Fault, Faulted, Nature, Succeeded
 from redrive.model.recipient import split_pin
+from redrive.model.rule import Stored
 from redrive.store import Services
 from redrive.templates import Template, event_names
 from redrive.transport import Shape
@@ -23,6 +25,8 @@ from redrive.transports.http.headers import is_header_value
 
 __all__ = ["Shaper", "rendered"]
 
+
+T = TypeVar("T")
 _log = logging.getLogger("redrive")
 
 _PASSED_BY = Succeeded(code="passed by", is_sent=False)
@@ -38,6 +42,13 @@ class Shaper:
     def __init__(self, store: Services) -> None:
         self._store = store
         self._rules: OrderedDict[str, ReadRule] = OrderedDict()
+        self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def learn(self, rules: Sequence[Stored]) -> None:
+        """Keep documents of rules that somebody has read anyway, until they are needed."""
+        for one in rules:
+            if one.pin not in self._rules:
+                _keep(self._documents, one.pin, one.document)
 
     async def shape(self, leased: Leased) -> Shape | Faulted | Succeeded:
         """Return the shape of a delivery, or why it can have none."""
@@ -62,13 +73,21 @@ class Shaper:
             return _refused("rule", f"The rule {leased.rule} cannot be carried out: {error}")
 
     async def _read(self, pin: str) -> ReadRule:
-        name, _ = split_pin(pin)
-        for kept in await self._store.rule_versions([pin]):
-            rule = self._rules[pin] = read_rule(name, kept.document)
-            if len(self._rules) > _MOST_KEPT:
-                self._rules.popitem(last=False)
-            return rule
-        raise RenderError("this store has no such version.")
+        document = self._documents.pop(pin, None)
+        if document is None:
+            for kept in await self._store.rule_versions([pin]):
+                document = kept.document
+        if document is None:
+            raise RenderError("this store has no such version.")
+        rule = read_rule(split_pin(pin)[0], document)
+        _keep(self._rules, pin, rule)
+        return rule
+
+
+def _keep(kept: OrderedDict[str, T], pin: str, value: T) -> None:
+    kept[pin] = value
+    if len(kept) > _MOST_KEPT:
+        kept.popitem(last=False)
 
 
 class NotFulfilled(Exception):  # noqa: N818 - it is no error of anybody

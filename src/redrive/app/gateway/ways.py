@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from redrive.transports import kinds
 from redrive.transports.http import ApiKey, Basic, Bearer, HttpBlueprint, OAuth2, http
 from redrive.transports.options import without_libraries
 
+if TYPE_CHECKING:
+    from redrive.transports.http.lines import Lines
+
 __all__ = ["KINDS", "WayKind"]
 
 
@@ -26,7 +29,7 @@ class WayKind(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: tuple[str, ...]
     read: Callable[[dict[str, Any], Resolve], Blueprint]
-    build: Callable[[Any, Terms, Clock, Shaping], Transport]
+    build: Callable[[Any, Terms, Clock, Shaping, Lines], Transport]
     takes_requests: bool = False
     """Whether a rule may say of a request more than its body."""
 
@@ -136,8 +139,10 @@ def _read_tls(certificate: object, authority: object, resolve: Resolve) -> ssl.S
     return context
 
 
-def _build_http(way: HttpBlueprint, terms: Terms, clock: Clock, shaping: Shaping) -> Transport:
-    return way.build(terms=terms, clock=clock, shaping=shaping)
+def _build_http(
+    way: HttpBlueprint, terms: Terms, clock: Clock, shaping: Shaping, lines: Lines
+) -> Transport:
+    return way.build(terms=terms, clock=clock, shaping=shaping, lines=lines)
 
 
 def _other(kind: str) -> WayKind:
@@ -164,7 +169,13 @@ def _other(kind: str) -> WayKind:
         address = [options.pop(known.address)] if known.address else []
         return known.declare(*address, **options)
 
-    def build(way: Any, terms: Terms, clock: Clock, shaping: Shaping) -> Transport:  # noqa: ANN401
+    def build(
+        way: Any,  # noqa: ANN401 - as the kind has it
+        terms: Terms,
+        clock: Clock,
+        shaping: Shaping,
+        lines: Lines,  # noqa: ARG001 - its connections are its own
+    ) -> Transport:
         inner = way.build(terms=terms, clock=clock) if isinstance(way, Blueprint) else way
         return ReshapedTransport(inner, shaping)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import version
-from typing import Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 from urllib.parse import urljoin
 
 import msgspec
@@ -40,6 +41,9 @@ from redrive.transports.options import (
 from redrive.transports.signing import SigningKey
 from redrive.transports.ssrf import Network
 
+if TYPE_CHECKING:
+    from redrive.transports.http.lines import Lines
+
 __all__ = ["HttpBlueprint", "http"]
 
 _LEAST_RESPONSE = 2**12
@@ -68,11 +72,18 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...]
     oauth2: OAuth2 | None = None
 
-    def build(self, *, terms: Terms, clock: Clock, shaping: Shaping | None = None) -> Transport:
+    def build(
+        self,
+        *,
+        terms: Terms,
+        clock: Clock,
+        shaping: Shaping | None = None,
+        lines: Lines | None = None,
+    ) -> Transport:
         """Return a transport for one worker; it connects when it first sends."""
         from redrive.transports.http.transport import HttpTransport  # noqa: PLC0415 - aiohttp
 
-        return HttpTransport(self, terms=terms, clock=clock, shaping=shaping)
+        return HttpTransport(self, terms=terms, clock=clock, shaping=shaping, lines=lines)
 
     def health_url(self, target: str) -> str:
         """Return the URL that a health check asks: a path at this host, or a URL of its own."""
@@ -89,6 +100,11 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("host", self.host)]
+
+
+@cache
+def _user_agent() -> str:
+    return f"redrive/{version('redrive')}"
 
 
 def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
@@ -126,7 +142,7 @@ def http(url: str, **options: Unpack[HttpOptions]) -> HttpBlueprint:
     keys = read_keys(options.get("signing_keys", ()))
     headers = {
         "content-type": "application/json",
-        "user-agent": f"redrive/{version('redrive')}",
+        "user-agent": _user_agent(),
         # An answer is read to be shown, and what was never packed cannot be a bomb.
         "accept-encoding": "identity",
         **declared,

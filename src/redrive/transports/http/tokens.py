@@ -20,6 +20,7 @@ from redrive.transports.http.auth import OAuth2
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.faults import unreachable
 from redrive.transports.http.headers import is_header_value
+from redrive.transports.http.lines import Line
 
 __all__ = ["NoToken", "Tokens"]
 
@@ -51,13 +52,13 @@ class Tokens:
         self._good_until: float | None = None
         self._fetching = asyncio.Lock()
 
-    async def token(self, client: aiohttp.ClientSession, *, but: str = "") -> str:
+    async def token(self, line: Line, *, but: str = "") -> str:
         """Return a token that is still good, and is not the one that was refused."""
         if self._is_good(but):
             return self._token
         async with self._fetching:
             if not self._is_good(but):
-                await self._fetch(client)
+                await self._fetch(line)
         return self._token
 
     def _is_good(self, refused: str) -> bool:
@@ -65,14 +66,14 @@ class Tokens:
             return False
         return self._good_until is None or self._clock.monotonic() < self._good_until
 
-    async def _fetch(self, client: aiohttp.ClientSession) -> None:
+    async def _fetch(self, line: Line) -> None:
         begun = self._clock.monotonic()
         try:
-            async with client.post(
+            async with line.request(
+                "POST",
                 self._oauth2.token_url,
                 data=self._oauth2.form,
                 headers=self._oauth2.headers,
-                allow_redirects=False,
             ) as response:
                 read = await response.content.read(_LONGEST_ANSWER)
                 while len(read) < _LONGEST_ANSWER and not response.content.at_eof():

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-import socket
 from collections.abc import Sequence
 from urllib.parse import urljoin
 
 import aiohttp
 import msgspec
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from redrive.clock import Clock
@@ -24,13 +22,12 @@ from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.exchange import exchange_of
 from redrive.transports.http.faults import refused, unreachable
 from redrive.transports.http.format import PARTIAL, Format
+from redrive.transports.http.lines import Line, Lines
 from redrive.transports.http.request import Request, compose
 from redrive.transports.http.tokens import NoToken, Tokens
-from redrive.transports.ssrf import AddressRefused, Network, check_address, guarded
 
 __all__ = ["HttpTransport"]
 
-_READ_BUFFER = 2**14
 _LARGE_BODY = 2**20
 _SUCCESSES = range(200, 300)
 _SUCCEEDED = Succeeded()
@@ -53,10 +50,10 @@ class HttpTransport:
         *,
         terms: Terms,
         clock: Clock,
-        resolver: AbstractResolver | None = None,
         shaping: Shaping | None = None,
         written: Format | None = None,
         batch: int | None = None,
+        lines: Lines | None = None,
     ) -> None:
         self.batch = batch or plan.batch or 1
         self._format = written
@@ -64,10 +61,9 @@ class HttpTransport:
         self._plan = plan
         self._terms = terms
         self._clock = clock
-        self._resolver = resolver
         self._shaping = shaping
         self._url = URL(plan.url)
-        self._client: aiohttp.ClientSession | None = None
+        self._line = Line(plan, lines or Lines())
         self._taken: dict[int, Asked] = {}
         self._tokens = (
             None if plan.oauth2 is None else Tokens(plan, plan.oauth2, terms=terms, clock=clock)
@@ -83,9 +79,7 @@ class HttpTransport:
         return [task.result() for task in alone]
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._line.close()
 
     async def ask(self, delivery: Leased, shape: Shape) -> Asked:
         return await self._exchange([delivery], shape, tells=True)
@@ -109,7 +103,7 @@ class HttpTransport:
         refused = ""
         while True:
             try:
-                token = await tokens.token(self._open(), but=refused)
+                token = await tokens.token(self._line, but=refused)
             except NoToken as none:
                 exchange = exchange_of(self._plan, request)
                 faulted = msgspec.structs.replace(none.faulted, exchange=exchange)
@@ -128,13 +122,15 @@ class HttpTransport:
     async def _request(self, plan: HttpBlueprint, request: Request, *, tells: bool) -> Asked:
         body = request.body
         try:
-            async with self._open().request(
-                request.method,
-                self._url if request.url == plan.url else URL(request.url),
-                headers=request.headers,
-                data=body if len(body) <= _LARGE_BODY else io.BytesIO(body),
-                allow_redirects=False,
-            ) as response:
+            async with (
+                self._line.places,
+                self._line.request(
+                    request.method,
+                    self._url if request.url == plan.url else URL(request.url),
+                    headers=request.headers,
+                    data=body if len(body) <= _LARGE_BODY else io.BytesIO(body),
+                ) as response,
+            ):
                 read = b"" if response.content.at_eof() else await self._read(response)
                 if response.status in _SUCCESSES and not tells and self._is_taken(response, read):
                     return self._took(response.status)
@@ -212,11 +208,9 @@ class HttpTransport:
         headers = dict(self._plan.headers) if is_theirs else {}
         try:
             if is_theirs and self._tokens is not None:
-                token = await self._tokens.token(self._open())
+                token = await self._tokens.token(self._line)
                 headers["authorization"] = f"Bearer {token}"
-            async with self._open().request(
-                health.method, url, headers=headers, allow_redirects=False
-            ) as response:
+            async with self._line.request(health.method, url, headers=headers) as response:
                 is_well = response.status in _SUCCESSES
                 return "" if is_well else f"{self._plan.host} answered {response.status}"
         except NoToken as none:
@@ -240,51 +234,6 @@ class HttpTransport:
             if response.ok:
                 raise
         return bytes(read)
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._client is None:
-            plan = self._plan
-            self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=plan.connections,
-                    ssl=plan.tls or True,
-                    resolver=_GuardedResolver(self._resolver, plan.allowed),
-                    socket_factory=guarded(plan.allowed),
-                ),
-                # The engine ends an attempt that takes too long; only connecting has its own limit.
-                timeout=aiohttp.ClientTimeout(sock_connect=plan.connect_timeout.total_seconds()),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                read_bufsize=_READ_BUFFER,
-            )
-        return self._client
-
-
-class _GuardedResolver(AbstractResolver):
-    """Leaves out the addresses that the socket would refuse anyway.
-
-    So a host that has a public address and a private one is reached by the first, and its failure
-    is that of the first; one that has only private ones is refused.
-    """
-
-    def __init__(self, resolver: AbstractResolver | None, allowed: Sequence[Network]) -> None:
-        self._resolver = resolver or aiohttp.ThreadedResolver()
-        self._allowed = allowed
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        if not found:
-            raise OSError("the name has no address")
-        refusals = [check_address(one["host"], self._allowed) for one in found]
-        allowed = [one for one, why in zip(found, refusals, strict=True) if why is None]
-        if not allowed:
-            raise AddressRefused(found[0]["host"], refusals[0] or "")
-        return allowed
-
-    async def close(self) -> None:
-        await self._resolver.close()
 
 
 def _is_unauthorized(outcome: Outcome) -> bool:

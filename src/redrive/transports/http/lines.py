@@ -1,0 +1,112 @@
+"""Connections of HTTP ways: those that may reach the same networks can share them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from redrive.transports.http.declaration import HttpBlueprint
+from redrive.transports.ssrf import AddressRefused, Network, check_address, guarded
+
+__all__ = ["Line", "Lines"]
+
+_READ_BUFFER = 2**14
+
+
+class Lines:
+    """Sessions that the ways of one event loop share, one for each choice of networks.
+
+    A connection is used again by whoever goes to the same place with the same TLS. The last way to
+    leave a session closes it.
+    """
+
+    def __init__(self, resolver: AbstractResolver | None = None) -> None:
+        self._resolver = resolver
+        self._sessions: dict[tuple[Network, ...], aiohttp.ClientSession] = {}
+        self._users: dict[tuple[Network, ...], int] = {}
+
+    def join(self, allowed: tuple[Network, ...]) -> aiohttp.ClientSession:
+        """Return the session for these networks, to be left again."""
+        if allowed not in self._sessions:
+            self._sessions[allowed] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0,  # each way has a limit of its own
+                    resolver=_GuardedResolver(self._resolver, allowed),
+                    socket_factory=guarded(allowed),
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                read_bufsize=_READ_BUFFER,
+            )
+        self._users[allowed] = self._users.get(allowed, 0) + 1
+        return self._sessions[allowed]
+
+    async def leave(self, allowed: tuple[Network, ...]) -> None:
+        """Have one fewer use the session for these networks."""
+        self._users[allowed] -= 1
+        if not self._users[allowed]:
+            del self._users[allowed]
+            await self._sessions.pop(allowed).close()
+
+
+class Line:
+    """The connections of one way: with its TLS, its time to connect, and so many at once."""
+
+    def __init__(self, plan: HttpBlueprint, lines: Lines) -> None:
+        self._plan = plan
+        self._lines = lines
+        self._session: aiohttp.ClientSession | None = None
+        # The engine ends an attempt that takes too long; only connecting has its own limit.
+        connect = plan.connect_timeout.total_seconds()
+        self._options: Any = {
+            "ssl": plan.tls or True,
+            "timeout": aiohttp.ClientTimeout(sock_connect=connect),
+            "allow_redirects": False,
+        }
+        self.places = asyncio.Semaphore(plan.connections)
+        """How many more requests may be under way."""
+
+    def request(self, method: str, url: str | URL, **options: Any) -> Any:  # noqa: ANN401 - aiohttp's
+        """Send a request; the answer is read within the block that this begins."""
+        if self._session is None:
+            self._session = self._lines.join(self._plan.allowed)
+        return self._session.request(method, url, **self._options, **options)
+
+    async def close(self) -> None:
+        """Leave the connections to others."""
+        if self._session is not None:
+            self._session = None
+            await self._lines.leave(self._plan.allowed)
+
+
+class _GuardedResolver(AbstractResolver):
+    """Leaves out the addresses that the socket would refuse anyway.
+
+    So a host that has a public address and a private one is reached by the first, and its failure
+    is that of the first; one that has only private ones is refused.
+    """
+
+    def __init__(self, resolver: AbstractResolver | None, allowed: Sequence[Network]) -> None:
+        self._resolver = resolver or aiohttp.ThreadedResolver()
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        if not found:
+            raise OSError("the name has no address")
+        refusals = [check_address(one["host"], self._allowed) for one in found]
+        allowed = [one for one, why in zip(found, refusals, strict=True) if why is None]
+        if not allowed:
+            raise AddressRefused(found[0]["host"], refusals[0] or "")
+        return allowed
+
+    async def close(self) -> None:
+        await self._resolver.close()
