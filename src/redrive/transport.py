@@ -90,6 +90,8 @@ class Projects(Protocol):
     """Which version of the read model it writes."""
     tables: tuple[str, ...]
     """The tables of the read model, by the names that readers use."""
+    partitions: int
+    """How many readers may apply events side by side, each those of its own keys."""
     create: Callable[[object], Awaitable[None]] | None
     """Creates the tables, on a connection in an open transaction."""
 

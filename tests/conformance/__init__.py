@@ -53,6 +53,7 @@ from tests.conformance.outages import (
     ShedConformance,
 )
 from tests.conformance.overriding import OverrideConformance
+from tests.conformance.partitions import PartitionConformance
 from tests.conformance.projecting import ProjectionConformance, ProjectionEffectConformance
 from tests.conformance.publishing import PublishingConformance, RegistryConformance
 from tests.conformance.quotas import (
@@ -121,6 +122,7 @@ class StoreConformance(
     InboxConformance,
     FollowerConformance,
     ProjectionConformance,
+    PartitionConformance,
     VersionsConformance,
     RebuildConformance,
     RescueConformance,

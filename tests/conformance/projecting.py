@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -40,6 +40,8 @@ class Reader:
 
     version = 1
     tables: tuple[str, ...] = ()
+    partitions = 1
+    held: Collection[int] = ()
 
     def __init__(self, world: World, worker: str = "reader", *, to: str = "ledger") -> None:
         self.world = world
@@ -63,6 +65,8 @@ class Reader:
             types=self.types,
             version=self.version,
             tables=self.tables,
+            partitions=self.partitions,
+            held=self.held,
         )
         return self.turn is not None
 
@@ -197,8 +201,8 @@ class ProjectionConformance:
 
         assert reader.turn is not None
         assert [one.has_more for one in (nothing, something, behind)] == [False, True, False]
-        assert something.tokens == {"ledger": reader.turn.token}
-        assert lost.tokens["ledger"] != reader.turn.token
+        assert something.tokens == {("ledger", 0): reader.turn.token}
+        assert lost.tokens["ledger", 0] != reader.turn.token
 
     async def test_a_new_projection_begins_where_it_says(self, world: World) -> None:
         await log(world, "a")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
@@ -79,6 +80,12 @@ async def replay_all(app: Redrive) -> bool:
     return (await figures(app)).handed_over == 0
 
 
+async def is_shared(app: Redrive) -> bool:
+    """Tell whether each of two workers reads for half of the partitions, if there are any."""
+    readers = Counter(one.checkpoint.worker for one in (await figures(app)).parts)
+    return not readers or sorted(readers.values()) == [2, 2]
+
+
 async def run(machine: Machine) -> tuple[dict[str, list[int]], dict[str, list[int]], int]:
     """Return the read model, the recount, and how much was parked before it was mended."""
     entries, stopped, numbers = Entries(machine.store), asyncio.Event(), count()
@@ -95,6 +102,7 @@ async def run(machine: Machine) -> tuple[dict[str, list[int]], dict[str, list[in
 
         await eventually(has_begun, what="it is read", within=SECONDS)
         workers.append(machine.start_worker())
+        await eventually(lambda: is_shared(app), what="both workers read", within=SECONDS)
         async with asyncio.TaskGroup() as group:
             for writer in range(WRITERS):
                 group.create_task(publish(app, writer, stopped, numbers))
@@ -108,9 +116,12 @@ async def run(machine: Machine) -> tuple[dict[str, list[int]], dict[str, list[in
 
 
 @on_each_store
+@pytest.mark.parametrize("behaviour", ["projecting", "dividing"])
 @pytest.mark.timeout(3 * SECONDS + KILLS * 30)
-def test_the_read_model_is_a_recount_of_the_log_whoever_is_killed(machine_of: MachineOf) -> None:
-    model, log, parked = asyncio.run(run(machine_of("projecting")))
+def test_the_read_model_is_a_recount_of_the_log_whoever_is_killed(
+    machine_of: MachineOf, behaviour: str
+) -> None:
+    model, log, parked = asyncio.run(run(machine_of(behaviour)))
 
     assert parked > 0
     assert model == log

@@ -25,11 +25,11 @@ from redrive.model.pattern import matches
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
 from redrive.stores.sql.audit import read_audit
+from redrive.stores.sql.checkpoints import all_projections
 from redrive.stores.sql.counts import read_miscounts
 from redrive.stores.sql.figures import read_figures
 from redrive.stores.sql.inspection import conditions_of, find_deliveries
 from redrive.stores.sql.log import read_events
-from redrive.stores.sql.projections import all_projections
 from redrive.stores.sql.registering import register
 from redrive.stores.sql.replays import find_replays
 from redrive.stores.sqlite import (

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 from redrive.clock import Clock
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START, LogPosition
+from redrive.model.projection import partition_of
 from redrive.store import Entry, LoggedEvent, LogPage
 from redrive.stores.deduplicate import Kept
 from redrive.stores.memory import MemoryStore
@@ -83,7 +84,13 @@ class LateCommits(MemoryStore):
         del self._open[transaction.number]
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        partition: int = 0,
+        partitions: int = 1,
     ) -> LogPage:
         with self._lock:
             horizon = self._horizon()
@@ -98,7 +105,8 @@ class LateCommits(MemoryStore):
             events=tuple(
                 one
                 for one in read
-                if not types or any(matches(pattern, one.event.type) for pattern in types)
+                if (not types or any(matches(pattern, one.event.type) for pattern in types))
+                and partition_of(one.event.key, one.event.id, partitions) == partition
             ),
             reached=read[-1].position if read else after,
             is_end=len(read) < limit,

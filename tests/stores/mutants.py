@@ -1933,42 +1933,67 @@ _IGNORANT = [
 
 class ReadsTheCursorOnceMore(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
         before = LogPosition(number=max(0, after.number - 1))
-        return await super().read_events(after=before, types=types, limit=limit)
+        return await super().read_events(after=before, types=types, limit=limit, **part)
 
 
 class ReadsMoreThanWasAsked(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
-        return await super().read_events(after=after, types=types, limit=limit + 1)
+        return await super().read_events(after=after, types=types, limit=limit + 1, **part)
 
 
 class LosesACursorWithItsEvent(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
         if after != LOG_START and after.number not in self._log:
             return LogPage(events=(), reached=after, is_end=True)
-        return await super().read_events(after=after, types=types, limit=limit)
+        return await super().read_events(after=after, types=types, limit=limit, **part)
 
 
 class StartsOverWithoutItsEvent(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
         is_there = after.number in self._log or after.number == self._last_position
         begin = after if is_there else LOG_START
-        return await super().read_events(after=begin, types=types, limit=limit)
+        return await super().read_events(after=begin, types=types, limit=limit, **part)
 
 
 class CountsPositionsAnew(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
-        page = await super().read_events(types=types, limit=1_000_000)
+        page = await super().read_events(limit=1_000_000, types=types)
         placed = [
             LoggedEvent(LogPosition(number=place), one.event, one.version)
             for place, one in enumerate(page.events, start=1)
@@ -1980,25 +2005,40 @@ class CountsPositionsAnew(Mutant):
 
 class ReadsWhatDoesNotFit(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
         return await super().read_events(after=after, limit=limit)
 
 
 class ReachesNoFurtherThanWhatFits(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
-        page = await super().read_events(after=after, types=types, limit=limit)
+        page = await super().read_events(after=after, types=types, limit=limit, **part)
         reached = page.events[-1].position if page.events else after
         return msgspec.structs.replace(page, reached=reached)
 
 
 class IsAtTheEndWhenNothingFits(Mutant):
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        **part: int,
     ) -> LogPage:
-        page = await super().read_events(after=after, types=types, limit=limit)
+        page = await super().read_events(after=after, types=types, limit=limit, **part)
         return msgspec.structs.replace(page, is_end=page.is_end or not page.events)
 
 
@@ -2379,7 +2419,7 @@ class BeginsProjectionsAtTheStart(Mutant):
 
 class ForgetsWhoseTurnItIs(Mutant):
     def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
-        token, _ = self._checkpoints[turn.checkpoint.projection]
+        token, _ = self._checkpoints[turn.checkpoint.projection, turn.checkpoint.partition]
         return super()._has_turn(msgspec.structs.replace(turn, token=token), after)
 
 
@@ -2396,7 +2436,7 @@ class TellsNobodyThatATurnIsLost(Mutant):
 
 class AppliesAPageAgain(Mutant):
     def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
-        _, checkpoint = self._checkpoints[turn.checkpoint.projection]
+        _, checkpoint = self._checkpoints[turn.checkpoint.projection, turn.checkpoint.partition]
         return super()._has_turn(turn, checkpoint.position)
 
 
@@ -2469,34 +2509,39 @@ class ProjectsWhilePaused(Mutant):
 class ForgetsThatAModelIsToBeEmptied(Mutant):
     async def reset_projection(self, projection: str, **options: Any) -> int:  # noqa: ANN401 - as it comes
         removed = await super().reset_projection(projection, **options)
-        token, new = self._checkpoints[projection]
-        self._checkpoints[projection] = (token, msgspec.structs.replace(new, is_reset=False))
+        token, new = self._checkpoints[projection, 0]
+        self._checkpoints[projection, 0] = (token, msgspec.structs.replace(new, is_reset=False))
         return removed
 
 
 class LetsAReaderGoOnAfterAReset(Mutant):
     async def reset_projection(self, projection: str, **options: Any) -> int:  # noqa: ANN401 - as it comes
         removed = await super().reset_projection(projection, **options)
-        token, new = self._checkpoints[projection]
-        self._checkpoints[projection] = (token - 1, new)
+        token, new = self._checkpoints[projection, 0]
+        self._checkpoints[projection, 0] = (token - 1, new)
         return removed
 
 
 class TakesAParkedEventForApplied(Mutant):
     async def has_applied(self, projection: str, event_id: EventId) -> bool:
         position = self._positions[event_id]
-        return self._checkpoints[projection][1].position.number >= position
+        return self._checkpoints[projection, 0][1].position.number >= position
 
 
 class CountsWhatWasHandedOver(Mutant):
     def _keep_checkpoint(
-        self, name: str, reached: LogPosition, applied: Sequence[LoggedEvent], *, now: datetime
+        self,
+        place: tuple[str, int],
+        reached: LogPosition,
+        applied: Sequence[LoggedEvent],
+        *,
+        now: datetime,
     ) -> None:
-        handed_over = [row for row in self._rows.values() if row.destination == name]
-        super()._keep_checkpoint(name, reached, applied, now=now)
-        token, after = self._checkpoints[name]
+        handed_over = [row for row in self._rows.values() if row.destination == place[0]]
+        super()._keep_checkpoint(place, reached, applied, now=now)
+        token, after = self._checkpoints[place]
         counted = msgspec.structs.replace(after, count=after.count + len(handed_over))
-        self._checkpoints[name] = (token, counted)
+        self._checkpoints[place] = (token, counted)
 
 
 class PrunesWhatIsStillToBeRead(Mutant):
@@ -2520,9 +2565,9 @@ class SwapsBehindWhatReadersHave(Mutant):
     async def swap_projection(
         self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
     ) -> Swapping:
-        for name, (token, one) in self._checkpoints.items():
-            if one.served_at is None and name != projection:
-                self._checkpoints[name] = (token, msgspec.structs.replace(one, position=LOG_START))
+        for place, (token, one) in self._checkpoints.items():
+            if one.served_at is None and place[0] != projection:
+                self._checkpoints[place] = (token, msgspec.structs.replace(one, position=LOG_START))
         return await super().swap_projection(
             projection, through=through, accepts_parked=accepts_parked, actor=actor
         )
@@ -2541,11 +2586,132 @@ class SwapsWhatIsToBeginAnew(Mutant):
     async def swap_projection(
         self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
     ) -> Swapping:
-        if projection in self._checkpoints:
-            token, one = self._checkpoints[projection]
-            self._checkpoints[projection] = (token, msgspec.structs.replace(one, is_reset=False))
+        if (projection, 0) in self._checkpoints:
+            token, one = self._checkpoints[projection, 0]
+            self._checkpoints[projection, 0] = (token, msgspec.structs.replace(one, is_reset=False))
         return await super().swap_projection(
             projection, through=through, accepts_parked=accepts_parked, actor=actor
+        )
+
+
+class ReadsAPartitionAsAWhole(Mutant):
+    async def read_events(self, *, partitions: int = 1, **options: Any) -> LogPage:  # noqa: ANN401 - as it comes
+        return await super().read_events(**{**options, "partition": 0})
+
+
+class ReadsAKeyForTwoPartitions(Mutant):
+    async def read_events(self, **options: Any) -> LogPage:  # noqa: ANN401 - as it comes
+        other = {**options, "partition": 0} if options.get("partitions") else options
+        mine, others = await super().read_events(**options), await super().read_events(**other)
+        stray = [one for one in others.events if one.event.key == "order-2"]
+        found = {one.position: one for one in (*mine.events, *stray)}
+        events = tuple(found[place] for place in sorted(found))
+        return msgspec.structs.replace(mine, events=events)
+
+
+class HasTwoOwnersOfAPartition(Mutant):
+    def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
+        place = turn.checkpoint.projection, turn.checkpoint.partition
+        token = self._checkpoints[place][0] if turn.checkpoint.partitions > 1 else turn.token
+        return super()._has_turn(msgspec.structs.replace(turn, token=token), after)
+
+
+class NeverSharesPartitions(Mutant):
+    async def take_turn(self, *args: Any, **options: Any) -> ReaderTurn | None:  # noqa: ANN401 - as it comes
+        owners = {one.worker for _, one in self._checkpoints.values()}
+        if owners - {None, options["worker"]} and options.get("partitions") == 4:
+            options["held"] = range(4)
+        return await super().take_turn(*args, **options)
+
+
+class TakesEveryPartition(Mutant):
+    async def take_turn(self, *args: Any, **options: Any) -> ReaderTurn | None:  # noqa: ANN401 - as it comes
+        is_divided = options.get("partitions", 1) > 1 and len(options.get("held", ())) > 1
+        lease = timedelta(0) if is_divided else options["lease"]
+        return await super().take_turn(*args, **{**options, "lease": lease})
+
+
+class MovesAllCheckpoints(Mutant):
+    def _keep_checkpoint(
+        self,
+        place: tuple[str, int],
+        reached: LogPosition,
+        applied: Sequence[LoggedEvent],
+        *,
+        now: datetime,
+    ) -> None:
+        super()._keep_checkpoint(place, reached, applied, now=now)
+        for other, (token, one) in self._checkpoints.items():
+            if other[0] == place[0]:
+                moved = msgspec.structs.replace(one, position=reached)
+                self._checkpoints[other] = (token, moved)
+
+
+class PrunesByTheFastestPartition(Mutant):
+    def _is_read(self, position: int) -> bool:
+        fastest: dict[str, int] = {}
+        for _, one in self._checkpoints.values():
+            before = fastest.get(one.projection, 0)
+            fastest[one.projection] = max(before, one.position.number)
+        return all(number >= position for number in fastest.values())
+
+
+class SwapsOneOfItsPartitions(Mutant):
+    """It looks at the partition that has read the furthest."""
+
+    async def swap_projection(
+        self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
+    ) -> Swapping:
+        parts = self._parts(projection)
+        furthest = max((one.position for one in parts), default=LOG_START)
+        for one in parts if len(parts) > 1 else ():
+            token, _ = self._checkpoints[projection, one.partition]
+            moved = msgspec.structs.replace(one, position=furthest)
+            self._checkpoints[projection, one.partition] = (token, moved)
+        return await super().swap_projection(
+            projection, through=through, accepts_parked=accepts_parked, actor=actor
+        )
+
+
+class EmptiesForEachPartition(Mutant):
+    async def project(self, turn: ReaderTurn, *args: Any, **options: Any) -> Projected:  # noqa: ANN401 - as it comes
+        parts, truncate = self._parts(turn.checkpoint.projection), options.get("truncate")
+        is_reset = any(one.is_reset for one in parts if one.partition == turn.checkpoint.partition)
+        if truncate is not None and is_reset and not all(one.is_reset for one in parts):
+            await truncate(None)
+        return await super().project(turn, *args, **options)
+
+
+class ResetsOnePartition(Mutant):
+    async def reset_projection(self, projection: str, **options: Any) -> int:  # noqa: ANN401 - as it comes
+        before = {place: kept for place, kept in self._checkpoints.items() if place[1]}
+        removed = await super().reset_projection(projection, **options)
+        self._checkpoints.update(before)
+        return removed
+
+
+class DividesWhereverItStands(Mutant):
+    def _has_partitions(
+        self, new: Checkpoint, partitions: int, worker: str, lease: timedelta
+    ) -> bool:
+        before = self._parts(new.projection)
+        if len(before) != partitions:
+            for one in before:
+                place = (one.projection, one.partition)
+                token, kept = self._checkpoints[place]
+                moved = msgspec.structs.replace(kept, position=before[0].position)
+                self._checkpoints[place] = (token, moved)
+        return super()._has_partitions(new, partitions, worker, lease)
+
+
+class ReachesByThePartitionOfOthers(Mutant):
+    async def has_applied(self, projection: str, event_id: EventId) -> bool:
+        position = self._positions[event_id]
+        furthest = max(one.position.number for one in self._parts(projection))
+        return (
+            furthest >= position
+            if len(self._parts(projection)) > 1
+            else (await super().has_applied(projection, event_id))
         )
 
 

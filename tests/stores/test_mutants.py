@@ -15,6 +15,20 @@ from tests.stores.mutants import MUTANTS
 PROMISES = sorted(name for name in dir(StoreConformance) if name.startswith("test_"))
 _STEM = 5
 FOUND_BY = {
+    "ReadsAPartitionAsAWhole": "test_each_event_is_read_for_the_partition_of_its_key",
+    "ReadsAKeyForTwoPartitions": "test_each_event_is_read_for_the_partition_of_its_key",
+    "HasTwoOwnersOfAPartition": "test_a_partition_has_one_owner_at_a_time",
+    "NeverSharesPartitions": "test_workers_share_partitions_evenly_and_leave_them_be",
+    "TakesEveryPartition": "test_workers_share_partitions_evenly_and_leave_them_be",
+    "MovesAllCheckpoints": "test_partitions_go_on_each_by_itself",
+    "PrunesByTheFastestPartition": "test_what_one_partition_has_not_read_is_kept",
+    "SwapsOneOfItsPartitions": (
+        "test_readers_get_a_version_once_all_its_partitions_have_caught_up"
+    ),
+    "EmptiesForEachPartition": "test_after_a_reset_one_partition_empties_for_all",
+    "ResetsOnePartition": "test_after_a_reset_one_partition_empties_for_all",
+    "DividesWhereverItStands": "test_partitions_that_are_not_equally_far_stay_as_many",
+    "ReachesByThePartitionOfOthers": ("test_an_event_is_reached_when_its_own_partition_is_past_it"),
     "KeepsEveryRequest": "test_of_requests_only_the_last_are_kept",
     "ForgetsRequestsOfOthers": "test_requests_are_kept_as_they_were_the_latest_first",
     "NeverGivesUpADestination": (

@@ -43,12 +43,10 @@ class Watched(MemoryStore):
         self.asked.append("news")
         return await super().log_news(after)
 
-    async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
-    ) -> LogPage:
+    async def read_events(self, *, limit: int = 100, **options: Any) -> LogPage:  # noqa: ANN401 - as it comes
         self.asked.append("read")
         self.limits.append(limit)
-        return await super().read_events(after=after, types=types, limit=limit)
+        return await super().read_events(limit=limit, **options)
 
     async def project(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as it comes
         self.asked.append("project")
@@ -78,7 +76,7 @@ class Into:
     begin: LogPosition | None = LOG_START
     truncate: Callable[[object], Any] | None = None
     create: Callable[[object], Any] | None = None
-    version = 1
+    version = partitions = 1
     tables: tuple[str, ...] = ()
 
     def __init__(self) -> None:

@@ -22,7 +22,12 @@ from redrive.model.event import Receipt
 from redrive.model.limits import Rate
 from redrive.model.pattern import check_pattern
 from redrive.model.position import LOG_START, LogPosition
-from redrive.model.projection import check_tables, check_version, destination_of
+from redrive.model.projection import (
+    check_partitions,
+    check_tables,
+    check_version,
+    destination_of,
+)
 from redrive.model.replay import AutoReplay
 from redrive.model.retention import Keep
 from redrive.operations import Operations
@@ -55,6 +60,7 @@ class ProjectionOptions(TypedDict, total=False):
     name: str
     version: int
     tables: Sequence[str]
+    partitions: int
     batch: bool
     on_failure: Literal["park", "halt", "skip"]
     unknown: Literal["ignore", "refuse"]
@@ -137,6 +143,7 @@ class ProjectionPlan(msgspec.Struct, frozen=True):
     upcasts: Upcasts
     version: int
     tables: tuple[str, ...]
+    partitions: int
     truncate: Callable[[ReadModel], Awaitable[None]] | None
     create: Callable[[ReadModel], Awaitable[None]] | None
 
@@ -163,6 +170,7 @@ class ProjectionPlan(msgspec.Struct, frozen=True):
                 begin=self.begin,
                 version=self.version,
                 tables=self.tables,
+                partitions=self.partitions,
                 truncate=self.truncate,
                 create=self.create,
                 clock=ports.clock,
@@ -195,6 +203,7 @@ def check_projection(patterns: tuple[str, ...], options: Mapping[str, Any]) -> N
     _check_batch(options.get("batch", False))
     check_version(options.get("version", 1))
     check_tables(options.get("tables", ()))
+    check_partitions(options.get("partitions", 1))
     _chosen("on_failure", options.get("on_failure", "park"), tuple(_ORDERS))
     _chosen("unknown", options.get("unknown", "ignore"), ("ignore", "refuse"))
     begin = options.get("begin", "start")
@@ -232,6 +241,7 @@ def declare_projection(
     takes_batch = given.pop("batch", False)
     version = given.pop("version", 1)
     tables = check_tables(given.pop("tables", ()))
+    partitions = given.pop("partitions", 1)
     if isinstance(target, type) and issubclass(target, Projection):
         target = target()
     truncate = _hook(name, "truncate", given, target, does="empties")
@@ -252,6 +262,7 @@ def declare_projection(
         upcasts=upcasts,
         version=version,
         tables=tables,
+        partitions=partitions,
         truncate=truncate,
         create=create,
     )

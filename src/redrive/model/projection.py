@@ -1,16 +1,26 @@
-"""Versions of a projection: what each is called, and its tables."""
+"""Versions of a projection, what each is called, its tables; and partitions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 
 from redrive.errors import ConfigurationError
 
-__all__ = ["check_tables", "check_version", "destination_of", "table_of"]
+__all__ = [
+    "check_partitions",
+    "check_tables",
+    "check_version",
+    "destination_of",
+    "partition_of",
+    "spread",
+    "table_of",
+]
 
 _TABLE = re.compile(r"(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,49}")
 _MOST_VERSIONS = 999_999
+_MOST_PARTITIONS = 64
 
 
 def destination_of(projection: str, version: int) -> str:
@@ -29,6 +39,36 @@ def table_of(table: str, version: int) -> str:
     'orders_v2'
     """
     return f"{table}_v{version}"
+
+
+def spread(text: str) -> int:
+    """Return a number from 0 to 65,535 for a text, the same wherever and whenever it is asked for.
+
+    Stores say the same in words of their own, for they choose events by it.
+
+    >>> spread("order-1"), spread("order-2")
+    (2991, 15710)
+    """
+    return int.from_bytes(sha256(text.encode()).digest()[:2], "big")
+
+
+def partition_of(key: str | None, event_id: str, partitions: int) -> int:
+    """Return the partition of an event: that of its key, or if it has none, of its id."""
+    return 0 if partitions == 1 else spread(event_id if key is None else key) % partitions
+
+
+def check_partitions(partitions: object) -> int:
+    """Return how many partitions a projection has, or say what is wrong with that."""
+    if (
+        isinstance(partitions, int)
+        and not isinstance(partitions, bool)
+        and 1 <= partitions <= _MOST_PARTITIONS
+    ):
+        return partitions
+    raise ConfigurationError(
+        f"partitions is {partitions!r}; it is a whole number from 1 to {_MOST_PARTITIONS}: how "
+        "many readers may apply events side by side, each those of its own keys."
+    )
 
 
 def check_version(version: object) -> int:

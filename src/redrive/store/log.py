@@ -159,7 +159,13 @@ class EventLog(Protocol):
         """
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        partition: int = 0,
+        partitions: int = 1,
     ) -> LogPage:
         """Look at so many events behind a position, and return those that fit, in log order.
 
@@ -167,7 +173,7 @@ class EventLog(Protocol):
         whatever the order of the commits: what commits late never gets a position before one that
         was read. The events of a key come in the order of their versions. A position may be read on
         from when its event has gone. An event fits if its type fits one of the patterns; without
-        any, all of them do.
+        any, all of them do. Of several partitions only those of one fit, by `partition_of`.
         """
 
     async def read_key(

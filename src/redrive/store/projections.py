@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
@@ -71,6 +71,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     projection: str
     version: int = 1
     partition: int = 0
+    partitions: int = 1
+    """Of how many this is one; what is told of all of them is told as partition 0."""
     began: LogPosition
     position: LogPosition
     event_id: EventId | None = None
@@ -116,6 +118,9 @@ class ProjectionFigures(msgspec.Struct, frozen=True, kw_only=True):
     the first of them was published. `handed_over` counts what failed, or waits behind it, and
     `parked_keys` the keys of that. `seen_at` is when the worker that reads was last heard of.
     `is_serving` says whether this is the version that readers have.
+
+    Of several partitions the whole is told: what all of them lag behind, how far the slowest has
+    read, and the worker that was not heard of for the longest.
     """
 
     checkpoint: Checkpoint
@@ -127,6 +132,8 @@ class ProjectionFigures(msgspec.Struct, frozen=True, kw_only=True):
     parked_keys: int
     seen_at: datetime | None
     is_serving: bool = True
+    parts: tuple[ProjectionFigures, ...] = ()
+    """Each partition, where there are several; else this is about the only one."""
 
     @property
     def events_behind(self) -> int:
@@ -157,14 +164,14 @@ class ProjectionFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogNews(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether there is something to read, and the token of each projection's turn."""
+    """Whether there is something to read, and the token of each partition's turn."""
 
     has_more: bool
-    tokens: dict[str, int]
+    tokens: dict[tuple[str, int], int]
 
 
 class ReaderTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The right of a worker to read for a projection, until another takes it; fenced by `token`."""
+    """The right of a worker to read for a partition, until another takes it; fenced by `token`."""
 
     token: int
     checkpoint: Checkpoint
@@ -236,12 +243,19 @@ class Projections(Protocol):
         types: Sequence[str] = (),
         version: int = 1,
         tables: Sequence[str] = (),
+        partitions: int = 1,
+        held: Collection[int] = (),
     ) -> ReaderTurn | None:
-        """Take the turn of reading for a projection, unless a live worker has it.
+        """Take the turn of reading for a partition, unless live workers have all of them.
 
-        A worker is live while it was heard of within the lease. One that has the turn already gets
-        a new one. A projection that is new begins behind `begin`. It wants events of these types
-        from now on, and has these tables.
+        A worker is live while it was heard of within the lease. One that has a turn already gets a
+        new one, but for the partitions that it says are `held` by it. One with two partitions fewer
+        than another takes one of those, so that all have about as many. A projection that is new
+        begins behind `begin`, and has so many partitions. It wants events of these types from now
+        on, and has these tables.
+
+        It goes on with another number of partitions as soon as nobody reads, if all of them have
+        read equally far; else it raises `UsageError`.
         """
 
     async def project(
@@ -258,12 +272,14 @@ class Projections(Protocol):
     ) -> Projected:
         """Apply a page that was read behind a position, and move the checkpoint to its end.
 
-        What `apply` does with its connection, the checkpoint and what is handed over are committed
-        together, or nothing of it is. Events of a key that has a lane here are put behind it. One
-        that fails, and later ones of its key, become deliveries in the lane of the key, the first
-        one settled as was decided; the others of the page are applied once. `apply` may be called
-        several times for an event, and what it did before is undone. After a reset `truncate` comes
-        first, in the same transaction; what it raises passes, and undoes everything.
+        The page is of the partition whose turn it is, and no other's checkpoint moves. What `apply`
+        does with its connection, the checkpoint and what is handed over are committed together, or
+        nothing of it is. Events of a key that has a lane here are put behind it. One that fails,
+        and later ones of its key, become deliveries in the lane of the key, the first one settled
+        as was decided; the others of the page are applied once. `apply` may be called several times
+        for an event, and what it did before is undone. After a reset `truncate` comes first, in the
+        same transaction, for whichever partition is the first to apply something; what it raises
+        passes, and undoes everything.
 
         During a rebuild, events that a person has edited are applied as they were edited. A strict
         one stops behind the first event that fails, and is held until that is dealt with.
@@ -301,9 +317,9 @@ class Projections(Protocol):
     ) -> Swapping:
         """Give readers a version of a projection in place of the one that they have, in one step.
 
-        Only if it has read up to `through`, and as far as the version that they have. What hangs on
-        the names that readers use stays, or it is refused with a `UsageError` that names it. It
-        leaves an audit entry.
+        Only if all of it has read up to `through`, and as far as the version that they have. What
+        hangs on the names that readers use stays, or it is refused with a `UsageError` that names
+        it. It leaves an audit entry.
         """
 
     async def drop_projection(self, projection: str, *, lease: timedelta, actor: Actor) -> int:
@@ -319,7 +335,7 @@ class Projections(Protocol):
         """Return how all projections are, by name; each as of one moment."""
 
     async def has_applied(self, projection: str, event_id: EventId) -> bool:
-        """Tell whether a projection is past an event, and has not handed it over unfinished.
+        """Tell whether the partition of an event is past it, and has not handed it over unfinished.
 
         One that is no longer in the log was read by every projection there was.
         """

@@ -101,6 +101,7 @@ class ProjectionTransport:
         begin: LogPosition | None = LOG_START,
         version: int = 1,
         tables: tuple[str, ...] = (),
+        partitions: int = 1,
         truncate: _Hook | None = None,
         create: _Hook | None = None,
         clock: Clock,
@@ -117,6 +118,7 @@ class ProjectionTransport:
         self.begin = begin
         self.version = version
         self.tables = tables
+        self.partitions = partitions
         self.truncate = self._on_connection(truncate)
         self.create = self._on_connection(create)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from redrive.clock import Clock, SystemClock
-from redrive.errors import StoreError
+from redrive.errors import StoreError, UsageError
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
 from redrive.model.outcome import Applied, Outcome, Succeeded
 from redrive.model.position import LogPosition
@@ -44,6 +46,7 @@ _FIRST_BATCH = 50
 _PACE_SECONDS = 0.25
 """How much of its rate a rebuild takes at once."""
 _LARGEST_BATCH = 1_000
+_NOT_ITS_TURN = "not this worker's turn"
 _NO_LEASE = Lease(DeliveryId(0), 0)
 _CHECKPOINT_SECONDS = 10.0
 """How long a checkpoint may stay behind while there is nothing to apply."""
@@ -71,7 +74,10 @@ class Projector:
         self._lease = lease
         self._on_store_lost = on_store_lost
         self._readers = [
-            _Reader(
+            reader
+            for one in endpoints
+            if one.destination.is_projection and isinstance(one.transport, Projects)
+            for reader in _readers_of(
                 store=store,
                 worker=worker,
                 endpoint=one,
@@ -81,16 +87,17 @@ class Projector:
                 generation=generation,
                 clock=clock,
             )
-            for one in endpoints
-            if one.destination.is_projection and isinstance(one.transport, Projects)
         ]
 
     def standings(self) -> dict[str, str]:
-        """Say of each projection how this worker's reader is; may be called from any thread."""
-        return {one.name: one.standing for one in self._readers}
+        """Say of each projection how this worker's reading is; may be called from any thread."""
+        found: dict[str, list[_Reader]] = {}
+        for one in self._readers:
+            found.setdefault(one.name, []).append(one)
+        return {name: _standing(readers) for name, readers in found.items()}
 
     async def run(self) -> None:
-        """Read on and on, for each projection beside the others."""
+        """Read on and on, for each partition of each projection beside the others."""
         if not self._readers:
             return
         async with asyncio.TaskGroup() as group:
@@ -121,10 +128,11 @@ class Projector:
     async def _follow(self, reader: _Reader) -> None:
         while True:
             try:
-                if await reader.take_turn():
-                    await self._read_on(reader)
-                else:
-                    await self._clock.sleep(self._lease.total_seconds() / _TURNS_PER_LEASE)
+                # Of those that have no turn one asks: what it does not get, no other would.
+                async with reader.team.asking:
+                    while not await reader.take_turn():
+                        await self._clock.sleep(self._lease.total_seconds() / _TURNS_PER_LEASE)
+                await self._read_on(reader)
             except StoreError as error:
                 self._on_store_lost(error)
                 await self._clock.sleep(_PAUSE_SECONDS)
@@ -206,11 +214,25 @@ class _Step(msgspec.Struct, frozen=True):
     is_held: bool = False
 
 
+class _Team:
+    """The readers of a projection in one worker, one for each partition that it could have."""
+
+    def __init__(self) -> None:
+        self.asking = asyncio.Lock()
+        self.readers: list[_Reader] = []
+
+    def held(self, *, but: _Reader) -> set[int]:
+        """Return the partitions that the others have."""
+        places = (one.partition for one in self.readers if one is not but)
+        return {one for one in places if one is not None}
+
+
 class _Reader:
-    """One projection, and how far it is."""
+    """One partition of a projection, whichever it has the turn of, and how far that is."""
 
     def __init__(
         self,
+        team: _Team,
         *,
         store: Store,
         worker: str,
@@ -221,6 +243,7 @@ class _Reader:
         generation: str,
         clock: Clock,
     ) -> None:
+        self.team = team
         self._store = store
         self._worker = worker
         self.name = endpoint.destination.name
@@ -250,15 +273,22 @@ class _Reader:
         """For how many seconds it rests, so that a rebuild keeps to its rate."""
         self._size = _FIRST_BATCH
         self._long_seconds = store.capabilities.long_seconds
-        self._trouble = ""
+        self._trouble = self._refusal = ""
         self._refused: dict[LogPosition, Outcome] = {}
         self._decisions: dict[LogPosition, Decision] = {}
 
     @property
+    def partition(self) -> int | None:
+        """Which partition it reads; `None` while it has no turn."""
+        return None if self._turn is None else self._turn.checkpoint.partition
+
+    @property
     def standing(self) -> str:
         """How it is, in a few words; that it is at the end is as of its last look."""
+        if self._refusal:
+            return f"cannot go on: {self._refusal}"
         if self._turn is None:
-            return "not this worker's turn"
+            return _NOT_ITS_TURN
         if self._trouble:
             return f"cannot go on: {self._trouble}"
         if self.is_held:
@@ -266,19 +296,29 @@ class _Reader:
         return "at the end of the log" if self.is_at_end else "behind"
 
     async def take_turn(self) -> bool:
-        """Take the turn of reading for it, unless another worker has that."""
+        """Take the turn of reading for a partition, unless other workers have them all."""
         begin = self._transport.begin
         if begin is None:
             begin = await self._store.end_of_log()
-        self._turn = await self._store.take_turn(
-            self.name,
-            worker=self._worker,
-            lease=self._lease,
-            begin=begin,
-            types=self._transport.types,
-            version=self._transport.version,
-            tables=self._transport.tables,
-        )
+        try:
+            self._turn = await self._store.take_turn(
+                self.name,
+                worker=self._worker,
+                lease=self._lease,
+                begin=begin,
+                types=self._transport.types,
+                version=self._transport.version,
+                tables=self._transport.tables,
+                partitions=self._transport.partitions,
+                held=self.team.held(but=self),
+            )
+        except UsageError as error:  # another number of partitions, which waits for a person
+            self._lose_turn()
+            if str(error) != self._refusal:
+                self._tell(str(error))
+            self._refusal = str(error)
+            return False
+        self._refusal = ""
         if self._turn is not None:
             self.position = self._kept = self._turn.checkpoint.position
             self._kept_at = self._clock.monotonic()
@@ -289,17 +329,26 @@ class _Reader:
             self._rebuild = rebuild if rebuild is not None and rebuild.is_running else None
         return self._turn is not None
 
+    def _lose_turn(self) -> None:
+        self._turn = None
+        self.is_at_end = self.is_held = False
+
     async def is_behind(self) -> bool:
         """Tell whether there are events that cannot be read yet, because others must commit."""
         return any(
-            one.checkpoint.projection == self.name and not one.is_caught_up
+            not part.is_caught_up
             for one in await self._store.projections()
+            if one.checkpoint.projection == self.name
+            for part in one.parts or (one,)
+            if part.checkpoint.partition == self.partition
         )
 
     def hear(self, news: LogNews) -> None:
         """Take note of how the log is, and whose turn; go on if that concerns it."""
-        if self._turn is None or news.tokens.get(self.name) != self._turn.token:
-            self._turn = None
+        turn = self._turn
+        place = (self.name, -1 if turn is None else turn.checkpoint.partition)
+        if turn is None or news.tokens.get(place) != turn.token:
+            self._lose_turn()
             self.news.set()
         elif news.has_more or self._owes_checkpoint():
             self.news.set()
@@ -318,8 +367,13 @@ class _Reader:
         if self._turn is None:
             return None
         before = self.position
+        of_all = self._transport.partitions
         page = await self._store.read_events(
-            after=before, types=self._transport.types, limit=self._limit()
+            after=before,
+            types=self._transport.types,
+            limit=self._limit() * of_all,
+            partition=self._turn.checkpoint.partition,
+            partitions=of_all,
         )
         keeps = keeps and page.reached != self._kept
         ends_rebuild = self._rebuild is not None and page.is_end
@@ -354,7 +408,7 @@ class _Reader:
     def _judge(self, page: LogPage, projected: Projected) -> _Step | None:
         match projected.ending:
             case Projecting.REFUSED:
-                self._turn = None
+                self._lose_turn()
                 return None
             case Projecting.HELD:
                 return self._stepped(has_moved=False, is_end=True, is_held=True)
@@ -369,7 +423,7 @@ class _Reader:
                 self._refused.clear()
                 self._is_reset = False
                 self._is_ready = True
-                self._tell(projected.handed_over)
+                self._tell_failures(projected.handed_over)
                 is_end = page.is_end and projected.reached is None
                 if is_end or (self._rebuild is not None and reached >= self._rebuild.goal):
                     self._rebuild = None
@@ -389,17 +443,25 @@ class _Reader:
     def _tell_trouble(self, error: str) -> None:
         """Tell what keeps the projection from going on, once."""
         if error != self._trouble:
-            fact = ProjectionFailed(worker=self._worker, projection=self.name, error=error)
-            self._settler.observer.notice(fact)
+            self._tell(error)
         self._trouble = error
 
-    def _limit(self) -> int:
-        """Return how many events to look at: no more than a rebuild may apply in a while."""
+    def _tell(self, error: str) -> None:
+        fact = ProjectionFailed(worker=self._worker, projection=self.name, error=error)
+        self._settler.observer.notice(fact)
+
+    def _rate(self) -> float | None:
+        """Return how many events a rebuild may apply in a second: of its rate, an equal part."""
         rate = None if self._rebuild is None else self._rebuild.rate
+        return None if rate is None else rate / self._transport.partitions
+
+    def _limit(self) -> int:
+        """Return how many events to take: no more than a rebuild may apply in a while."""
+        rate = self._rate()
         return self._size if rate is None else max(1, min(self._size, int(rate * _PACE_SECONDS)))
 
     def _rest(self, page: LogPage, *, took: float) -> float:
-        rate = None if self._rebuild is None else self._rebuild.rate
+        rate = self._rate()
         return 0.0 if rate is None else max(0.0, len(page.events) / rate - took)
 
     def _adapt(self, page: LogPage, *, took: float) -> None:
@@ -441,7 +503,7 @@ class _Reader:
             enqueued_at=now,
         )
 
-    def _tell(self, handed_over: Sequence[tuple[LoggedEvent, Settled | None]]) -> None:
+    def _tell_failures(self, handed_over: Sequence[tuple[LoggedEvent, Settled | None]]) -> None:
         """Tell what has failed, now that it is a delivery."""
         decisions, self._decisions = self._decisions, {}
         self._settler.tell(
@@ -451,3 +513,20 @@ class _Reader:
                 if settled is not None
             ]
         )
+
+
+def _readers_of(*, transport: Projects, **given: Any) -> Sequence[_Reader]:  # noqa: ANN401 - as a reader is made
+    """Return a reader for each partition of a projection."""
+    team = _Team()
+    for _ in range(transport.partitions):
+        team.readers.append(_Reader(team, transport=transport, **given))
+    return team.readers
+
+
+def _standing(readers: Sequence[_Reader]) -> str:
+    """Say how a projection is in this worker, whichever of its partitions that reads."""
+    found = Counter(one.standing for one in readers)
+    if len(readers) == 1:
+        return readers[0].standing
+    mine = [f"{count} {said}" for said, count in sorted(found.items()) if said != _NOT_ITS_TURN]
+    return f"of {len(readers)} partitions: {', '.join(mine) or _NOT_ITS_TURN}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -23,10 +23,13 @@ class GapBlindLog(MemoryStore):
     """Every fifth event is committed late, and what was stored after it is read before it."""
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        **options: Any,  # noqa: ANN401 - as it comes
     ) -> LogPage:
         committed = self._clock.now() - timedelta(milliseconds=500)
-        page = await super().read_events(after=after, types=types, limit=limit)
+        page = await super().read_events(after=after, **options)
         read = tuple(
             one
             for one in page.events
@@ -39,10 +42,13 @@ class LogReadTwice(MemoryStore):
     """Who reads on gets the last event again, as one whose checkpoint comes before the event."""
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        **options: Any,  # noqa: ANN401 - as it comes
     ) -> LogPage:
         before = LogPosition(number=max(0, after.number - 1))
-        return await super().read_events(after=before, types=types, limit=limit)
+        return await super().read_events(after=before, **options)
 
 
 class PublishNotAtomic(MemoryStore):

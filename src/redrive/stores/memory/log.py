@@ -16,6 +16,7 @@ from redrive.model.destination import Destination, Routes
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START, LogPosition
+from redrive.model.projection import partition_of
 from redrive.model.recipient import destination_of, pin_of
 from redrive.store import (
     PUBLISHER,
@@ -84,7 +85,13 @@ class MemoryEventLog(Tables):
         return Appended(results)
 
     async def read_events(
-        self, *, after: LogPosition = LOG_START, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        after: LogPosition = LOG_START,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        partition: int = 0,
+        partitions: int = 1,
     ) -> LogPage:
         with self._lock:
             looked_at = [
@@ -97,7 +104,8 @@ class MemoryEventLog(Tables):
             events=tuple(
                 one
                 for one in looked_at
-                if not types or any(matches(pattern, one.event.type) for pattern in types)
+                if (not types or any(matches(pattern, one.event.type) for pattern in types))
+                and partition_of(one.event.key, one.event.id, partitions) == partition
             ),
             reached=looked_at[-1].position if looked_at else after,
             is_end=len(looked_at) < limit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -17,6 +17,7 @@ from redrive.model.destination import Order
 from redrive.model.edit import Edit
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
+from redrive.model.projection import partition_of
 from redrive.store import (
     Applying,
     Checkpoint,
@@ -36,13 +37,20 @@ from redrive.stores.codec import carrying
 from redrive.stores.memory.queue import MemoryQueue
 from redrive.stores.memory.rerouting import MemoryRerouting
 from redrive.stores.projecting import (
+    Owner,
+    by_projection,
     check_swap,
+    divided,
     serving,
     serving_from,
     still_read,
     still_serving,
+    to_read,
+    to_take,
+    together,
     versions_beside,
     went_on,
+    whole,
 )
 
 __all__ = ["MemoryProjections"]
@@ -65,23 +73,73 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         types: Sequence[str] = (),
         version: int = 1,
         tables: Sequence[str] = (),
+        partitions: int = 1,
+        held: Collection[int] = (),
     ) -> ReaderTurn | None:
         with self._lock:
             new = Checkpoint(projection=projection, version=version, began=begin, position=begin)
             new = replace(new, types=tuple(types))
-            known = [one for _, one in self._checkpoints.values()]
-            if projection not in self._checkpoints and versions_beside(new, known):
-                is_partial = begin == LOG_START and bool(self._pruned_events)
-                new = replace(new, rebuild=replace(self._rebuild(new), is_partial=is_partial))
-            token, before = self._checkpoints.get(projection, (0, new))
-            seen_at = self._workers.get(before.worker or "")
-            is_live = seen_at is not None and seen_at > self._clock.now() - lease
-            if before.worker != worker and is_live:
+            if not self._has_partitions(new, partitions, worker, lease):
                 return None
-            taken = replace(before, worker=worker, types=tuple(types), tables=tuple(tables))
-            turn = ReaderTurn(token=token + 1, checkpoint=taken)
-            self._checkpoints[projection] = (turn.token, turn.checkpoint)
-            return turn
+            parts = self._parts(projection)
+            owners = [Owner(one.partition, one.worker, self._lives(one, lease)) for one in parts]
+            for number in to_take(owners, worker, held)[:1]:
+                token, before = self._checkpoints[projection, number]
+                taken = replace(before, worker=worker, types=tuple(types), tables=tuple(tables))
+                turn = ReaderTurn(token=token + 1, checkpoint=taken)
+                self._checkpoints[projection, number] = (turn.token, turn.checkpoint)
+                return turn
+            return None
+
+    def _has_partitions(
+        self, new: Checkpoint, partitions: int, worker: str, lease: timedelta
+    ) -> bool:
+        """Begin a projection if it is new, or divide it anew if it may be."""
+        before = self._parts(new.projection)
+        if len(before) == partitions:
+            return True
+        if any(self._lives(one, lease) and one.worker != worker for one in before):
+            return False
+        token = max(
+            (self._checkpoints[new.projection, one.partition][0] for one in before), default=0
+        )
+        parts = divided(before, partitions) if before else self._begun(new, partitions)
+        for one in before:
+            del self._checkpoints[one.projection, one.partition]
+        for one in parts:
+            self._checkpoints[one.projection, one.partition] = (token + bool(before), one)
+        return True
+
+    def _begun(self, new: Checkpoint, partitions: int) -> list[Checkpoint]:
+        """Return the checkpoints of a new version; beside others it is being built."""
+        parts = [replace(new, partition=one, partitions=partitions) for one in range(partitions)]
+        if not versions_beside(new, self._all_checkpoints()):
+            return parts
+        is_partial = new.began == LOG_START and bool(self._pruned_events)
+        return [
+            replace(one, rebuild=replace(self._rebuild(one), is_partial=is_partial))
+            for one in parts
+        ]
+
+    def _lives(self, checkpoint: Checkpoint, lease: timedelta) -> bool:
+        """Tell whether the worker whose turn it is was heard of within its lease."""
+        seen_at = self._workers.get(checkpoint.worker or "")
+        return seen_at is not None and seen_at > self._clock.now() - lease
+
+    def _all_checkpoints(self) -> list[Checkpoint]:
+        return [one for _, (_, one) in sorted(self._checkpoints.items())]
+
+    def _parts(self, projection: str) -> list[Checkpoint]:
+        """Return the checkpoints of a projection, by partition."""
+        return [one for one in self._all_checkpoints() if one.projection == projection]
+
+    def _known_parts(self, projection: str) -> list[Checkpoint]:
+        """Return the partitions of a projection, which must be there."""
+        parts = self._parts(projection)
+        if not parts:
+            names = dict.fromkeys(one.projection for one in self._all_checkpoints())
+            raise not_found(projection, list(names), what="projection")
+        return parts
 
     async def project(
         self,
@@ -97,11 +155,36 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
     ) -> Projected:
         name = turn.checkpoint.projection
         with self._lock:
+            if name in self._emptied:
+                return Projected(ending=Projecting.HELD)
+            # The first of the partitions to apply something empties the read model.
+            is_first = all(one.is_reset for one in self._parts(name))
+            if is_first:
+                self._emptied.add(name)
+        try:
+            empty = truncate if is_first else None
+            return await self._project(turn, page, apply, empty, after=after, generation=generation)
+        finally:
+            if is_first:
+                self._emptied.discard(name)
+
+    async def _project(
+        self,
+        turn: ReaderTurn,
+        page: LogPage,
+        apply: Applying,
+        truncate: Truncating | None,
+        *,
+        after: LogPosition,
+        generation: str,
+    ) -> Projected:
+        name, place = turn.checkpoint.projection, _place(turn.checkpoint)
+        with self._lock:
             if not self._has_turn(turn, after):
                 return Projected(ending=Projecting.REFUSED)
             if self._is_stopped(name):
                 return Projected(ending=Projecting.HELD)
-            rebuild = self._checkpoints[name][1].rebuild
+            rebuild = self._checkpoints[place][1].rebuild
             if rebuild is not None and self._is_held(name, rebuild):
                 return Projected(ending=Projecting.HELD)
             is_running = rebuild is not None and rebuild.is_running
@@ -109,7 +192,7 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
             keys = {one.event.key for one in page.events}
             parked = {key for key in keys if self._waits(name, key)}
             now = self._clock.now()
-            is_reset = self._checkpoints[name][1].is_reset
+            is_reset = self._checkpoints[place][1].is_reset
         if is_reset and truncate is not None:
             await truncate(None)
         is_strict = rebuild is not None and is_running and rebuild.is_strict
@@ -128,22 +211,20 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
             ]
             self._edit_again(name, [one for one, _ in handed_over], edits)
             reached = stopped_at or page.reached
-            self._keep_checkpoint(name, reached, applied, now=now)
+            self._keep_checkpoint(place, reached, applied, now=now)
             if rebuild is not None and is_running:
                 is_over = (page.is_end and stopped_at is None) or reached >= rebuild.goal
                 again = [one.event.id for one in applied if one.position.number in edits]
-                token, kept = self._checkpoints[name]
+                token, kept = self._checkpoints[place]
                 after_all = went_on(rebuild, again, is_over=is_over, now=now)
-                self._checkpoints[name] = (token, replace(kept, rebuild=after_all))
+                self._checkpoints[place] = (token, replace(kept, rebuild=after_all))
             self._tell()
         return Projected(ending=Projecting.KEPT, handed_over=tuple(handed_over), reached=stopped_at)
 
     def _is_held(self, name: str, rebuild: Rebuild) -> bool:
         """Tell whether a rebuild was cancelled, or waits for a person because it is strict."""
         if rebuild.is_strict and rebuild.is_running:
-            return any(
-                row.destination == name and row.blocks_its_lane for row in self._rows.values()
-            )
+            return self._has_waiting(name)
         return rebuild.is_cancelled
 
     def _edits(self, name: str, events: Sequence[LoggedEvent]) -> _Edits:
@@ -171,7 +252,7 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         with self._lock:
             return LogNews(
                 has_more=any(position > after.number for position in self._log),
-                tokens={name: token for name, (token, _) in self._checkpoints.items()},
+                tokens={place: token for place, (token, _) in self._checkpoints.items()},
             )
 
     async def reset_projection(
@@ -184,30 +265,33 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         is_strict: bool = False,
     ) -> int:
         with self._lock:
-            if projection not in self._checkpoints:
-                raise not_found(projection, sorted(self._checkpoints), what="projection")
-            token, before = self._checkpoints[projection]
-            new = replace(
-                Checkpoint(projection=projection, began=to, position=to, is_reset=True),
-                version=before.version,
-                types=before.types,
-                tables=before.tables,
-                served_at=before.served_at,
-            )
-            rebuild = replace(self._rebuild(new), rate=rate, is_strict=is_strict)
-            self._checkpoints[projection] = (token + 1, replace(new, rebuild=rebuild))
+            for before in self._known_parts(projection):
+                token, _ = self._checkpoints[_place(before)]
+                new = replace(
+                    Checkpoint(projection=projection, began=to, position=to, is_reset=True),
+                    version=before.version,
+                    partition=before.partition,
+                    partitions=before.partitions,
+                    types=before.types,
+                    tables=before.tables,
+                    served_at=before.served_at,
+                )
+                rebuild = replace(self._rebuild(new), rate=rate, is_strict=is_strict)
+                self._checkpoints[_place(new)] = (token + 1, replace(new, rebuild=rebuild))
             return self._clear(projection, actor, "reset_projection", f"{projection} behind {to}")
 
     async def cancel_rebuild(self, projection: str, *, actor: Actor) -> bool:
         with self._lock:
-            if projection not in self._checkpoints:
-                raise not_found(projection, sorted(self._checkpoints), what="projection")
-            token, before = self._checkpoints[projection]
-            if before.rebuild is None or not before.rebuild.is_running:
+            parts = self._known_parts(projection)
+            rebuild = whole(parts).rebuild
+            if rebuild is None or not rebuild.is_running:
                 return False
-            rebuild = replace(before.rebuild, is_cancelled=True)
-            after = replace(before, rebuild=rebuild, worker=None)
-            self._checkpoints[projection] = (token + 1, after)
+            for before in parts:
+                token, _ = self._checkpoints[_place(before)]
+                after = replace(before, worker=None)
+                if before.rebuild is not None:
+                    after = replace(after, rebuild=replace(before.rebuild, is_cancelled=True))
+                self._checkpoints[_place(before)] = (token + 1, after)
             now = self._clock.now()
             self._note("cancel_rebuild", actor, now=now, count=1, detail=projection)
             return True
@@ -216,45 +300,43 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         self, projection: str, *, through: LogPosition, accepts_parked: bool, actor: Actor
     ) -> Swapping:
         with self._lock:
-            if projection not in self._checkpoints:
-                raise not_found(projection, sorted(self._checkpoints), what="projection")
-            token, checkpoint = self._checkpoints[projection]
-            known = [one for _, one in self._checkpoints.values()]
+            parts = self._known_parts(projection)
+            checkpoint = whole(parts)
+            known = self._all_checkpoints()
             serves = serving(known)
             others = [one for one in known if one.name == checkpoint.name]
-            served = next((one for one in others if one.projection in serves), None)
-            current = check_swap(checkpoint, served)
-            end = max(through, current.position).number
-            figures = self._projection_figures(checkpoint)
-            if checkpoint.is_reset or self._unread(checkpoint, up_to=end):
-                return Swapping.BEHIND
+            served = [one for one in others if one.projection in serves]
+            current = check_swap(checkpoint, whole(served) if served else None)
+            for one, end in to_read(parts, served, through):
+                if one.is_reset or self._unread(one, up_to=end.number):
+                    return Swapping.BEHIND
             if checkpoint.rebuild is not None and checkpoint.rebuild.is_partial:
                 return Swapping.PARTIAL
-            if figures.handed_over and not accepts_parked:
+            if self._has_waiting(projection) and not accepts_parked:
                 return Swapping.PARKED
             now = self._clock.now()
             since = serving_from(now, others)
-            self._checkpoints[projection] = (token, replace(checkpoint, served_at=since))
+            for one in parts:
+                token, _ = self._checkpoints[_place(one)]
+                self._checkpoints[_place(one)] = (token, replace(one, served_at=since))
             detail = f"{checkpoint.name} from version {current.version} to {checkpoint.version}"
             self._note("swap_projection", actor, now=now, count=1, detail=detail)
             return Swapping.SWAPPED
 
     async def drop_projection(self, projection: str, *, lease: timedelta, actor: Actor) -> int:
         with self._lock:
-            if projection not in self._checkpoints:
-                raise not_found(projection, sorted(self._checkpoints), what="projection")
-            checkpoint = self._checkpoints[projection][1]
-            known = [one for _, one in self._checkpoints.values()]
+            parts = self._known_parts(projection)
+            checkpoint, known = parts[0], self._all_checkpoints()
             if versions_beside(checkpoint, known) and projection in serving(known):
                 raise still_serving(checkpoint)
-            worker = checkpoint.worker or ""
-            seen_at = self._workers.get(worker)
-            if seen_at is not None and seen_at > self._clock.now() - lease:
-                raise still_read(projection, worker)
-            del self._checkpoints[projection]
+            for one in parts:
+                if self._lives(one, lease):
+                    raise still_read(projection, one.worker or "")
+            for one in parts:
+                del self._checkpoints[_place(one)]
             if not versions_beside(checkpoint, known):
-                for one in [one for one in self._projection_edits if one[0] == checkpoint.name]:
-                    del self._projection_edits[one]
+                for edited in [at for at in self._projection_edits if at[0] == checkpoint.name]:
+                    del self._projection_edits[edited]
             return self._clear(projection, actor, "drop_projection", projection)
 
     def _clear(self, projection: str, actor: Actor, action: str, detail: str) -> int:
@@ -268,7 +350,8 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
     async def projections(self) -> Sequence[ProjectionFigures]:
         with self._lock:
             return [
-                self._projection_figures(one) for _, (_, one) in sorted(self._checkpoints.items())
+                together([self._projection_figures(one) for one in parts])
+                for parts in by_projection(self._all_checkpoints())
             ]
 
     async def has_applied(self, projection: str, event_id: EventId) -> bool:
@@ -276,7 +359,9 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
             position = self._positions.get(event_id)
             if position is None:
                 return True
-            _, checkpoint = self._checkpoints[projection]
+            parts = self._parts(projection)
+            event = self._log[position].event
+            checkpoint = parts[partition_of(event.key, event.id, len(parts))]
             return checkpoint.position.number >= position and not any(
                 row.destination == projection and row.event.id == event_id and row.blocks_its_lane
                 for row in self._rows.values()
@@ -284,11 +369,12 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
 
     def _projection_figures(self, checkpoint: Checkpoint) -> ProjectionFigures:
         unread = self._unread(checkpoint)
-        known = [one for _, one in self._checkpoints.values()]
         waiting = [
             row
             for row in self._rows.values()
-            if row.destination == checkpoint.projection and row.blocks_its_lane
+            if row.destination == checkpoint.projection
+            and row.blocks_its_lane
+            and self._is_of(checkpoint, row.event)
         ]
         return ProjectionFigures(
             checkpoint=checkpoint,
@@ -299,7 +385,7 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
             handed_over=len(waiting),
             parked_keys=len({row.event.key for row in waiting} - {None}),
             seen_at=self._workers.get(checkpoint.worker or ""),
-            is_serving=checkpoint.projection in serving(known),
+            is_serving=checkpoint.projection in serving(self._all_checkpoints()),
         )
 
     def _unread(
@@ -308,11 +394,24 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         return [
             kept.event
             for position, kept in self._log.items()
-            if checkpoint.position.number < position <= up_to and checkpoint.wants(kept.event.type)
+            if checkpoint.position.number < position <= up_to
+            and checkpoint.wants(kept.event.type)
+            and self._is_of(checkpoint, kept.event)
         ]
 
+    @staticmethod
+    def _is_of(checkpoint: Checkpoint, event: Event[msgspec.Raw]) -> bool:
+        """Tell whether an event is one of a partition."""
+        return partition_of(event.key, event.id, checkpoint.partitions) == checkpoint.partition
+
+    def _has_waiting(self, projection: str) -> bool:
+        return any(
+            row.destination == projection and row.blocks_its_lane for row in self._rows.values()
+        )
+
     def _has_turn(self, turn: ReaderTurn, after: LogPosition) -> bool:
-        token, checkpoint = self._checkpoints.get(turn.checkpoint.projection, (0, turn.checkpoint))
+        place = _place(turn.checkpoint)
+        token, checkpoint = self._checkpoints.get(place, (0, turn.checkpoint))
         return token == turn.token and checkpoint.position == after
 
     def _is_stopped(self, name: str) -> bool:
@@ -352,15 +451,24 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         return settled
 
     def _keep_checkpoint(
-        self, name: str, reached: LogPosition, applied: Sequence[LoggedEvent], *, now: datetime
+        self,
+        place: tuple[str, int],
+        reached: LogPosition,
+        applied: Sequence[LoggedEvent],
+        *,
+        now: datetime,
     ) -> None:
-        token, before = self._checkpoints[name]
+        token, before = self._checkpoints[place]
         count = before.count + len(applied)
         after = replace(before, position=reached, count=count, is_reset=False)
         if applied:
             last = applied[-1].event
             after = replace(after, event_id=last.id, event_type=last.type, applied_at=now)
-        self._checkpoints[name] = (token, after)
+        self._checkpoints[place] = (token, after)
+
+
+def _place(checkpoint: Checkpoint) -> tuple[str, int]:
+    return checkpoint.projection, checkpoint.partition
 
 
 async def _apply(

@@ -168,8 +168,8 @@ class MemoryReplays(MemoryGates, MemoryIntervention):
             edit = Edit(by=actor.by, at=now, why=actor.why, changes=changes, more=more)
             row.payload = payload
             row.edits = (*row.edits, edit)[-self._history :]
-            if row.destination in self._checkpoints:
-                name = self._checkpoints[row.destination][1].name
+            if (row.destination, 0) in self._checkpoints:
+                name = self._checkpoints[row.destination, 0][1].name
                 position = self._positions[row.event.id]
                 self._projection_edits[name, position] = (payload, row.edits)
             self._conclude("edit", [row], actor, now=now)

@@ -87,7 +87,9 @@ class Tables:
         self._last_delivery_id = 0
         self._workers: dict[str, datetime] = {}
         self._serving: dict[str, Serving] = {}
-        self._checkpoints: dict[str, tuple[int, Checkpoint]] = {}
+        self._checkpoints: dict[tuple[str, int], tuple[int, Checkpoint]] = {}
+        self._emptied: set[str] = set()
+        """Projections whose read model is being emptied."""
         self._projection_edits: dict[tuple[str, int], tuple[msgspec.Raw, tuple[Edit, ...]]] = {}
         self._watches: dict[str, tuple[str, datetime]] = {}
         self._audit: list[AuditEntry] = []

@@ -70,6 +70,7 @@ _NOTE_CHANGE = """
 INSERT INTO redrive.route_changes (version, documents, begins_order, read_xid)
 VALUES ($1, $2::text[], $3, redrive.log_end())
 """
+_HOLD_NAME = "SELECT pg_advisory_xact_lock(hashtext('redrive.checkpoints'), hashtext($1))"
 # Whoever stores or settles only adds changes, and waits for nobody.
 _FOLD_COUNTS = """
 WITH gone AS (
@@ -170,6 +171,9 @@ class PostgresSession(Session, Link):
         """Make ready what has come due; tells if there may be more of it."""
         promoted = await self.value(_PROMOTE, self.now, MOST_PROMOTED)
         return bool(promoted == MOST_PROMOTED)
+
+    async def hold(self, name: str) -> None:
+        await self.fetch(_HOLD_NAME, name)
 
     async def missing_tables(self, names: Sequence[str]) -> list[str]:
         return await views.missing_tables(self, names)

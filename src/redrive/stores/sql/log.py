@@ -15,7 +15,7 @@ from redrive.stores.codec import LARGEST_NUMBER, destination_from, event_from
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading
 
-__all__ = ["LogRole", "read_events", "read_key", "read_routes"]
+__all__ = ["SPREAD", "LogRole", "end_of_log", "read_events", "read_key", "read_routes"]
 
 # SQLite has one writer, so that positions are in the order of commits.
 _READ = Either(
@@ -42,6 +42,46 @@ _READ_FITTING = Either(
             (_READ.postgres, "document", "type LIKE ANY ($4::text[])"),
         )
     )
+)
+SPREAD = Either(
+    sqlite="spread({})",
+    postgres=(
+        "('x' || encode(substring(sha256(convert_to({}, 'UTF8')) FOR 2), 'hex'))::bit(16)::integer"
+    ),
+)
+"""`redrive.model.projection.spread` of a text."""
+# Only what fits is brought, and where the look has ended: of several partitions each looks at
+# everything.
+_READ_PARTITION = Either(
+    sqlite=f"""
+SELECT 0, position, version, CASE WHEN fits THEN CAST(document AS BLOB) END, id, type, number
+FROM (
+    SELECT *, (json_array_length(?4) = 0
+        OR EXISTS (SELECT 1 FROM json_each(?4) WHERE looked_at.type GLOB value))
+        AND {SPREAD.sqlite.replace("{}", "ifnull(key, id)")} % ?6 = ?5 AS fits,
+        row_number() OVER (ORDER BY position) AS number,
+        lead(position) OVER (ORDER BY position) IS NULL AS is_last
+    FROM (
+        SELECT position, version, id, type, key, document FROM redrive_events
+        WHERE position > ?2 ORDER BY position LIMIT ?3
+    ) AS looked_at
+) WHERE fits OR is_last ORDER BY position
+""",
+    postgres=f"""
+SELECT xid, position, version, CASE WHEN fits THEN document END, id::text, type, number
+FROM (
+    SELECT *, CASE WHEN cardinality($4::text[]) = 0 OR type LIKE ANY ($4::text[])
+        THEN {SPREAD.postgres.replace("{}", "coalesce(key, id::text)")} % $6::integer = $5::integer
+        ELSE false END AS fits,
+        row_number() OVER (ORDER BY xid, position) AS number,
+        lead(position) OVER (ORDER BY xid, position) IS NULL AS is_last
+    FROM (
+        SELECT xid, position, version, id, type, key, document FROM redrive.events
+        WHERE (xid, position) > ($1, $2) AND xid < redrive.log_end()
+        ORDER BY xid, position LIMIT $3
+    ) AS looked_at
+) AS seen WHERE fits OR is_last ORDER BY xid, position
+""",
 )
 _READ_KEY = Either(
     sqlite="""
@@ -79,8 +119,11 @@ class LogRole(SqlStore):
         after: LogPosition = LOG_START,
         types: Sequence[str] = (),
         limit: int = 100,
+        partition: int = 0,
+        partitions: int = 1,
     ) -> LogPage:
-        return await read_events(session, after=after, types=types, limit=limit)
+        chosen = (partition, partitions)
+        return await read_events(session, after=after, types=types, limit=limit, chosen=chosen)
 
     @reading
     async def read_key(
@@ -109,10 +152,26 @@ async def end_of_log(session: Session) -> LogPosition:
 
 
 async def read_events(
-    session: Session, *, after: LogPosition, types: Sequence[str] = (), limit: int
+    session: Session,
+    *,
+    after: LogPosition,
+    types: Sequence[str] = (),
+    limit: int,
+    chosen: tuple[int, int] = (0, 1),
 ) -> LogPage:
-    """Look at so many events behind a position, and return those that fit, in log order."""
+    """Look at so many events behind a position, and return those that fit, in log order.
+
+    Of several partitions one is `chosen`, by its number, and by how many there are.
+    """
     place = (after.time, after.number, limit)
+    if chosen[1] > 1:
+        patterns = [session.pattern(one) for one in types]
+        rows = await session.fetch(_READ_PARTITION, *place, patterns, *chosen)
+        return LogPage(
+            events=_logged([row[:6] for row in rows if row[3] is not None]),
+            reached=LogPosition(*rows[-1][:2]) if rows else after,
+            is_end=not rows or rows[-1][6] < limit,
+        )
     if types:
         rows = await session.fetch(_READ_FITTING, *place, [session.pattern(one) for one in types])
     else:

@@ -121,6 +121,10 @@ class Session(ABC):
         """
 
     @abstractmethod
+    async def hold(self, name: str) -> None:
+        """Wait until nobody else holds a name, and hold it until the transaction ends."""
+
+    @abstractmethod
     async def missing_tables(self, names: Sequence[str]) -> list[str]:
         """Return those names that no table or view of the user has."""
 

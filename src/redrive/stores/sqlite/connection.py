@@ -17,6 +17,7 @@ from redrive.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from redrive.model.projection import spread
 from redrive.stores.sqlite.forking import refuse_spoiled
 
 __all__ = ["Place", "connect", "let_go", "rollback", "rows", "translated"]
@@ -76,6 +77,7 @@ def connect(path: Path, *, place: Place | None = None) -> apsw.Connection:
             connection.set_busy_handler(_wait_for_the_lock)
             # SQLite's own lower() knows of no letter but A to Z.
             connection.create_scalar_function("casefold", _casefold, 1, deterministic=True)
+            connection.create_scalar_function("spread", _spread, 1, deterministic=True)
             _write_ahead(connection)
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
@@ -88,6 +90,11 @@ def connect(path: Path, *, place: Place | None = None) -> apsw.Connection:
 def _casefold(*texts: apsw.SQLiteValue) -> str | None:
     (text,) = texts
     return text.casefold() if isinstance(text, str) else None
+
+
+def _spread(*texts: apsw.SQLiteValue) -> int:
+    (text,) = texts
+    return spread(str(text))
 
 
 def _write_ahead(connection: apsw.Connection) -> None:

@@ -126,6 +126,9 @@ class SqliteSession(Session):
         self.connection.execute(_PROMOTE, (moment, MOST_PROMOTED))
         return self.connection.changes() == MOST_PROMOTED
 
+    async def hold(self, name: str) -> None:
+        """Do nothing: whoever writes is alone."""
+
     async def missing_tables(self, names: Sequence[str]) -> list[str]:
         return views.missing_tables(self.connection, names)
 
