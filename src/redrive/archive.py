@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from redrive.errors import ConfigurationError, UsageError
 from redrive.model.audit import Actor
+from redrive.model.event import Event
 from redrive.model.letter import Letter
 from redrive.policies.attention import expiring, overflow
 from redrive.policies.display import escape_encoded
@@ -24,6 +26,7 @@ __all__ = [
     "WHOLE_HEADER",
     "Archive",
     "Exported",
+    "Found",
     "check_letter",
     "export_overflow",
     "is_header",
@@ -58,6 +61,8 @@ REDACTED_HEADER = _header(
     "imported.",
 )
 _HEADER_START = b'{"redrive":'
+_BLANK = b'{"redrive":"erased","form":"whole"}'
+"""What stands for a letter of an erased event: read as one more header, it says nothing."""
 
 
 def is_header(line: bytes) -> bool:
@@ -136,6 +141,14 @@ def _read(line: bytes) -> Letter:
     return msgspec.structs.replace(letter, delivery=delivery)
 
 
+class Found(NamedTuple):
+    """Where a line is in a file of the archive, and how long."""
+
+    path: Path
+    place: int
+    size: int
+
+
 class Archive:
     """A folder with a file for each destination and day."""
 
@@ -156,6 +169,42 @@ class Archive:
                 f"The export folder {self.folder} cannot be written; let this user write in it, "
                 "or name another with export_folder."
             )
+
+    def find(self, is_meant: Callable[[Event[msgspec.Raw]], bool]) -> list[Found]:
+        """Return the dead letters of some events, by file and place; what is unreadable is passed.
+
+        Files that others have put into the folder are looked through as well.
+        """
+        found = []
+        for path in self._files():
+            place = 0
+            with path.open("rb") as file:
+                for line in file:
+                    with suppress(UsageError):
+                        if not is_header(line) and is_meant(read_line(line).event):
+                            found.append(Found(path, place, len(line.rstrip(b"\n"))))
+                    place += len(line)
+        return found
+
+    def blank(self, found: Sequence[Found]) -> None:
+        """Write over dead letters where they stand, so that their bytes are gone from the files."""
+        by_path: dict[Path, list[Found]] = {}
+        for one in found:
+            by_path.setdefault(one.path, []).append(one)
+        for path, some in by_path.items():
+            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                for one in some:
+                    os.pwrite(file, _BLANK.ljust(one.size), one.place)
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _files(self) -> list[Path]:
+        try:
+            return sorted(self.folder.glob("*.jsonl"))
+        except OSError:
+            return []
 
     def add(self, destination: str, letters: Sequence[Letter], *, now: datetime) -> Path:
         """Add dead letters to the file of the day, and return it when they are on the disk."""

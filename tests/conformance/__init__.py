@@ -21,6 +21,7 @@ from tests.conformance.claiming import (
 from tests.conformance.declaring import DeclarationConformance
 from tests.conformance.durability import DurabilityConformance, WaitingConformance
 from tests.conformance.effects import EffectConformance, InboxConformance
+from tests.conformance.erasing import ErasingConformance
 from tests.conformance.events import EventSearchConformance
 from tests.conformance.fencing import FencingConformance
 from tests.conformance.following import FollowerConformance
@@ -178,6 +179,7 @@ class StoreConformance(
     RemovalConformance,
     MoveConformance,
     BackfillConformance,
+    ErasingConformance,
     DeclarationConformance,
     ServiceConformance,
     WaitingConformance,

@@ -21,12 +21,14 @@ from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Kind, Lease, Leased, Status
 from redrive.model.destination import Destination, Order, Routes
 from redrive.model.edit import Edit
+from redrive.model.erasure import ErasurePart, ErasureTerms
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import Bucket, Closed, Gate, Open, Override, Pause, Rotation
 from redrive.model.letter import Letter
 from redrive.model.limits import Limits, Rate
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.replay import AutoReplay, ReplayState
+from redrive.model.request_log import LoggedRequest
 from redrive.model.retention import Retention
 from redrive.model.rule import Stored
 from redrive.model.schedule import Schedule
@@ -60,6 +62,7 @@ from redrive.store import (
     Ending,
     Entrance,
     Entry,
+    ErasedBatch,
     EventPage,
     EventQuery,
     Figures,
@@ -109,6 +112,7 @@ from redrive.store import (
 )
 from redrive.stores.declaring import Release, Ruling
 from redrive.stores.deduplicate import Kept
+from redrive.stores.erasing import Traces
 from redrive.stores.memory import MemoryStore
 from redrive.stores.memory.row import Record, Row
 from redrive.stores.memory.tables import Heads, Identity, Lane
@@ -3145,6 +3149,88 @@ class ForgetsRequestsOfOthers(Mutant):
     async def log_requests(self, batches: Mapping[str, RequestBatch]) -> None:
         self._requests.clear()
         await super().log_requests(batches)
+
+
+class KeepsAnswersOfErased(Mutant):
+    def _erase_row(self, row: Row, *, blame: Blame, actor: Actor) -> None:
+        answered, asked = row.exchange, row.addressees
+        super()._erase_row(row, blame=blame, actor=actor)
+        row.exchange, row.addressees = answered, asked
+
+
+class KeepsEditsOfErased(Mutant):
+    def _erase_row(self, row: Row, *, blame: Blame, actor: Actor) -> None:
+        payload = row.payload
+        super()._erase_row(row, blame=blame, actor=actor)
+        row.payload = payload
+
+
+class LeavesErasedLettersToBeReplayed(Mutant):
+    def _erase_row(self, row: Row, *, blame: Blame, actor: Actor) -> None:
+        super()._erase_row(row, blame=blame, actor=actor)
+        row.resolution = None
+
+
+class ErasesWhatIsUnderWay(Mutant):
+    def _is_waited_for(self, place: int, terms: ErasureTerms) -> bool:
+        return False
+
+
+class ErasesUnreadEvents(Mutant):
+    def _is_unread(self, place: int) -> bool:
+        return False
+
+
+class ForgetsPublishersOfErased(Mutant):
+    def _erase_event(self, place: int, kept: Kept, terms: ErasureTerms) -> None:
+        everything = ErasureTerms(parts=(*terms.parts, ErasurePart.IDEMPOTENCY_KEY))
+        super()._erase_event(place, kept, everything)
+
+
+class ErasesBeyondTheScope(Mutant):
+    async def erase(
+        self,
+        positions: Sequence[int],
+        *,
+        terms: ErasureTerms,
+        by: str,
+        blame: Blame,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
+    ) -> ErasedBatch:
+        return await super().erase(positions, terms=terms, by=by, blame=blame, actor=actor)
+
+
+class AuditsWhatIsErased(Mutant):
+    async def erase(
+        self,
+        positions: Sequence[int],
+        *,
+        terms: ErasureTerms,
+        by: str,
+        blame: Blame,
+        actor: Actor,
+        scope: Scope = WHOLE_STORE,
+    ) -> ErasedBatch:
+        key = self._log[positions[0]].event.key if positions else ""
+        return await super().erase(
+            positions, terms=terms, by=f"{by} {key}", blame=blame, actor=actor, scope=scope
+        )
+
+
+class ForgetsErasedKeysTooEarly(Mutant):
+    def _forget_key(self, key: str) -> None:
+        self._versions.pop(key, None)
+
+
+class LogsRequestsOfErased(Mutant):
+    def _as_kept(self, request: LoggedRequest) -> LoggedRequest:
+        return request
+
+
+class RemembersWhatReplaysWereFor(Mutant):
+    def _erase_replays(self, traces: Traces) -> None:
+        pass
 
 
 MUTANTS = Mutant.__subclasses__()

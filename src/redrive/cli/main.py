@@ -16,6 +16,7 @@ from redrive.cli import (
     archiving,
     destinations,
     editing,
+    erasing,
     events,
     gateway,
     inspect,
@@ -403,6 +404,7 @@ app.command()(gateway.apply)
 app.command("export-config")(gateway.export_config)
 app.command()(inspect.audit)
 app.command()(archiving.prune)
+app.command()(erasing.erase)
 app.command()(inspect.doctor)
 
 dlq.command("list")(inspect.list_dead_letters)

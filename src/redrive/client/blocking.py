@@ -206,6 +206,8 @@ class Client:
     plan_backfill = _blocking(AsyncClient.plan_backfill)
     backfill = _blocking(AsyncClient.backfill)
     carry_out = _blocking(AsyncClient.carry_out)
+    plan_erase = _blocking(AsyncClient.plan_erase)
+    erase = _blocking(AsyncClient.erase)
     reset_projection = _blocking(AsyncClient.reset_projection)
     rebuild_projection = _blocking(AsyncClient.rebuild_projection)
     cancel_rebuild = _blocking(AsyncClient.cancel_rebuild)

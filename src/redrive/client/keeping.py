@@ -13,13 +13,21 @@ from redrive.errors import UsageError
 from redrive.journal.draining import Drained
 from redrive.model.access import Grant, NewToken, Role, Token
 from redrive.model.duration import Duration
+from redrive.model.erasure import ErasurePart, ErasureWaiting
 from redrive.model.letter import Letter
 from redrive.model.limits import Rate
 from redrive.model.position import LogPosition
 from redrive.model.secret import Rotated, Secret
-from redrive.operations import BackfillPlan, Journal, JournalPage, PrunePlan
+from redrive.operations import (
+    BackfillPlan,
+    Erasure,
+    ErasurePlan,
+    Journal,
+    JournalPage,
+    PrunePlan,
+)
 from redrive.store import Backfilled, LetterPage, Moved, ProjectionFigures, Query, Restored
-from redrive.web import answers, journaled, requests
+from redrive.web import answers, erased, journaled, requests
 
 __all__ = ["RemoteKeeping"]
 
@@ -166,6 +174,66 @@ class RemoteKeeping(RemoteContext):
             added, overtaken = added + batch.added, overtaken + batch.overtaken
             _tell(progress, len(positions))
         return Backfilled(added=added, overtaken=overtaken)
+
+    async def plan_erase(
+        self,
+        *,
+        event_ids: Sequence[str] = (),
+        key: str | None = None,
+        tenant: str | None = None,
+        parts: Sequence[ErasurePart] = (),
+        after: int = 0,
+        stretches: int | None = None,
+        progress: Progress | None = None,
+    ) -> ErasurePlan:
+        """Count what an erasure of some events, of a key or of a tenant would be about."""
+        plan = ErasurePlan(next=after)
+        while plan.next is not None and (stretches is None or stretches > 0):
+            given = erased.PlanErasure(
+                event_ids=tuple(event_ids),
+                key=key,
+                tenant=tenant,
+                parts=tuple(parts),
+                after=plan.next,
+            )
+            found = await self._sender.ask("plan_erase", ErasurePlan, given)
+            plan += found
+            stretches = None if stretches is None else stretches - 1
+            _tell(progress, found.looked_at)
+        return plan
+
+    async def erase(
+        self,
+        *,
+        event_ids: Sequence[str] = (),
+        key: str | None = None,
+        tenant: str | None = None,
+        by: str = "",
+        why: str,
+        parts: Sequence[ErasurePart] = (),
+        waiting: ErasureWaiting = ErasureWaiting.DELIVER,
+        after: int = 0,
+        stretches: int | None = None,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Erase what some events, those of a key or those of a tenant said; it cannot be undone."""
+        self._refuse_actor(by)
+        done = Erasure(next=after)
+        while done.next is not None and (stretches is None or stretches > 0):
+            given = erased.RunErasure(
+                event_ids=tuple(event_ids),
+                key=key,
+                tenant=tenant,
+                after=done.next,
+                why=why,
+                parts=tuple(parts),
+                waiting=waiting,
+            )
+            batch = await self._sender.ask("erase", Erasure, given)
+            done += batch
+            stretches = None if stretches is None else stretches - 1
+            _tell(progress, batch.looked_at)
+        return done
 
     async def reset_projection(
         self,

@@ -72,6 +72,8 @@ LEFT_OUT = {
     "drain_journal": "its size is that of a journal, which no plan bounds; what tracks drains it",
     "prune": _ADMIN,
     "recount": _ADMIN,
+    "plan_erase": _ADMIN,
+    "erase": _ADMIN,
     "remove_destination": _ADMIN,
     "restore_destination": _ADMIN,
     "reset_projection": _ADMIN,

@@ -141,8 +141,11 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def wants_event(self, event: Event[msgspec.Raw]) -> bool:
-        """Tell whether it wants an event; one published to somebody by name is theirs alone."""
-        return not event.to and self.wants(event.type, event.tenant)
+        """Tell whether it wants an event; one published to somebody by name is theirs alone.
+
+        Nobody wants one whose payload was erased.
+        """
+        return event.erased is None and not event.to and self.wants(event.type, event.tenant)
 
     def wants_type(self, event_type: str) -> bool:
         """Tell whether one of the patterns fits the type, whosever the event is."""

@@ -17,6 +17,7 @@ from redrive.model.duration import Duration, duration
 __all__ = [
     "DEFAULT_GENERATION",
     "UNREADABLE",
+    "Erased",
     "Event",
     "EventAttributes",
     "EventId",
@@ -179,6 +180,17 @@ def new_event(
     return NewEvent(type=event_type, payload=payload, **given)
 
 
+class Erased(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When the payload of an event was erased.
+
+    `digest` is of what it said, so that a repeated publish is still known for one; it is empty
+    where no idempotency key asks for that.
+    """
+
+    at: datetime
+    digest: str = ""
+
+
 class Event(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults=True):
     """A published event.
 
@@ -203,6 +215,8 @@ class Event(msgspec.Struct, Generic[T], frozen=True, kw_only=True, omit_defaults
     due: datetime | None = None
     to: tuple[str, ...] = ()
     """The destinations that it was published to by name; empty when patterns decide."""
+    erased: Erased | None = None
+    """Says that its payload, `None` since then, was erased, and when."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -7,6 +7,7 @@ from redrive.operations.acting import Acting
 from redrive.operations.archiving import Archiving, PrunePlan
 from redrive.operations.drafting import Previewed
 from redrive.operations.editing import Editing
+from redrive.operations.erasing import Erasing, Erasure, ErasurePlan
 from redrive.operations.explain.schedules import ScheduleFigures
 from redrive.operations.gatekeeping import Gatekeeping
 from redrive.operations.journal import Journal, Journaling, JournalPage, JournalRecord
@@ -30,6 +31,8 @@ __all__ = [
     "AutomaticReplay",
     "BackfillPlan",
     "DeliveryState",
+    "Erasure",
+    "ErasurePlan",
     "EventStory",
     "GatewayDocument",
     "GatewayPlan",
@@ -62,6 +65,7 @@ class Operations(
     Trending,
     Archiving,
     Rerouting,
+    Erasing,
     Granting,
     LoggingIn,
     KeepingSecrets,

@@ -32,9 +32,9 @@ class Acting(OperationContext):
         """Send dead letters again, in place: same event id, history kept, attempts from zero."""
         actor = Actor(by, why)
         check_generation(generation)
-        changed = await (await self._to_change()).replay(
-            known_ids(ids), actor=actor, generation=generation, scope=self._scope
-        )
+        store, known = await self._to_change(), known_ids(ids)
+        await self._refuse_erased(store, known)
+        changed = await store.replay(known, actor=actor, generation=generation, scope=self._scope)
         return self._done("replay", changed, actor)
 
     async def render_again(self, ids: Sequence[int], *, by: str, why: str = "") -> list[DeliveryId]:
@@ -76,6 +76,7 @@ class Acting(OperationContext):
         """
         actor = with_reason(by, why, "reopen dead letters")
         store, known = await self._to_change(), known_ids(ids)
+        await self._refuse_erased(store, known)
         if not out_of_order and (projections := await projections_of(store)):
             for one in known:
                 found = await store.find_delivery(one)

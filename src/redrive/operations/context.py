@@ -46,7 +46,7 @@ HEEDING = (
         "prioritise",
     ),
     *("edit", "preview_edit", "show", "reveal", "conditions", "result"),
-    *("find_events", "show_event", "reveal_event", "delivery_of"),
+    *("find_events", "show_event", "reveal_event", "delivery_of", "plan_erase", "erase"),
 )
 """The operations that keep to a part of the store, where that is all somebody may see."""
 
@@ -120,6 +120,16 @@ class OperationContext:
         if self._journal is None:
             raise UsageError("There is no journal here: it is asked for through an app.")
         return self._journal()
+
+    async def _refuse_erased(self, store: Store, ids: Sequence[DeliveryId]) -> None:
+        """Refuse to send again what nobody knows any more."""
+        for one in await store.erased_of(ids):
+            found = await store.find_delivery(one)
+            if found is not None and self._is_within(found):
+                raise UsageError(
+                    f"The payload of delivery {one}, of event {found.event_id}, was erased: there "
+                    "is nothing left to send. Leave it out; it stays resolved, with its story."
+                )
 
     def _acted(self, action: str, destination: str, actor: Actor, *, is_new: bool) -> bool:
         if is_new:

@@ -103,6 +103,7 @@ def _table() -> Mapping[str, Need]:
             *("save_source", "alter_source", "delete_source"),
             *("save_schedule", "alter_schedule", "delete_schedule"),
         ),
+        (admin, Reach.EVENTS): ("plan_erase", "erase"),
         (admin, Reach.GRANTS): (
             *("tokens", "create_token", "revoke_token"),
             *("users", "add_user", "set_password", "remove_user"),

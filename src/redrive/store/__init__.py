@@ -30,6 +30,7 @@ from redrive.store.effects import (
     Followed,
     Following,
 )
+from redrive.store.erasing import Erasable, ErasableSlice, ErasedBatch, Erasing
 from redrive.store.events import (
     EventDelivery,
     EventPage,
@@ -184,6 +185,10 @@ __all__ = [
     "Ending",
     "Entrance",
     "Entry",
+    "Erasable",
+    "ErasableSlice",
+    "ErasedBatch",
+    "Erasing",
     "EventDelivery",
     "EventLog",
     "EventPage",
@@ -320,6 +325,7 @@ class Store(
     Letters,
     TakesOver,
     Rerouting,
+    Erasing,
     Access,
     SealedSecrets,
     Services,

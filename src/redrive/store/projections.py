@@ -40,6 +40,7 @@ class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
     at most. If it `is_strict`, it waits at each event that fails, until a person has dealt with it.
     If it `is_partial`, events had gone from the log when it began at the start. `edits` counts the
     events that it applied as a person had edited them, and `edited` names the first of them.
+    `erased` counts those that it passed by, because nobody knows any more what they said.
     """
 
     begun_at: datetime
@@ -52,6 +53,7 @@ class Rebuild(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     edits: int = 0
     edited: tuple[EventId, ...] = ()
+    erased: int = 0
 
     @property
     def is_running(self) -> bool:

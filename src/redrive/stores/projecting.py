@@ -204,13 +204,14 @@ def divided(parts: Sequence[Checkpoint], partitions: int) -> list[Checkpoint]:
 
 
 def went_on(
-    rebuild: Rebuild, edited: Sequence[EventId], *, is_over: bool, now: datetime
+    rebuild: Rebuild, edited: Sequence[EventId], *, erased: int, is_over: bool, now: datetime
 ) -> Rebuild:
-    """Return a rebuild after a batch, in which some events were applied as they were edited."""
+    """Return a rebuild after a batch: some events were applied as edited, some were passed by."""
     return replace(
         rebuild,
         edits=rebuild.edits + len(edited),
         edited=(*rebuild.edited, *edited)[:MOST_EDITED],
+        erased=rebuild.erased + erased,
         ended_at=now if is_over else None,
     )
 

@@ -14,6 +14,8 @@ from redrive.model.rule import Stored
 from redrive.model.secret import Rotated, Secret
 from redrive.operations import (
     BackfillPlan,
+    Erasure,
+    ErasurePlan,
     EventStory,
     GatewayDocument,
     GatewayPlan,
@@ -38,7 +40,7 @@ from redrive.store import (
     Replay,
     Restored,
 )
-from redrive.web import answers, drafts, journaled, requests
+from redrive.web import answers, drafts, erased, journaled, requests
 from redrive.web.endpoints import (
     acting,
     gateway,
@@ -418,6 +420,20 @@ ROUTES: tuple[Route, ...] = (
     _get("/audit", looking.audit, answers.AuditEntries, requests.ListAudit),
     _get("/prune", keeping.prunable, PrunePlan),
     _post("/prune", keeping.prune, PrunePlan),
+    _post(
+        "/erasures/plan",
+        keeping.plan_erase,
+        ErasurePlan,
+        erased.PlanErasure,
+        example={"key": "customer-42"},
+    ),
+    _post(
+        "/erasures",
+        keeping.erase,
+        Erasure,
+        erased.RunErasure,
+        example={"key": "customer-42", "why": "request 17 of the privacy desk"},
+    ),
     _post("/recount", keeping.recount, answers.Miscounts, requests.Nothing),
 )
 

@@ -29,17 +29,19 @@ NOW = from_micros(0)
 GATEWAY = GatewayDocument(
     services={"crm": {"url": "https://crm.example.com/hooks"}},
     rules={"orders": {"service": "crm", "event": "order.*", "condition": "payload.order > 1"}},
+    sources={"lamp": {"kind": "open", "event": "lamp.lit"}},
 )
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'"
 LISTS = (
     *("/", "/destinations", "/dead-letters", "/replays", "/search", "/projections", "/schedules"),
     *("/tenants", "/audit", "/workers", "/settings", "/journal", "/services", "/rules"),
+    "/sources",
 )
 
 
 async def test_every_page_shows_on_an_empty_store(shop: Shop) -> None:
     browser = shop.browser()
-    for path in (*LISTS, "/access"):
+    for path in (*LISTS, "/access", "/erase"):
         document = await browser.open(path)
 
         assert browser.answer.status == 200, path
@@ -77,6 +79,9 @@ async def test_every_page_shows_what_there_is(broken: Shop) -> None:
         f"/replays/{replay.id}": "0 of 3",
         "/audit": "they asked",
         "/workers": "No worker was heard of",
+        "/sources": "lamp.lit",
+        "/sources/lamp": "None of the last 2,000 events is from it.",
+        "/erase": "Count first",
     }
     places = {_fitting(path) for path in shown}
     assert places == {one.path for one in PAGES if one.method == "GET"}

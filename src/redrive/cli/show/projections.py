@@ -130,6 +130,8 @@ def _rebuild(one: ProjectionFigures, rebuild: Rebuild) -> str:
         parts.append("lacks events that had gone from the log")
     if rebuild.edits:
         parts.append(f"{counted(rebuild.edits, 'event')} as edited")
+    if rebuild.erased:
+        parts.append(f"{counted(rebuild.erased, 'erased event')} passed by")
     return ", ".join(parts)
 
 

@@ -20,11 +20,11 @@ from redrive.store import (
 )
 from redrive.stores.memory.access import MemoryAccess
 from redrive.stores.memory.calling import MemoryCalls
+from redrive.stores.memory.erasing import MemoryErasing
 from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
 from redrive.stores.memory.projections import MemoryProjections
 from redrive.stores.memory.replays import MemoryReplays
-from redrive.stores.memory.request_logs import MemoryRequestLogs
 from redrive.stores.memory.schedules import MemorySchedules
 from redrive.stores.memory.secrets import MemorySecrets
 from redrive.stores.memory.services import MemoryServices
@@ -45,7 +45,7 @@ class MemoryStore(
     MemoryTrends,
     MemoryAccess,
     MemoryCalls,
-    MemoryRequestLogs,
+    MemoryErasing,
     MemorySecrets,
     MemoryServices,
 ):

@@ -282,10 +282,12 @@ class MemoryLetters(MemoryInspection, MemoryEventLog):
 
     def _restore(self, letter: Letter, *, now: datetime) -> Row | None:
         told, event = letter.delivery, letter.event
-        if any(
+        is_known = any(
             row.event.id == event.id and row.recipient == told.recipient
             for row in self._rows.values()
-        ):
+        )
+        place = self._positions.get(event.id)
+        if is_known or (place is not None and self._log[place].event.erased is not None):
             return None
         if told.destination not in self._destinations:
             self._destinations[told.destination] = Destination(

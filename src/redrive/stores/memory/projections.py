@@ -196,7 +196,8 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
         if is_reset and truncate is not None:
             await truncate(None)
         is_strict = rebuild is not None and is_running and rebuild.is_strict
-        edited = [_as_edited(one, edits) for one in page.events]
+        whole = [one for one in page.events if one.event.erased is None]
+        edited = [_as_edited(one, edits) for one in whole]
         applied, handed_over = await _apply(
             apply, edited, parked, now=now, stops_at_failure=is_strict
         )
@@ -216,7 +217,8 @@ class MemoryProjections(MemoryRerouting, MemoryQueue):
                 is_over = (page.is_end and stopped_at is None) or reached >= rebuild.goal
                 again = [one.event.id for one in applied if one.position.number in edits]
                 token, kept = self._checkpoints[place]
-                after_all = went_on(rebuild, again, is_over=is_over, now=now)
+                erased = len(page.events) - len(whole)
+                after_all = went_on(rebuild, again, erased=erased, is_over=is_over, now=now)
                 self._checkpoints[place] = (token, replace(kept, rebuild=after_all))
             self._tell()
         return Projected(ending=Projecting.KEPT, handed_over=tuple(handed_over), reached=stopped_at)

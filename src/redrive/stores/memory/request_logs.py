@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from redrive.clock import Clock
+from redrive.model.erasure import ErasureTerms, erased_request
+from redrive.model.event import EventId
 from redrive.model.request_log import LoggedRequest
 from redrive.store import RequestBatch
 from redrive.stores.memory.tables import Tables
@@ -23,9 +25,16 @@ class MemoryRequestLogs(Tables):
         with self._lock:
             for name, batch in batches.items():
                 if name in self._destinations:
-                    logged = [*self._requests.get(name, ()), *batch.requests]
+                    told = [self._as_kept(one) for one in batch.requests]
+                    logged = [*self._requests.get(name, ()), *told]
                     self._requests[name] = logged[-batch.keep :]
 
     async def logged_requests(self, destination: str, *, limit: int) -> Sequence[LoggedRequest]:
         with self._lock:
             return self._requests.get(destination, [])[::-1][:limit]
+
+    def _as_kept(self, request: LoggedRequest) -> LoggedRequest:
+        """Return a request as it is kept: its event may have been erased already."""
+        kept = self._known.get((EventId(request.event_id),))
+        is_erased = kept is not None and kept.event.erased is not None
+        return erased_request(request, ErasureTerms()) if is_erased else request

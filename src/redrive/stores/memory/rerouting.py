@@ -149,7 +149,7 @@ class MemoryRerouting(MemoryEventLog):
             added: list[DeliveryId] = []
             for position in sorted(positions):
                 entry = self._log.get(position)
-                if entry is None or self._was_given(entry, destination):
+                if entry is None or self._was_given(entry, destination) or entry.event.erased:
                     continue
                 if self._is_overtaken(position, entry.event.key, wanting):
                     overtaken += 1

@@ -60,6 +60,8 @@ class MemoryTakingOver(MemoryEventLog, MemoryGates):
                 return 0
             self._log_event(Kept(one.event, (), self._next(one.event, self._versions)))
             position = self._last_position
+        if self._log[position].event.erased is not None:
+            return 0
         for name in one.arrived:
             self._give(position, name)
         made = 0

@@ -226,6 +226,8 @@ async def _complete(
     for position, names, document in await link.fetch(_LOCK_EVENTS, free):
         busy.remove(position)
         event = event_from(document)
+        if event.erased is not None:
+            continue
         for lacked in sorted(lacking[position].lacking):
             name = destination_of(lacked.name)
             is_there = is_given(lacked.name, names) or name not in destinations

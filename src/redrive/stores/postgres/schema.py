@@ -39,6 +39,8 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0018_causes.sql", 1),
     ("0019_addressees.sql", 1),
     ("0020_request_log.sql", 1),
+    # Code of the last release hands an erased event over with nothing for its payload.
+    ("0021_erasures.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

@@ -23,6 +23,7 @@ from redrive.stores.codec import (
     write_cursor,
 )
 from redrive.stores.sql.audit import record
+from redrive.stores.sql.erasing import erased_among
 from redrive.stores.sql.gates import add_gates
 from redrive.stores.sql.giving import give
 from redrive.stores.sql.inspection import conditions_of, find_deliveries, with_exchanges
@@ -197,7 +198,12 @@ async def add_destinations(
 async def _unknown(
     session: Session, given: Sequence[Letter], positions: Mapping[EventId, int]
 ) -> list[Letter]:
-    pairs = {(positions[one.event.id], one.delivery.recipient): one for one in reversed(given)}
+    erased = await erased_among(session, positions)
+    pairs = {
+        (positions[one.event.id], one.delivery.recipient): one
+        for one in reversed(given)
+        if one.event.id not in erased
+    }
     found = await session.fetch(_KNOWN, list(positions.values()))
     known = {(position, recipient(name, rule or "")) for position, name, rule in found}
     return [one for pair, one in reversed(pairs.items()) if pair not in known]

@@ -394,14 +394,16 @@ async def project(
     if rebuild is not None and is_running:
         batch.is_strict = rebuild.is_strict
         await batch.read_edits(checkpoint.name, page.events)
-    await batch.apply([batch.as_edited(one) for one in page.events])
+    whole = [one for one in page.events if one.event.erased is None]
+    await batch.apply([batch.as_edited(one) for one in whole])
     handed_over = await batch.hand_over(name, turn, generation=generation, history=history)
     last = batch.applied[-1].event if batch.applied else None
     reached = batch.stopped_at or page.reached
     if rebuild is not None and is_running:
         is_over = (page.is_end and not batch.stopped_at) or reached >= rebuild.goal
         edited = [one.event.id for one in batch.applied if one.position.number in batch.edits]
-        after_all = went_on(rebuild, edited, is_over=is_over, now=session.now)
+        erased = len(page.events) - len(whole)
+        after_all = went_on(rebuild, edited, erased=erased, is_over=is_over, now=session.now)
         if after_all != rebuild:
             await session.fetch(_REBUILD, name, checkpoint.partition, session.json(after_all))
     await session.fetch(

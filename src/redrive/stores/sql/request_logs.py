@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from redrive.model.erasure import ErasureTerms, erased_request
 from redrive.model.request_log import LoggedRequest
 from redrive.store import RequestBatch
+from redrive.stores.sql.erasing import erased_among
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
@@ -43,8 +45,14 @@ class RequestLogsRole(SqlStore):
 
     @writing()
     async def log_requests(self, session: Session, batches: Mapping[str, RequestBatch]) -> None:
+        told = {one.event_id for batch in batches.values() for one in batch.requests if one.error}
+        erased = await erased_among(session, told) if told else frozenset()
         added = [
-            {"name": name, "size": len(batch.requests), "body": session.json(list(batch.requests))}
+            {
+                "name": name,
+                "size": len(batch.requests),
+                "body": session.json(_without(erased, batch.requests)),
+            }
             for name, batch in batches.items()
             if batch.requests
         ]
@@ -60,3 +68,10 @@ class RequestLogsRole(SqlStore):
         rows = await session.fetch(_READ, destination, limit)
         found = [one for (body,) in rows for one in reversed(_bodies.decode(body))]
         return found[:limit]
+
+
+def _without(erased: frozenset[str], requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
+    """Return requests as they are kept: some come when their event has been erased already."""
+    return [
+        erased_request(one, ErasureTerms()) if one.event_id in erased else one for one in requests
+    ]

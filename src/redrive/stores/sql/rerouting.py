@@ -282,9 +282,9 @@ async def backfill(
     if is_ordered:
         await session.fetch(_TAKE_TURNS, asked)
     events = [
-        (position, event_from(document))
+        (position, event)
         for position, names, document in await session.fetch(_EVENTS, asked)
-        if destination not in names_of(names)
+        if destination not in names_of(names) and (event := event_from(document)).erased is None
     ]
     latest: dict[str, int] = {}
     if is_ordered:

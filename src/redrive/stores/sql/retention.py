@@ -23,7 +23,7 @@ from redrive.stores.sql.removal import grow, leave_idle, remove
 from redrive.stores.sql.session import Either, Session, instant
 from redrive.stores.sql.store import PRESENT, SqlStore, reading, writing
 
-__all__ = ["Bookmark", "RetentionRole", "prune"]
+__all__ = ["IS_READ", "OF_EVENT", "Bookmark", "RetentionRole", "prune"]
 
 _OVER = "state NOT IN ('running', 'paused')"
 _CHANGED_AT = Either(
@@ -81,24 +81,24 @@ _LOCK_IDLE = """
 SELECT position, since FROM redrive.idle WHERE position = ANY ($1::bigint[]) AND since <= $2
 ORDER BY since, position FOR UPDATE SKIP LOCKED
 """
-_IS_READ = Either(
+IS_READ = Either(
     sqlite="c.number >= e.position", postgres="(c.time, c.number) >= (e.xid, e.position)"
 ).within("NOT EXISTS (SELECT FROM redrive.checkpoints c WHERE NOT {})")
 """Whether every projection is past the event `e`."""
 
 # What is not to go yet, by its type or because somebody has still to read it, may be any number:
 # each look begins where the last one has ended.
-_IDLE = _IS_READ.within("""
+_IDLE = IS_READ.within("""
 SELECT i.position, i.since, e.type, {} FROM redrive.idle i CROSS JOIN redrive.events e
 WHERE i.since <= $1 AND (i.since, i.position) > ($2::timestamptz, $3::bigint)
   AND e.position = i.position
 ORDER BY i.since, i.position LIMIT $4
 """)
-_LOCK_EVENTS = _IS_READ.within("""
+_LOCK_EVENTS = IS_READ.within("""
 SELECT e.position FROM redrive.events e WHERE e.position = ANY ($1::bigint[]) AND {}
 ORDER BY e.position FOR UPDATE OF e SKIP LOCKED
 """)
-_OF_EVENT = Either(
+OF_EVENT = Either(
     sqlite="""i.position = e.position
     AND i.source = ifnull(iif(json_valid(e.document), e.document ->> 'source', ''), '')
     AND i.key = iif(json_valid(e.document), e.document ->> 'idempotency_key', NULL)""",
@@ -108,7 +108,7 @@ _OF_EVENT = Either(
 
 # A statement after the lock: what was given to an event until then is seen. The document is read
 # only of those whose key outlives them.
-_FINISHED = _OF_EVENT.within("""
+_FINISHED = OF_EVENT.within("""
 SELECT e.position, e.id::text, e.destinations, e.version, given.since, i.source, i.key,
        CASE WHEN given.since > $2 AND i.key IS NOT NULL THEN convert_to(e.document, 'UTF8') END
 FROM json_to_recordset($1::json) AS given (position bigint, since timestamptz)
@@ -236,7 +236,7 @@ FROM (
 _PRUNABLE_EVENTS = Either(
     *(
         _EVENTS_TO_PRUNE.replace("{of_event}", of_event).replace("{is_read}", is_read)
-        for of_event, is_read in zip(_OF_EVENT, _IS_READ, strict=True)
+        for of_event, is_read in zip(OF_EVENT, IS_READ, strict=True)
     )
 )
 _PRUNABLE = _CHANGED_AT.within(f"""

@@ -6,6 +6,7 @@ from redrive.stores.sql.access import AccessRole
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.calling import CallingRole
 from redrive.stores.sql.causes import CausesRole
+from redrive.stores.sql.erasing import ErasingRole
 from redrive.stores.sql.events import EventsRole
 from redrive.stores.sql.figures import FiguresRole
 from redrive.stores.sql.finding import FindingRole
@@ -52,6 +53,7 @@ class SharedRoles(
     LettersRole,
     TakingOverRole,
     ReroutingRole,
+    ErasingRole,
     LanesRole,
     ProjectionsRole,
     RetentionRole,

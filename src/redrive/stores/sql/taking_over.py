@@ -13,6 +13,7 @@ from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
 from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Admission, Admissions, Rest, Tried
+from redrive.stores.sql.erasing import erased_among
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.giving import give, names_of
 from redrive.stores.sql.lanes import pass_by
@@ -115,11 +116,12 @@ async def take_over(session: Session, batch: Sequence[Tried]) -> int:
     positions = await session.add_events(stored) if stored else {}
     # Now that they are locked: somebody else may have handed the same over meanwhile.
     known = await _given(session, [one.event.id for one in fresh])
+    erased = await erased_among(session, positions)
     rows: list[dict[str, object]] = []
     exchanges = []
     given: list[tuple[int, str | None, str]] = []
     for one in fresh:
-        if one.event.id not in known:
+        if one.event.id not in known or one.event.id in erased:
             continue
         position, names = known[one.event.id]
         given += [(position, None, name) for name in one.arrived if name not in names]

@@ -46,6 +46,8 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0024_causes.sql", 7),
     ("0025_addressees.sql", 7),
     ("0026_request_log.sql", 7),
+    # Code of the last release hands an erased event over with nothing for its payload.
+    ("0027_erasures.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 

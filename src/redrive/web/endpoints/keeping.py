@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from redrive.archive import read_line
 from redrive.errors import ResultTimeoutError
-from redrive.operations import BackfillPlan, PrunePlan
+from redrive.operations import BackfillPlan, Erasure, ErasurePlan, PrunePlan
 from redrive.store import Backfilled, LetterPage, Moved, ProjectionFigures, Restored
 from redrive.web.answers import Acted, Counted, Miscounts, Projections, Reached
+from redrive.web.erased import PlanErasure, RunErasure
 from redrive.web.requests import (
     Act,
     ActOnVersion,
@@ -30,10 +31,12 @@ __all__ = [
     "cancel_rebuild",
     "delete_pending",
     "drop_projection",
+    "erase",
     "export_page",
     "fail_pending",
     "move",
     "plan_backfill",
+    "plan_erase",
     "projection",
     "projections",
     "prunable",
@@ -47,6 +50,9 @@ __all__ = [
     "restore_destination",
     "swap_projection",
 ]
+
+_STRETCHES = 5
+"""How much of the log is gone through at one request."""
 
 
 async def prunable(call: Call, _: Nothing) -> PrunePlan:
@@ -119,6 +125,22 @@ async def backfill(call: Call, given: RunBackfill) -> Backfilled:
         )
     plan = BackfillPlan(destination=call.name, positions=tuple(given.positions))
     return await call.operations.carry_out(plan, by=by, why=why, generation=generation)
+
+
+async def plan_erase(call: Call, given: PlanErasure) -> ErasurePlan:
+    """Count what an erasure would be about, in a stretch of the log; `next` is where to go on."""
+    return await call.operations.plan_erase(**given.given, stretches=_STRETCHES)
+
+
+async def erase(call: Call, given: RunErasure) -> Erasure:
+    """Erase what events said, for good, in a stretch of the log; `next` is where to go on."""
+    return await call.operations.erase(
+        **given.given,
+        by=call.by,
+        why=given.why,
+        waiting=given.waiting,
+        stretches=_STRETCHES,
+    )
 
 
 async def projections(call: Call, _: Nothing) -> Projections:

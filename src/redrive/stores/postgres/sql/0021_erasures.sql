@@ -1,0 +1,2 @@
+-- Since when the payload of an event is erased; its document says so, too.
+ALTER TABLE redrive.events ADD COLUMN erased_at timestamptz;
