@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from redrive.model.trend import Measure, TrendPoint
 from redrive.store import KeptTrends
 from redrive.stores.memory.tables import Tables
-from redrive.stores.trending import floor, span_at, with_all
+from redrive.stores.trending import TIERS, floor, span_at, with_all
 
 __all__ = ["MemoryTrends"]
 
 _MINUTE = 60
+_MINUTES_KEPT = timedelta(seconds=TIERS[1].kept)
 _LONGEST_POINT = timedelta(hours=1)
 
 
@@ -43,11 +44,14 @@ class MemoryTrends(Tables):
     async def roll_up_trends(self, *, limit: int = 500) -> int:
         with self._lock:
             now = self._clock.now()
+            until = now - _MINUTES_KEPT
             old = [
                 (name, start, span)
                 for name, points in self._trends.items()
                 for start in points
-                if (span := span_at(start, now=now)) is None or start != floor(start, span)
+                # Most are young, and it is asked in every round.
+                if start <= until
+                and ((span := span_at(start, now=now)) is None or start != floor(start, span))
             ][:limit]
             for name, start, span in old:
                 measure = self._trends[name].pop(start)
