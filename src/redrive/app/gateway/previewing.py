@@ -46,7 +46,7 @@ def previewer(service: ReadService, rule: ReadRule, *, version: int) -> Preview:
         if not destination.recipients(event.type, event.tenant):
             return _none(event, f"The rule is about {', '.join(rule.patterns)}.")
         try:
-            return _sent(service.way, rendered(rule, event), event)
+            return _sent(service, rendered(rule, event), event)
         except NotFulfilled:
             return _none(event, "It does not fulfil the condition.")
         except ConditionError as error:
@@ -68,15 +68,15 @@ def _none(event: Event[msgspec.Raw], why: str, *, is_held: bool = False) -> Prev
     )
 
 
-def _sent(way: object, shape: Shape, event: Event[msgspec.Raw]) -> Previewed:
-    known: dict[str, Any] = {}
+def _sent(service: ReadService, shape: Shape, event: Event[msgspec.Raw]) -> Previewed:
+    way, known = service.way, dict[str, Any]()
     body = shape.body
     if isinstance(way, HttpBlueprint):
         of_service = way.headers.get("content-type", "")
         content_type = shape.content_type or of_service
         known = {
             "method": shape.method or way.method,
-            "url": way.url,
+            "url": service.written_url,
             "path": shape.path,
             "headers": {
                 **shape.headers,

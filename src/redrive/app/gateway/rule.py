@@ -8,6 +8,7 @@ from typing import Any, cast, get_args
 
 import msgspec
 
+from redrive.app.gateway.secrets import refuse_written_headers, refuse_written_url
 from redrive.conditions import compile_condition
 from redrive.errors import ConfigurationError, RedriveError, refuse_unknown
 from redrive.model.destination import check_destination_name
@@ -97,6 +98,8 @@ def _read(name: str, document: Mapping[str, object]) -> ReadRule:
     path = document.get("path")
     if path is not None and (not isinstance(path, str) or not path.startswith("/")):
         raise ConfigurationError(f'path is {path!r}; it begins with a slash, such as "/orders".')
+    refuse_written_url("path", path)
+    refuse_written_headers("headers", document.get("headers"))
     rule = ReadRule(
         name=name,
         service=check_destination_name(service),

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.app.gateway.secrets import refuse_written_payload
 from redrive.app.scheduling import ScheduleOptions, declare_schedule
 from redrive.errors import ConfigurationError, RedriveError, refuse_unknown
 from redrive.model.schedule import Schedule, check_schedule_name
@@ -36,6 +37,7 @@ def _read(name: str, given: dict[str, Any], version: int) -> Schedule:
         raise ConfigurationError(
             'event is missing; write the type of the events, such as event = "report.due".'
         )
+    refuse_written_payload("payload", given.get("payload"))
     options: Any = {"name": name, **{key: given[key] for key in _OPTIONS if key in given}}
     planned = declare_schedule(
         given["event"],

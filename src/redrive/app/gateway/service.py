@@ -9,7 +9,13 @@ import msgspec
 
 from redrive.app.declaration import DestinationOptions, check_health, read_options
 from redrive.app.gateway.rule import OF_A_REQUEST
-from redrive.app.gateway.secrets import Resolve, placeholder
+from redrive.app.gateway.secrets import (
+    Resolve,
+    placeholder,
+    refuse_written_headers,
+    refuse_written_url,
+    resolved_url,
+)
 from redrive.app.gateway.ways import KINDS, WayKind
 from redrive.clock import Clock
 from redrive.errors import ConfigurationError, RedriveError, refuse_unknown
@@ -49,6 +55,8 @@ class ReadService(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms
     way: Blueprint
     is_enabled: bool
+    written_url: str = ""
+    """Its address as the document has it, without what that refers to."""
 
     def build(self, *, clock: Clock, shaping: Shaping, lines: Lines) -> Transport:
         """Return the way for one worker, over lines that all its ways share."""
@@ -83,6 +91,9 @@ def _read(name: str, document: Mapping[str, object], resolve: Resolve) -> ReadSe
         raise ConfigurationError(f"kind is {kind!r}; it is one of {', '.join(KINDS)}.")
     way_kind: WayKind = KINDS[kind]
     refuse_unknown(given, (*_OWN, *_TERMS, *way_kind.keys), what="key of a service")
+    _refuse_written(given)
+    if way_kind.speaks_http and "url" in given:
+        given["url"] = resolved_url(given["url"], resolve)
     options = {key: given[key] for key in _TERMS if key in given}
     for key, read in _READERS.items():
         if key in options:
@@ -100,7 +111,22 @@ def _read(name: str, document: Mapping[str, object], resolve: Resolve) -> ReadSe
         terms=terms,
         way=way,
         is_enabled=_flag("enabled", given.get("enabled", True)),
+        written_url=str(document.get("url", "")),
     )
+
+
+def _refuse_written(given: Mapping[str, Any]) -> None:
+    """Refuse secrets that are written out where anybody who may view sees them."""
+    for key in ("url", "endpoint"):
+        refuse_written_url(key, given.get(key))
+    for key, inner in (("health", "ask"), ("auth", "oauth2")):
+        table = given.get(key)
+        value = table.get(inner) if isinstance(table, Mapping) else None
+        if isinstance(value, Mapping):
+            refuse_written_url(f"{key}.{inner}.token_url", value.get("token_url"))
+        else:
+            refuse_written_url(f"{key}.{inner}", value)
+    refuse_written_headers("headers", given.get("headers"))
 
 
 def kind_of(document: Mapping[str, object]) -> str:

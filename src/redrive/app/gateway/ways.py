@@ -34,6 +34,11 @@ class WayKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a rule may say of a request more than its body."""
 
     @property
+    def speaks_http(self) -> bool:
+        """Whether its address may have a query."""
+        return "headers" in self.keys and "url" in self.keys
+
+    @property
     def has_breaker(self) -> bool:
         """Whether it has a breaker unless its document says otherwise: it goes over a network."""
         return "connect_timeout" in self.keys
