@@ -22,6 +22,8 @@ __all__ = ["STUDY", "Gateway"]
 
 _SIZES = (1, 200, 10_000)
 _DUE_AT_EACH = 2
+_SLOWER = 4
+"""A request takes that much longer than a handler that does nothing."""
 _PER_CALL = 2_000
 _LOOKS_EVERY = 0.002
 _FOLLOWED = 30.0
@@ -117,7 +119,7 @@ async def _measure(scale: Scale, arena: Arena, place: Place) -> AsyncIterator[Ru
 
 
 async def _figures(gateway: Gateway, scale: Scale) -> Mapping[str, float]:
-    total = max(_DUE_AT_EACH * gateway.size, scale.sample, scale.small)
+    total = max(_DUE_AT_EACH * gateway.size, scale.sample // _SLOWER)
     await gateway.apply()
     figures = {"published": await gateway.publish(total)}
     began = time.perf_counter()

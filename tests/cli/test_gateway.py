@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import tomllib
 from pathlib import Path
 
@@ -230,3 +231,75 @@ def test_a_service_is_tested_by_a_command(shell: Shell, file: Path) -> None:
     assert shell("dlq", "list", "--json").json["deliveries"] == []
     assert shell("service", "test", "crm", "--json").json["is_success"] is False
     assert "did you mean 'crm'?" in shell("service", "test", "crn").err
+
+
+CRM = 'store = "sqlite:///shop.db"\n[services.crm]\nurl = "https://crm.example.com"\n'
+RULE = f'{CRM}[rules.orders]\nservice = "crm"\nevent = "order.*"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = = 1", "cannot be read as TOML"),
+        (f"{CRM}[services.crm]", "twice"),
+        ("services = 5", "services in redrive.toml is no table of tables"),
+        ('[service.crm]\nurl = "https://a.example.com"', "'service'; did you mean 'services'?"),
+        ("[services.crm]", "url is missing"),
+        ("[services.crm]\nurl = 5", "The URL of a destination is a int"),
+        ('[services.crm]\nurl = "crm.example.com"', "write http or https"),
+        (f"{CRM}retry_budget = 'x'", "retry_budget is 'x'"),
+        (f"{CRM}tenant = 5", "The service 'crm': tenant is 5"),
+        (f"{CRM}description = 5", "description is 5"),
+        (f"{CRM}timeout = 2026-01-01", "services.crm.timeout in redrive.toml is a date"),
+        (f"{CRM}rate = nan", "services.crm.rate in redrive.toml is nan"),
+        (f'{CRM}auth = {{ bearer = "secret:token" }}', "There is no secret 'token'"),
+        (f'{CRM}auth = {{ bearer = "secret:" }}', "The name of a secret"),
+        (f'{CRM}auth = {{ bearer = "env:REDRIVE_KEYS" }}', "Redrive's own"),
+        (f'{CRM}auth = {{ bearer = "env:A B" }}', "without the name of a variable"),
+        (f'{CRM}certificate = "client.pem"', "write where the PEM file is"),
+        (RULE.replace('service = "crm"', 'service = "crn"'), "'crn'; did you mean 'crm'?"),
+        (f'{RULE}template = "{{{{ playload.a }}}}"', "did you mean 'payload'?"),
+        (f"{RULE}template = {{ at = 12:00:00 }}", "rules.orders.template.at in redrive.toml"),
+        (f"{RULE}description = 5", "description is 5"),
+        ('[schedules.nightly]\nevent = "a"', "The schedule 'nightly'"),
+        ('[schedules."a b"]\nevent = "a"\nevery = "1h"', "The schedule's name is 'a b'"),
+        (f"{CRM}[tenants.acme]\nwait = 2", "did you mean 'weight'?"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence_with_the_file_and_the_key(
+    shell: Shell, folder: Path, text: str, said: str
+) -> None:
+    store = "" if text.startswith("store") else 'store = "sqlite:///shop.db"\n'
+    (folder / "redrive.toml").write_text(f"{store}{text}")
+
+    refused = shell("apply")
+
+    assert refused.code == 2
+    assert said in refused.err
+    assert "redrive.toml" in refused.err
+    assert "Traceback" not in refused.err
+    assert shell("plan").code == 2
+
+
+def test_a_file_that_is_not_there_or_begins_with_a_mark_of_its_order(
+    shell: Shell, folder: Path
+) -> None:
+    missing = shell("plan", "nowhere.toml")
+    (folder / "redrive.toml").write_text(CRM, encoding="utf-8-sig")
+
+    assert (missing.code, "There is no file nowhere.toml" in missing.err) == (2, True)
+    assert shell("apply").code == 0
+
+
+def test_a_secret_that_is_kept_may_be_referred_to(
+    shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "redrive.toml").write_text(f'{CRM}auth = {{ bearer = "secret:token" }}')
+    key = base64.b64encode(bytes(range(32))).decode()
+    monkeypatch.setenv("REDRIVE_KEYS", f"k1:{key}")
+    assert shell("apply").code == 2
+
+    kept = shell("secret", "set", "token", "--why", "the new contract", stdin=b"hunter2")
+
+    assert (kept.code, kept.err) == (0, "")
+    assert shell("apply").code == 0

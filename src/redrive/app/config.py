@@ -381,7 +381,8 @@ def _from_files(folder: Path, known: tuple[str, ...]) -> tuple[dict[str, Any], s
     if own is not None:  # what `redrive apply` reads is no setting
         own = {name: value for name, value in own.items() if name not in _GATEWAY}
     for name, read in ((_FILE, own), (table, project)):
-        refuse_unknown(read or {}, known, what=f"setting in {name}:")
+        tables = _GATEWAY if name == _FILE else ()
+        refuse_unknown(read or {}, (*known, *tables), what=f"setting in {name}:")
     return (own, _FILE) if own else (project or {}, table)
 
 
@@ -403,7 +404,7 @@ def _read_project(path: Path) -> dict[str, Any] | None:
 
 def _read_toml(path: Path) -> dict[str, Any] | None:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

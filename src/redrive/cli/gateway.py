@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +12,7 @@ import typer
 from redrive.cli.options import By, Json, Store, Why
 from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session, operated_at, settings_of
+from redrive.errors import ConfigurationError, NotFoundError
 
 if TYPE_CHECKING:
     from redrive.operations import GatewayPlan
@@ -40,9 +43,10 @@ def plan(
     from redrive.app.gateway.file import read_gateway
 
     wanted = read_gateway(file)
-    found = in_session(
-        lambda app: app.operations.plan_gateway(wanted, keep_others=keep_others), store=store
-    )
+    with _naming(file):
+        found = in_session(
+            lambda app: app.operations.plan_gateway(wanted, keep_others=keep_others), store=store
+        )
     _show(found, json=json, done=False)
     if found.steps:
         raise typer.Exit(1)
@@ -78,18 +82,19 @@ def apply(
 
     wanted = read_gateway(file)
     opened = operated_at(store)
-    done = in_session(
-        lambda app: app.operations.apply_gateway(
-            wanted,
-            by=by or current_user(),
-            why=why,
-            keep_others=keep_others,
-            leave_waiting=leave_waiting,
-        ),
-        store=store,
-        app=opened,
-        creates=settings_of(opened) is not None,
-    )
+    with _naming(file):
+        done = in_session(
+            lambda app: app.operations.apply_gateway(
+                wanted,
+                by=by or current_user(),
+                why=why,
+                keep_others=keep_others,
+                leave_waiting=leave_waiting,
+            ),
+            store=store,
+            app=opened,
+            creates=settings_of(opened) is not None,
+        )
     _show(done, json=json, done=True)
 
 
@@ -109,6 +114,15 @@ def export_config(*, store: Store = None, json: Json = False) -> None:
         print_json(found)
     else:
         typer.echo(write_gateway(found), nl=False)
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Have an error say in which file the mistake is."""
+    try:
+        yield
+    except (ConfigurationError, NotFoundError) as error:
+        raise error.about(file.name) from error
 
 
 def _show(found: GatewayPlan, *, json: bool, done: bool) -> None:

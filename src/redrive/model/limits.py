@@ -191,7 +191,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 f"shared_rate is {self.shared_rate!r}; write its name and how many in how long, "
                 'such as SharedRate("acme", "100/s").'
             )
-        if self.retry_budget is not None and not 0 <= self.retry_budget <= 1:
+        if self.retry_budget is not None and not _is_share(self.retry_budget):
             raise ConfigurationError(
                 f"retry_budget is {self.retry_budget!r}; it is a share of the first attempts, "
                 "such as 0.1 for one retry to ten of them."
@@ -261,3 +261,7 @@ def spell_rate(rate: Rate) -> str:
         if (per := rate.per_second * seconds) >= 1 or unit == "d"
     )
     return f"{per:.12g}/{unit}"
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

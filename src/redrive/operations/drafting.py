@@ -64,6 +64,9 @@ class Drafting(Protocol):
     def schedule(self, kept: Stored) -> Schedule:
         """Return a stored schedule as workers go by it."""
 
+    def secrets_of(self, document: Document) -> frozenset[str]:
+        """Return the names of the stored secrets that a document refers to."""
+
     def decider(self, service: Stored, rule: Stored) -> Decide:
         """Return what tells whether a rule would give an event to its service."""
 

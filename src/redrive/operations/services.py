@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from redrive.errors import UsageError, not_found
+from redrive.errors import ConfigurationError, UsageError, not_found
 from redrive.model.audit import Actor
 from redrive.model.rule import NO_SERVICE, DocumentKind, Stored
 from redrive.observer import Operated
@@ -267,6 +267,7 @@ class Servicing(OperationContext):
         kept.replace(wanted, keep_others=keep_others)
         self._check(kept)
         await _refuse_astray(store, kept)
+        await self._refuse_unknown_secrets(store, kept)
         return GatewayPlan(steps=tuple(kept.steps()))
 
     async def apply_gateway(
@@ -312,6 +313,7 @@ class Servicing(OperationContext):
             change(kept)
             self._check(kept)
             await _refuse_astray(store, kept)
+            await self._refuse_unknown_secrets(store, kept)
             steps = kept.steps()
             done = await self._worked_out(store, kept, steps)
             if not steps:
@@ -338,6 +340,21 @@ class Servicing(OperationContext):
             self._drafter.check_source(name, document)
         for name, document in kept.changed("schedule"):
             self._drafter.check_schedule(name, document)
+
+    async def _refuse_unknown_secrets(self, store: Store, kept: Kept) -> None:
+        """Refuse a document that refers to a secret which is not in the store."""
+        wanted: dict[str, str] = {}
+        for kind in ("service", "source"):
+            for name, document in kept.changed(kind):
+                for secret in sorted(self._drafter.secrets_of(document)):
+                    wanted.setdefault(secret, f"the {kind} {name!r} refers to as secret:{secret}")
+        known = {one.name for one in await store.secrets()} if wanted else set()
+        for secret, who in wanted.items():
+            if secret not in known:
+                raise ConfigurationError(
+                    f"There is no secret {secret!r}, which {who}; keep it first with `redrive "
+                    f"secret set {secret}`, or write where else it is."
+                )
 
     async def _worked_out(
         self, store: Store, kept: Kept, steps: Sequence[PlanStep]

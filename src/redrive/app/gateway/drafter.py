@@ -8,7 +8,7 @@ from types import MappingProxyType
 from redrive.app.gateway.previewing import decider, previewer
 from redrive.app.gateway.rule import read_rule, route_of
 from redrive.app.gateway.schedule import read_schedule
-from redrive.app.gateway.secrets import placeholder
+from redrive.app.gateway.secrets import placeholder, references_in
 from redrive.app.gateway.service import check_request, kind_of, read_service
 from redrive.inbound import read_source
 from redrive.model.destination import Destination, check_destination_name
@@ -17,6 +17,8 @@ from redrive.model.schedule import Schedule
 from redrive.operations.drafting import Decide, Preview
 
 __all__ = ["Drafter"]
+
+_STORED = "secret:"
 
 
 class Drafter:
@@ -50,6 +52,11 @@ class Drafter:
     def schedule(self, kept: Stored) -> Schedule:
         """Return a stored schedule as workers go by it."""
         return read_schedule(kept.name, kept.document, version=kept.version)
+
+    def secrets_of(self, document: Mapping[str, object]) -> frozenset[str]:
+        """Return the names of the stored secrets that a document refers to."""
+        found = references_in(dict(document))
+        return frozenset(one.removeprefix(_STORED) for one in found if one.startswith(_STORED))
 
     def decider(self, service: Stored, rule: Stored) -> Decide:
         """Return what tells whether a rule would give an event to its service."""

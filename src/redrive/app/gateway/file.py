@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from datetime import date, time
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ _OF_TENANT = {"weight": "weights", "rate": "rates"}
 def read_gateway(path: Path) -> GatewayDocument:
     """Read what a file describes; its settings are left to who reads settings."""
     try:
-        read = tomllib.loads(path.read_text("utf-8"))
+        read = tomllib.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigurationError(
             f"There is no file {path}; name one with services, rules or sources, or write what is "
@@ -48,7 +50,28 @@ def _tables(read: Mapping[str, Any], name: str, path: Path) -> dict[str, dict[st
         raise ConfigurationError(
             f"{name} in {path} is no table of tables; write one for each, such as [{name}.crm]."
         )
+    for key, one in found.items():
+        _refuse_beyond_json(one, f"{name}.{key}", path)
     return found
+
+
+def _refuse_beyond_json(value: object, where: str, path: Path) -> None:
+    """Refuse what TOML has and JSON has not, in which documents are kept."""
+    match value:
+        case dict():
+            for key, one in value.items():
+                _refuse_beyond_json(one, f"{where}.{key}", path)
+        case list():
+            for one in value:
+                _refuse_beyond_json(one, where, path)
+        case float() if not isfinite(value):
+            raise ConfigurationError(
+                f"{where} in {path} is {value}; write a number, or leave it out."
+            )
+        case date() | time():
+            raise ConfigurationError(
+                f"{where} in {path} is a date or a time; put it in quotes, so that it is text."
+            )
 
 
 def _with_tenants(

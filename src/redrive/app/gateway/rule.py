@@ -87,6 +87,7 @@ def _read(name: str, document: Mapping[str, object]) -> ReadRule:
     enabled = document.get("enabled", True)
     if not isinstance(enabled, bool):
         raise ConfigurationError(f"enabled is {enabled!r}; write true or false.")
+    _text("description", document.get("description", ""), '"what is paid"', may_lack=True)
     on_error = document.get("on_error", "hold")
     if on_error not in _ON_ERROR:
         raise ConfigurationError(f"on_error is {on_error!r}; it is one of {', '.join(_ON_ERROR)}.")

@@ -12,6 +12,7 @@ from redrive.app.gateway.rule import OF_A_REQUEST
 from redrive.app.gateway.secrets import (
     Resolve,
     placeholder,
+    references_in,
     refuse_written_headers,
     refuse_written_url,
     resolved_url,
@@ -29,6 +30,7 @@ from redrive.model.retention import Keep
 from redrive.model.rule import RuleRoute
 from redrive.policies.retry import Proportional, Retry
 from redrive.policies.terms import Terms
+from redrive.sealing import check_reference
 from redrive.transport import Blueprint, Shaping, Transport
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ def _read(name: str, document: Mapping[str, object], resolve: Resolve) -> ReadSe
     way_kind: WayKind = KINDS[kind]
     refuse_unknown(given, (*_OWN, *_TERMS, *way_kind.keys), what="key of a service")
     _refuse_written(given)
+    for one in references_in(given):
+        check_reference(one, what="A secret")
     if way_kind.speaks_http and "url" in given:
         given["url"] = resolved_url(given["url"], resolve)
     options = {key: given[key] for key in _TERMS if key in given}
@@ -104,7 +108,9 @@ def _read(name: str, document: Mapping[str, object], resolve: Resolve) -> ReadSe
     known, terms = read_options(options)
     way = way_kind.read({key: given[key] for key in way_kind.keys if key in given}, resolve)
     check_health(terms.health, known["limits"], way)
-    return ReadService(
+    if not isinstance(given.get("description", ""), str):
+        raise ConfigurationError(f"description is {given['description']!r}; it is text.")
+    service = ReadService(
         name=name,
         kind=kind,
         known=dict(known),
@@ -113,6 +119,8 @@ def _read(name: str, document: Mapping[str, object], resolve: Resolve) -> ReadSe
         is_enabled=_flag("enabled", given.get("enabled", True)),
         written_url=str(document.get("url", "")),
     )
+    service.destination(1, ())  # what routing gets of it is checked there
+    return service
 
 
 def _refuse_written(given: Mapping[str, Any]) -> None:
