@@ -63,6 +63,21 @@ class PublishingConformance:
             Receipt(event_id=event.id, destinations=("billing",)) for event in events
         )
 
+    async def test_in_a_large_batch_each_delivery_is_of_its_own_event(self, world: World) -> None:
+        events = [an_event(number, tenant=f"tenant-{number}") for number in range(120)]
+
+        given = [
+            Entry(event, ("billing", "mailing") if number % 3 else ())
+            for number, event in enumerate(events)
+        ]
+        await world.append(given)
+
+        pending = await world.found(status=Status.PENDING)
+        wanted = [(one.event.id, one.event.tenant, to) for one in given for to in one.destinations]
+        found = [(one.event_id, one.tenant, one.destination) for one in pending]
+        assert sorted(found, key=str) == sorted(wanted, key=str)
+        assert len({one.id for one in pending}) == 160
+
     async def test_a_new_delivery_carries_what_its_event_says(self, world: World) -> None:
         due, deadline = world.after("1m"), world.after("1h")
         event = an_event(

@@ -99,7 +99,8 @@ class TrackingDesk:
         try:
             return await (await publisher()).publish_prepared(event, prepared)
         except (StoreUnavailableError, StoreFullError):
-            await self.tracker.journal(PublishedRecord(*prepared))
+            record = PublishedRecord(prepared.event, prepared.expected_version, prepared.unique)
+            await self.tracker.journal(record)
         return Receipt(event_id=prepared.event.id, is_journaled=True)
 
     async def close(self) -> None:

@@ -30,7 +30,10 @@ def recipients(
     routes: Routes, event: Event[msgspec.Raw], skipped: Skipped = _unheard
 ) -> tuple[str, ...]:
     """Return who gets an event: those it names, or those that want it; sorted."""
-    return event.to or routes.recipients(event, partial(fulfils, skipped=skipped))
+    if event.to:
+        return event.to
+    names, conditional = routes.found_for(event.type, event.tenant)
+    return routes.recipients(event, partial(fulfils, skipped=skipped)) if conditional else names
 
 
 def fulfils(

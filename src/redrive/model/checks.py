@@ -15,6 +15,8 @@ _YEARS = range(1970, 9999)
 def check_text(name: str, value: object, *, longest: int = _LONGEST_TEXT) -> str:
     """Return text that every store can keep."""
     if isinstance(value, str) and len(value) <= longest and "\x00" not in value:
+        if value.isascii():
+            return value
         try:
             value.encode()
         except UnicodeEncodeError:

@@ -39,7 +39,6 @@ _LONGEST_NAME = 200
 _LONGEST_HEADER = 8_000
 _LONGEST_SPAN = timedelta(days=365 * 1000)
 _LONGEST_UNIQUE = timedelta(days=30)
-_UNSAID = (None, None, None, None)
 _PRIORITIES = range(-100, 101)
 _MOST_HEADERS = 64_000
 _TYPE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -55,7 +54,7 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event still to be published; `publish_many` takes these.
 
     `due` delays the first attempt, `deadline` is when trying stops. `key` is what the event is
@@ -105,7 +104,12 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
                 f"severity is {self.severity!r}; it is one of {', '.join(Severity)}."
             )
         check_priority(self.priority)
-        if (self.expected_version, self.to, self.unique_for, self.unique_by) != _UNSAID:
+        if not (
+            self.expected_version is None
+            and self.to is None
+            and self.unique_for is None
+            and self.unique_by is None
+        ):
             self._check_aim()
 
     def _check_aim(self) -> None:

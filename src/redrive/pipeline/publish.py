@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -21,10 +21,18 @@ from redrive.errors import (
 )
 from redrive.model.destination import Routes
 from redrive.model.duration import duration
-from redrive.model.event import Event, EventAttributes, EventId, NewEvent, Receipt, new_event
+from redrive.model.event import (
+    Event,
+    EventAttributes,
+    EventId,
+    NewEvent,
+    Receipt,
+    Severity,
+    new_event,
+)
 from redrive.model.rule import RuleRoute
 from redrive.observer import EventSkipped, Observer, Published, Written
-from redrive.policies.payload import check_size, encode_payload
+from redrive.policies.payload import check_size, encode_payload, encode_payloads
 from redrive.store import (
     Append,
     AppendResult,
@@ -48,7 +56,7 @@ _NO_VERSION = -1
 T = TypeVar("T")
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """An event to be stored, the version its key is expected to have, and if it is to be unique."""
 
     event: Event[msgspec.Raw]
@@ -82,11 +90,19 @@ class Preparer:
 
     def prepare_all(self, events: Sequence[NewEvent]) -> list[Prepared]:
         """Do the same for many, at one time; an error says for which of them."""
-        return _each(partial(self._prepare, now=self._clock.now()), events)
+        now = self._clock.now()
+        payloads = encode_payloads([one.payload for one in events])
+        if payloads is None or any(len(one) > self._payload_limit for one in payloads):
+            return _each(partial(self._prepare, now=now), events)
+        made = zip(events, payloads, strict=True)
+        return [self._prepared(new, payload, now=now) for new, payload in made]
 
     def _prepare(self, new: NewEvent, *, now: datetime) -> Prepared:
         payload = encode_payload(new.payload)
         check_size(payload, self._payload_limit, what=new.type)
+        return self._prepared(new, payload, now=now)
+
+    def _prepared(self, new: NewEvent, payload: bytes, *, now: datetime) -> Prepared:
         event = Event(
             id=EventId(self._ids.event_id()),
             type=new.type,
@@ -96,15 +112,19 @@ class Preparer:
             key=new.key,
             tenant=new.tenant,
             source=new.source,
-            idempotency_key=new.idempotency_key,
-            headers=new.headers,
-            severity=new.severity,
-            priority=new.priority,
             generation=new.generation or self._generation,
-            deadline=new.deadline,
-            due=new.due,
-            to=() if new.to is None else tuple(new.to),
         )
+        if _says_more(new):  # an argument that is as if left out costs as much as another
+            event = msgspec.structs.replace(
+                event,
+                idempotency_key=new.idempotency_key,
+                headers=new.headers,
+                severity=new.severity,
+                priority=new.priority,
+                deadline=new.deadline,
+                due=new.due,
+                to=() if new.to is None else tuple(new.to),
+            )
         unique = None
         if new.unique_for is not None:
             unique = Unique(duration(new.unique_for), new.unique_by)
@@ -156,6 +176,9 @@ class Publisher:
         if not prepared:
             return []
         results = await self._append(prepared, all_or_nothing=True, within=within)
+        receipts = [one for one in results if isinstance(one, Receipt)]
+        if len(receipts) == len(results):  # each says all it has to
+            return receipts
         answers = iter([await _ready(one) for one in results])
         return _each(lambda event: self._receipt(event, next(answers)), events)
 
@@ -236,6 +259,7 @@ class Publisher:
         routes, is_current = self._routes, False
         while True:
             skipped: list[EventSkipped] = []
+            note = partial(_note, skipped)
             wrong = _first_misaddressed(events, routes)
             if wrong is not None and is_current:
                 raise wrong
@@ -243,7 +267,7 @@ class Publisher:
                 [
                     Entry(
                         one.event,
-                        recipients(routes, one.event, partial(_note, skipped)),
+                        recipients(routes, one.event, note),
                         one.expected_version,
                         one.unique,
                     )
@@ -312,6 +336,19 @@ class Publisher:
             f"before, by event {result.event_id}, with another body; nothing was stored. "
             "Use a new key for a new event."
         )
+
+
+def _says_more(new: NewEvent) -> bool:
+    """Tell whether an event has any of the attributes that few have."""
+    return (
+        new.idempotency_key is not None
+        or bool(new.headers)
+        or new.severity is not Severity.INFO
+        or new.priority != 0
+        or new.deadline is not None
+        or new.due is not None
+        or new.to is not None
+    )
 
 
 def _first_misaddressed(events: Sequence[Prepared], routes: Routes) -> UsageError | None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from redrive.errors import ConfigurationError, PayloadError
 
-__all__ = ["DEEPEST", "check_payload", "check_size", "encode_payload", "payload_decoder"]
+__all__ = [
+    "DEEPEST",
+    "check_payload",
+    "check_size",
+    "encode_payload",
+    "encode_payloads",
+    "payload_decoder",
+]
 
 DEEPEST = 200
 """How many lists and objects a payload may have within each other, whoever reads it."""
@@ -37,8 +44,7 @@ def check_payload(payload: bytes | msgspec.Raw) -> None:
     except ValueError as error:  # what msgspec raises, and bytes that are no UTF-8
         raise _not_json(error) from error
     # Most payloads have fewer brackets than that, whatever they are about.
-    encoded = bytes(payload)
-    if encoded.count(b"[") + encoded.count(b"{") > DEEPEST and _is_too_deep(value):
+    if _has_many_brackets(bytes(payload)) and _is_too_deep(value):
         raise _too_deep()
 
 
@@ -51,15 +57,31 @@ def encode_payload(payload: Any) -> bytes:  # noqa: ANN401 - any JSON value
     except (TypeError, ValueError, OverflowError) as error:
         raise _not_json(error) from error
     check_payload(encoded)  # a `msgspec.Raw` within it was taken over as it is
-    # Not-a-number and infinity become null: look closer only when there is a null at all.
-    if _NOT_FINITE in encoded and _has_infinite(
-        msgspec.to_builtins(payload, enc_hook=_encode_model)
-    ):
-        raise PayloadError(
-            "The payload holds a number that JSON does not have (NaN or infinity). "
-            "Publish null or text instead."
-        )
+    _check_finite(payload, encoded)
     return encoded
+
+
+def encode_payloads(payloads: Sequence[Any]) -> Sequence[bytes] | None:
+    """Return many payloads as JSON that can be read back, for less than one by one.
+
+    `None` if one of them needs a closer look, which `encode_payload` takes.
+    """
+    try:
+        text = _encoder.encode_lines(payloads)
+        lines = text.split(b"\n")
+        lines.pop()  # behind the last of them there is nothing
+        if len(lines) != len(payloads):  # a `msgspec.Raw` brought a line break along
+            return None
+        for one in lines:
+            value = _decode(one)
+            if len(one) > DEEPEST and _has_many_brackets(one) and _is_too_deep(value):
+                return None
+        if _NOT_FINITE in text:
+            for payload, one in zip(payloads, lines, strict=True):
+                _check_finite(payload, one)
+    except (RecursionError, TypeError, ValueError, OverflowError, PayloadError):
+        return None
+    return lines
 
 
 def payload_decoder(wanted: Any, *, who: str) -> Callable[[msgspec.Raw], Any]:  # noqa: ANN401 - a type form
@@ -85,6 +107,25 @@ def _encode_model(value: object) -> object:
     if dump is not None:
         return dump(mode="json")
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_model)
+_decode = msgspec.json.Decoder().decode
+
+
+def _check_finite(payload: object, encoded: bytes) -> None:
+    """Refuse not-a-number and infinity, which become null: only where there is one at all."""
+    if _NOT_FINITE in encoded and _has_infinite(
+        msgspec.to_builtins(payload, enc_hook=_encode_model)
+    ):
+        raise PayloadError(
+            "The payload holds a number that JSON does not have (NaN or infinity). "
+            "Publish null or text instead."
+        )
+
+
+def _has_many_brackets(encoded: bytes) -> bool:
+    return encoded.count(b"[") + encoded.count(b"{") > DEEPEST
 
 
 def _is_too_deep(value: object) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from redrive.errors import PayloadError
-from redrive.policies.payload import DEEPEST, check_payload, encode_payload
+from redrive.policies.payload import DEEPEST, check_payload, encode_payload, encode_payloads
 
 
 def nested(levels: int) -> list[Any]:
@@ -123,3 +123,36 @@ def test_bytes_are_taken_exactly_if_they_are_json(document: bytes) -> None:
         return True
 
     assert is_taken(check_payload) is is_taken(msgspec.json.decode)
+
+
+@given(some.lists(payloads, max_size=4))
+def test_many_are_taken_together_only_as_each_is_alone(several: list[object]) -> None:
+    encoded = encode_payloads(several)
+
+    if encoded is not None:
+        assert encoded == [encode_payload(one) for one in several]
+
+
+def test_what_is_usual_is_taken_together() -> None:
+    several = [{"order": 1, "note": None}, "left at the door " * 100, [{}] * 300, msgspec.Raw(b"1")]
+
+    assert encode_payloads(several) == [encode_payload(one) for one in several]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        float("nan"),
+        {"a": [float("inf")]},
+        nested(DEEPEST + 1),
+        in_objects(5_000),
+        object(),
+        "\ud800",
+        msgspec.Raw(b""),
+        msgspec.Raw(b"1 2"),
+        msgspec.Raw(b"1\n2"),
+        msgspec.Raw(b'["\xff"]'),
+    ],
+)
+def test_many_are_left_to_a_closer_look_for_one_of_them(odd: object) -> None:
+    assert encode_payloads([{"order": 1}, odd, None]) is None

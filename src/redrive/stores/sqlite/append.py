@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from itertools import chain
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
@@ -15,7 +17,7 @@ from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Appended, Entry
-from redrive.stores.codec import destination_from, event_from, json_text, maybe_micros, micros
+from redrive.stores.codec import destination_from, event_from, json_text, micros
 from redrive.stores.deduplicate import (
     Kept,
     Remains,
@@ -37,11 +39,34 @@ __all__ = [
 
 _names = msgspec.json.Decoder(tuple[str, ...])
 
-_INSERT_EVENTS = """
-INSERT INTO redrive_events (id, type, key, version, destinations, document)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5
-FROM json_each(?) ORDER BY json_each.key
-"""
+_AT_ONCE = 50
+"""So many rows are inserted by one statement: to begin one costs as much as a row."""
+
+
+class _Insertion:
+    """Inserts rows into some columns of a table, in the order that they have."""
+
+    def __init__(self, table: str, *columns: str) -> None:
+        row = f"({', '.join('?' * len(columns))})"
+        begin = f"INSERT INTO {table} ({', '.join(columns)}) VALUES "
+        self._one = begin + row
+        self._many = begin + ", ".join([row] * _AT_ONCE)
+
+    def insert(self, connection: apsw.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows, and return the number of the last one; numbers follow each other."""
+        full = len(rows) - len(rows) % _AT_ONCE
+        batches = (rows[one : one + _AT_ONCE] for one in range(0, full, _AT_ONCE))
+        connection.executemany(self._many, (tuple(chain.from_iterable(one)) for one in batches))
+        connection.executemany(self._one, rows[full:])
+        return connection.last_insert_rowid()
+
+
+_EVENTS = _Insertion("redrive_events", "id", "type", "key", "version", "destinations", "document")
+_DELIVERIES = _Insertion(
+    "redrive_deliveries",
+    *("position", "destination", "is_ready", "priority", "generation", "tenant", "lane", "due"),
+    *("deadline", "rule", "enqueued_at"),
+)
 _VERSIONS = """
 SELECT k.key, k.version FROM json_each(?) CROSS JOIN redrive_keys k ON k.key = value
 """
@@ -55,15 +80,6 @@ _INSERT_KEYS = """
 INSERT INTO redrive_idempotency (source, key, position)
 SELECT value ->> 0, value ->> 1, e.position
 FROM json_each(?) CROSS JOIN redrive_events e ON e.id = value ->> 2
-"""
-_INSERT_DELIVERIES = """
-INSERT INTO redrive_deliveries
-    (position, destination, is_ready, priority, generation, tenant, lane, due, deadline, rule,
-     enqueued_at)
-SELECT e.position, value ->> 1, (value ->> 2) <= :now, value ->> 3, value ->> 4, value ->> 5,
-       value ->> 6, value ->> 2, value ->> 7, value ->> 8, :now
-FROM json_each(:rows) CROSS JOIN redrive_events e ON e.id = value ->> 0
-ORDER BY json_each.key
 """
 _LEAVE_IDLE = """
 INSERT INTO redrive_idle (position, since)
@@ -183,28 +199,10 @@ def _insert(
     connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
 ) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
-    wanted = {destination_of(name) for entry in entries for name in entry.destinations}
-    destinations = _destination_ids(connection, wanted)
+    ways = _ways(connection, {entry.destinations for entry in entries})
     versions = _take_versions(connection, [entry.event for entry in entries])
-    connection.execute(
-        _INSERT_EVENTS,
-        (
-            json_text(
-                [
-                    (
-                        entry.event.id,
-                        entry.event.type,
-                        entry.event.key,
-                        versions.get(entry.event.id),
-                        json_text(entry.destinations),
-                        json_text(entry.event),
-                    )
-                    for entry in entries
-                ]
-            ),
-        ),
-    )
-    is_time_to_count = is_much(connection.last_insert_rowid(), len(entries))
+    last = _EVENTS.insert(connection, _event_rows(entries, versions))
+    is_time_to_count = is_much(last, len(entries))
     keys = [
         (entry.event.source, entry.event.idempotency_key, entry.event.id)
         for entry in entries
@@ -222,18 +220,11 @@ def _insert(
     unrouted = [entry.event.id for entry in entries if not entry.destinations]
     if unrouted:
         connection.execute(_LEAVE_IDLE, (micros(now), json_text(unrouted)))
-    moment = micros(now)
-    rows = [
-        _delivery_row(entry.event, destinations[destination_of(name)], name, now, moment)
-        for entry in entries
-        for name in entry.destinations
-    ]
-    if rows:
-        last = connection.execute("SELECT max(id) FROM redrive_deliveries").get or 0
-        connection.execute(_INSERT_DELIVERIES, {"rows": json_text(rows), "now": moment})
-        is_time_to_count |= is_much(connection.last_insert_rowid(), len(rows))
-        if any(one.order is not Order.NONE for _, one in destinations.values()):
-            connection.execute(_FALL_IN_BEHIND, (last,))
+    if rows := _delivery_rows(entries, ways, first=last - len(entries) + 1, now=now):
+        last = _DELIVERIES.insert(connection, rows)
+        is_time_to_count |= is_much(last, len(rows))
+        if any(one.is_ordered for one in ways.values()):
+            connection.execute(_FALL_IN_BEHIND, (last - len(rows),))
     if is_time_to_count:
         fold(connection)
     return versions
@@ -264,34 +255,77 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
     batch = [
         (one.id, one.type, one.key, versions.get(one.id), "[]", json_text(one)) for one in missing
     ]
-    connection.execute(_INSERT_EVENTS, (json_text(batch),))
+    _EVENTS.insert(connection, batch)
     keys = [(one.source, one.idempotency_key, one.id) for one in events if one.idempotency_key]
     connection.execute(_RESTORE_KEYS, (json_text(keys),))
 
 
-def _delivery_row(
-    event: Event[msgspec.Raw],
-    destination: tuple[int, Destination],
-    recipient: str,
-    now: datetime,
-    moment: int,
-) -> tuple[object, ...]:
-    number, described = destination
-    return (
-        event.id,
-        number,
-        moment if event.due is None else micros(event.due),
-        event.priority,
-        event.generation,
-        event.tenant,
-        event.key if described.order is not Order.NONE else None,
-        maybe_micros(
-            event.deadline
-            if described.expire_after is None
-            else described.deadline_of(event, now=now)
-        ),
-        pin_of(recipient) or None,
-    )
+def _event_rows(
+    entries: Sequence[Entry], versions: Mapping[EventId, int]
+) -> list[tuple[object, ...]]:
+    texts = {names: json_text(names) for names in {entry.destinations for entry in entries}}
+    return [
+        (
+            entry.event.id,
+            entry.event.type,
+            entry.event.key,
+            versions.get(entry.event.id),
+            texts[entry.destinations],
+            json_text(entry.event),
+        )
+        for entry in entries
+    ]
+
+
+class _Way(NamedTuple):
+    """A recipient as deliveries have it: a destination's number, and the rule that leads there."""
+
+    number: int
+    destination: Destination
+    rule: str | None
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.destination.order is not Order.NONE
+
+
+def _ways(connection: apsw.Connection, given: AbstractSet[tuple[str, ...]]) -> dict[str, _Way]:
+    """Return the ways that any of the events are to go."""
+    names = {name for recipients in given for name in recipients}
+    found = _destination_ids(connection, {destination_of(name) for name in names})
+    return {name: _Way(*found[destination_of(name)], pin_of(name) or None) for name in names}
+
+
+def _delivery_rows(
+    entries: Sequence[Entry], ways: Mapping[str, _Way], *, first: int, now: datetime
+) -> list[tuple[object, ...]]:
+    """Return the deliveries of events whose positions follow each other."""
+    rows: list[tuple[object, ...]] = []
+    moment = micros(now)
+    expiring = {name for name, way in ways.items() if way.destination.expire_after is not None}
+    ordered = {name for name, way in ways.items() if way.is_ordered}
+    for position, entry in enumerate(entries, first):
+        event = entry.event
+        due = moment if event.due is None else micros(event.due)
+        for name in entry.destinations:
+            number, destination, rule = ways[name]
+            end = destination.deadline_of(event, now=now) if name in expiring else event.deadline
+            rows.append(
+                (
+                    position,
+                    number,
+                    due <= moment,
+                    event.priority,
+                    event.generation,
+                    event.tenant,
+                    event.key if name in ordered else None,
+                    due,
+                    None if end is None else micros(end),
+                    rule,
+                    moment,
+                )
+            )
+    return rows
 
 
 def _destination_ids(
