@@ -111,7 +111,9 @@ class Browser:
                 "origin": self._origin,
                 "sec-fetch-site": "same-origin",
             }
-        body = b"" if fields is None else urlencode(fields).encode()
+        # Browsers send both characters at the end of a line.
+        sent = {name: value.replace("\n", "\r\n") for name, value in (fields or {}).items()}
+        body = urlencode(sent).encode()
         self.answer = await self._client.send(method, path, body=body, headers=headers)
         for cookie in self.answer.cookies:
             name, _, value = cookie.partition(";")[0].partition("=")

@@ -118,6 +118,17 @@ async def test_a_rule_is_tried_with_what_was_made_up_and_with_an_event(described
     assert "This is no JSON" in broken.text
 
 
+async def test_a_rule_that_was_tried_stands_there_as_it_was_typed(described: Shop) -> None:
+    browser = described.browser()
+    before = (await browser.open("/rules/orders")).form("/preview").fields["rule"]
+
+    for _ in range(2):
+        after = (await browser.submit("/preview")).form("/preview").fields["rule"]
+
+        assert "\n" in before
+        assert after == before
+
+
 async def test_a_rule_is_disabled_and_deleted(described: Shop) -> None:
     browser = described.browser()
     await browser.open("/rules")

@@ -46,7 +46,8 @@ async def read_form(
         raise ProblemError(
             HTTPStatus.BAD_REQUEST, "bad-request", "The form cannot be read; load the page again."
         ) from None
-    form = dict(pairs)
+    # Whatever lines of a text end with, browsers send both characters.
+    form = {name: value.replace("\r\n", "\n") for name, value in pairs}
     given, expected = form.get("token", ""), form_token(request, in_session=in_session)
     is_ours = bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
     if len(form) < len(pairs) or not is_ours:
