@@ -14,8 +14,8 @@ from redrive.model.event import Event, EventId
 from redrive.model.outcome import Faulted, Outcome
 from redrive.policies.terms import Terms
 from redrive.transports.http import HttpOptions, http
-from redrive.transports.http.lines import Lines
 from redrive.transports.http.transport import HttpTransport
+from redrive.transports.http.wires import Wires
 from redrive.transports.options import read_networks
 
 
@@ -85,7 +85,7 @@ async def transport_to(
         msgspec.structs.replace(http(url, **options), allowed=allowed),
         terms=terms or Terms(),
         clock=clock or SystemClock(),
-        lines=Lines(resolver),
+        wires=Wires(resolver),
     )
     try:
         yield transport

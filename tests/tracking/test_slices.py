@@ -23,7 +23,6 @@ class Sparing(FakeClock):
 
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
-        await asyncio.sleep(0)
 
 
 async def test_it_pauses_between_small_pieces_of_work() -> None:

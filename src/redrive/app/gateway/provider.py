@@ -13,7 +13,7 @@ from redrive.model.destination import Destination
 from redrive.sealing import Secrets
 from redrive.store import Store
 from redrive.transport import Endpoint
-from redrive.transports.http.lines import Lines
+from redrive.transports.http.wires import Wires
 from redrive.worker.provider import Provided
 
 __all__ = ["ServiceProvider"]
@@ -36,7 +36,7 @@ class ServiceProvider:
         self._secrets = secrets
         self._is_wanted = is_wanted
         self._shaper = Shaper(store)
-        self._lines = Lines()
+        self._wires = Wires()
 
     async def provide(self, services: Sequence[Destination]) -> Provided:
         """Return the endpoints of these services; one that cannot be made is no harm to others."""
@@ -59,7 +59,7 @@ class ServiceProvider:
         return Provided(endpoints=endpoints, unserved=unserved)
 
     def _endpoint(self, service: ReadService, destination: Destination) -> Endpoint:
-        transport = service.build(clock=self._ports.clock, shaping=self._shaper, lines=self._lines)
+        transport = service.build(clock=self._ports.clock, shaping=self._shaper, wires=self._wires)
         have_recall(transport, self._store)
         return Endpoint(destination=destination, terms=service.terms, transport=transport)
 

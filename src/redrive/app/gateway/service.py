@@ -34,7 +34,7 @@ from redrive.sealing import check_reference
 from redrive.transport import Blueprint, Shaping, Transport
 
 if TYPE_CHECKING:
-    from redrive.transports.http.lines import Lines
+    from redrive.transports.http.wires import Wires
 
 __all__ = ["ReadService", "check_request", "kind_of", "read_service"]
 
@@ -60,9 +60,9 @@ class ReadService(msgspec.Struct, frozen=True, kw_only=True):
     written_url: str = ""
     """Its address as the document has it, without what that refers to."""
 
-    def build(self, *, clock: Clock, shaping: Shaping, lines: Lines) -> Transport:
-        """Return the way for one worker, over lines that all its ways share."""
-        return KINDS[self.kind].build(self.way, self.terms, clock, shaping, lines)
+    def build(self, *, clock: Clock, shaping: Shaping, wires: Wires) -> Transport:
+        """Return the way for one worker, over wires that all its ways share."""
+        return KINDS[self.kind].build(self.way, self.terms, clock, shaping, wires)
 
     def destination(self, version: int, rules: tuple[RuleRoute, ...]) -> Destination:
         """Return the service as a destination."""

@@ -19,7 +19,7 @@ from redrive.transports.http import ApiKey, Basic, Bearer, HttpBlueprint, OAuth2
 from redrive.transports.options import without_libraries
 
 if TYPE_CHECKING:
-    from redrive.transports.http.lines import Lines
+    from redrive.transports.http.wires import Wires
 
 __all__ = ["KINDS", "WayKind"]
 
@@ -29,7 +29,7 @@ class WayKind(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: tuple[str, ...]
     read: Callable[[dict[str, Any], Resolve], Blueprint]
-    build: Callable[[Any, Terms, Clock, Shaping, Lines], Transport]
+    build: Callable[[Any, Terms, Clock, Shaping, Wires], Transport]
     takes_requests: bool = False
     """Whether a rule may say of a request more than its body."""
 
@@ -145,9 +145,9 @@ def _read_tls(certificate: object, authority: object, resolve: Resolve) -> ssl.S
 
 
 def _build_http(
-    way: HttpBlueprint, terms: Terms, clock: Clock, shaping: Shaping, lines: Lines
+    way: HttpBlueprint, terms: Terms, clock: Clock, shaping: Shaping, wires: Wires
 ) -> Transport:
-    return way.build(terms=terms, clock=clock, shaping=shaping, lines=lines)
+    return way.build(terms=terms, clock=clock, shaping=shaping, wires=wires)
 
 
 def _other(kind: str) -> WayKind:
@@ -179,7 +179,7 @@ def _other(kind: str) -> WayKind:
         terms: Terms,
         clock: Clock,
         shaping: Shaping,
-        lines: Lines,  # noqa: ARG001 - its connections are its own
+        wires: Wires,  # noqa: ARG001 - its connections are its own
     ) -> Transport:
         inner = way.build(terms=terms, clock=clock) if isinstance(way, Blueprint) else way
         return ReshapedTransport(inner, shaping)

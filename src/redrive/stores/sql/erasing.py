@@ -298,7 +298,7 @@ class ErasingRole(SqlStore):
 
 async def erased_among(session: Session, ids: Iterable[str]) -> frozenset[str]:
     """Return those ids of events that are of erased ones."""
-    asked = [found for one in set(ids) if (found := session.event_id(one)) is not None]
+    asked = [found for one in dict.fromkeys(ids) if (found := session.event_id(one)) is not None]
     return frozenset(one for (one,) in await session.fetch(_ERASED_AMONG, asked))
 
 

@@ -42,7 +42,7 @@ from redrive.transports.signing import SigningKey
 from redrive.transports.ssrf import Network
 
 if TYPE_CHECKING:
-    from redrive.transports.http.lines import Lines
+    from redrive.transports.http.wires import Wires
 
 __all__ = ["HttpBlueprint", "http"]
 
@@ -78,12 +78,12 @@ class HttpBlueprint(msgspec.Struct, frozen=True, kw_only=True):
         terms: Terms,
         clock: Clock,
         shaping: Shaping | None = None,
-        lines: Lines | None = None,
+        wires: Wires | None = None,
     ) -> Transport:
         """Return a transport for one worker; it connects when it first sends."""
         from redrive.transports.http.transport import HttpTransport  # noqa: PLC0415 - aiohttp
 
-        return HttpTransport(self, terms=terms, clock=clock, shaping=shaping, lines=lines)
+        return HttpTransport(self, terms=terms, clock=clock, shaping=shaping, wires=wires)
 
     def health_url(self, target: str) -> str:
         """Return the URL that a health check asks: a path at this host, or a URL of its own."""

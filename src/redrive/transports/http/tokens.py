@@ -20,7 +20,7 @@ from redrive.transports.http.auth import OAuth2
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.faults import unreachable
 from redrive.transports.http.headers import is_header_value
-from redrive.transports.http.lines import Line
+from redrive.transports.http.wires import Wire
 
 __all__ = ["NoToken", "Tokens"]
 
@@ -52,13 +52,13 @@ class Tokens:
         self._good_until: float | None = None
         self._fetching = asyncio.Lock()
 
-    async def token(self, line: Line, *, but: str = "") -> str:
+    async def token(self, wire: Wire, *, but: str = "") -> str:
         """Return a token that is still good, and is not the one that was refused."""
         if self._is_good(but):
             return self._token
         async with self._fetching:
             if not self._is_good(but):
-                await self._fetch(line)
+                await self._fetch(wire)
         return self._token
 
     def _is_good(self, refused: str) -> bool:
@@ -66,10 +66,10 @@ class Tokens:
             return False
         return self._good_until is None or self._clock.monotonic() < self._good_until
 
-    async def _fetch(self, line: Line) -> None:
+    async def _fetch(self, wire: Wire) -> None:
         begun = self._clock.monotonic()
         try:
-            async with line.request(
+            async with wire.request(
                 "POST",
                 self._oauth2.token_url,
                 data=self._oauth2.form,

@@ -22,9 +22,9 @@ from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.http.exchange import exchange_of
 from redrive.transports.http.faults import refused, unreachable
 from redrive.transports.http.format import PARTIAL, Format
-from redrive.transports.http.lines import Line, Lines
 from redrive.transports.http.request import Request, compose
 from redrive.transports.http.tokens import NoToken, Tokens
+from redrive.transports.http.wires import Wire, Wires
 
 __all__ = ["HttpTransport"]
 
@@ -53,7 +53,7 @@ class HttpTransport:
         shaping: Shaping | None = None,
         written: Format | None = None,
         batch: int | None = None,
-        lines: Lines | None = None,
+        wires: Wires | None = None,
     ) -> None:
         self.batch = batch or plan.batch or 1
         self._format = written
@@ -63,7 +63,7 @@ class HttpTransport:
         self._clock = clock
         self._shaping = shaping
         self._url = URL(plan.url)
-        self._line = Line(plan, lines or Lines())
+        self._wire = Wire(plan, wires or Wires())
         self._taken: dict[int, Asked] = {}
         self._tokens = (
             None if plan.oauth2 is None else Tokens(plan, plan.oauth2, terms=terms, clock=clock)
@@ -79,7 +79,7 @@ class HttpTransport:
         return [task.result() for task in alone]
 
     async def close(self) -> None:
-        await self._line.close()
+        await self._wire.close()
 
     async def ask(self, delivery: Leased, shape: Shape) -> Asked:
         return await self._exchange([delivery], shape, tells=True)
@@ -103,7 +103,7 @@ class HttpTransport:
         refused = ""
         while True:
             try:
-                token = await tokens.token(self._line, but=refused)
+                token = await tokens.token(self._wire, but=refused)
             except NoToken as none:
                 exchange = exchange_of(self._plan, request)
                 faulted = msgspec.structs.replace(none.faulted, exchange=exchange)
@@ -123,8 +123,8 @@ class HttpTransport:
         body = request.body
         try:
             async with (
-                self._line.places,
-                self._line.request(
+                self._wire.places,
+                self._wire.request(
                     request.method,
                     self._url if request.url == plan.url else URL(request.url),
                     headers=request.headers,
@@ -208,9 +208,9 @@ class HttpTransport:
         headers = dict(self._plan.headers) if is_theirs else {}
         try:
             if is_theirs and self._tokens is not None:
-                token = await self._tokens.token(self._line)
+                token = await self._tokens.token(self._wire)
                 headers["authorization"] = f"Bearer {token}"
-            async with self._line.request(health.method, url, headers=headers) as response:
+            async with self._wire.request(health.method, url, headers=headers) as response:
                 is_well = response.status in _SUCCESSES
                 return "" if is_well else f"{self._plan.host} answered {response.status}"
         except NoToken as none:

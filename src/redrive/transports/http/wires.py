@@ -14,12 +14,12 @@ from yarl import URL
 from redrive.transports.http.declaration import HttpBlueprint
 from redrive.transports.ssrf import AddressRefused, Network, check_address, guarded
 
-__all__ = ["Line", "Lines"]
+__all__ = ["Wire", "Wires"]
 
 _READ_BUFFER = 2**14
 
 
-class Lines:
+class Wires:
     """Sessions that the ways of one event loop share, one for each choice of networks.
 
     A connection is used again by whoever goes to the same place with the same TLS. The last way to
@@ -55,12 +55,12 @@ class Lines:
             await self._sessions.pop(allowed).close()
 
 
-class Line:
+class Wire:
     """The connections of one way: with its TLS, its time to connect, and so many at once."""
 
-    def __init__(self, plan: HttpBlueprint, lines: Lines) -> None:
+    def __init__(self, plan: HttpBlueprint, wires: Wires) -> None:
         self._plan = plan
-        self._lines = lines
+        self._wires = wires
         self._session: aiohttp.ClientSession | None = None
         # The engine ends an attempt that takes too long; only connecting has its own limit.
         connect = plan.connect_timeout.total_seconds()
@@ -75,14 +75,14 @@ class Line:
     def request(self, method: str, url: str | URL, **options: Any) -> Any:  # noqa: ANN401 - aiohttp's
         """Send a request; the answer is read within the block that this begins."""
         if self._session is None:
-            self._session = self._lines.join(self._plan.allowed)
+            self._session = self._wires.join(self._plan.allowed)
         return self._session.request(method, url, **self._options, **options)
 
     async def close(self) -> None:
         """Leave the connections to others."""
         if self._session is not None:
             self._session = None
-            await self._lines.leave(self._plan.allowed)
+            await self._wires.leave(self._plan.allowed)
 
 
 class _GuardedResolver(AbstractResolver):
