@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from redrive.app.config import Settings, parse_store
+from redrive.app.importing import unforked
 from redrive.clock import Clock
 from redrive.observer import Observer
 from redrive.store import Store
@@ -22,6 +23,7 @@ class StoreFactory:
 
     def make(self, settings: Settings) -> Store:
         """Return the store of these settings, still to be opened."""
+        import_store(settings)
         address, clock, history = parse_store(settings.store), self._clock, settings.history
         if address.scheme == "postgresql":
             from redrive.stores.postgres import PostgresStore  # noqa: PLC0415 - only who uses it pays
@@ -52,10 +54,11 @@ def store_name(store: str) -> str:
 def import_store(settings: Settings) -> None:
     """Have the store's module at hand: a fork while another thread imports it breaks the child."""
     address = parse_store(settings.store)
-    if address.scheme == "postgresql":
-        import redrive.stores.postgres  # noqa: PLC0415 - only who uses it pays
-    elif address.path is not None:
-        import redrive.stores.sqlite  # noqa: F401, PLC0415 - as above
+    with unforked():
+        if address.scheme == "postgresql":
+            import redrive.stores.postgres  # noqa: PLC0415 - only who uses it pays
+        elif address.path is not None:
+            import redrive.stores.sqlite  # noqa: F401, PLC0415 - as above
 
 
 def forget_parent(settings: Settings) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from redrive.app.config import Settings
 from redrive.app.declaration import BoundToStore, Declaration, Ports
+from redrive.app.importing import unforked
 from redrive.app.store_factory import import_store, store_name
 from redrive.errors import StoreFullError, StoreUnavailableError, TransactionError
 from redrive.journal.folder import FileState, JournalPlace, JournalSize, size_of
@@ -116,9 +117,10 @@ class TrackingDesk:
             self._tracker = None
 
     def _make_tracker(self) -> Tracker:
-        from redrive.journal.writer import JournalWriter, check_sync  # noqa: PLC0415 - only who tracks pays
-        from redrive.tracking.terms import Tracking  # noqa: PLC0415 - as above
-        from redrive.tracking.tracker import Tracker  # noqa: PLC0415 - as above
+        with unforked():
+            from redrive.journal.writer import JournalWriter, check_sync  # noqa: PLC0415 - only who tracks pays
+            from redrive.tracking.terms import Tracking  # noqa: PLC0415 - as above
+            from redrive.tracking.tracker import Tracker  # noqa: PLC0415 - as above
 
         with self._making:
             if self._tracker is None:
