@@ -49,7 +49,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
-def kept_seeds(world: StoreKind | Literal["projections"] | None = None) -> list[int]:
+def kept_seeds(world: StoreKind | Literal["projections", "tracking"] | None = None) -> list[int]:
     """Return the seeds of the kept list that found something in worlds as drawn, or in such ones.
 
     What follows a `#` says what each found.
@@ -59,13 +59,15 @@ def kept_seeds(world: StoreKind | Literal["projections"] | None = None) -> list[
     return [int(line[0]) for line in lines if line and line[1:] == on]
 
 
-def run_brief(seed: int, *, store: StoreKind | None = None, projects: bool = False) -> Brief:
+def run_brief(
+    seed: int, *, store: StoreKind | None = None, projects: bool = False, tracks: bool = False
+) -> Brief:
     """Run a seed; one in a hundred twice, which must give the same trace."""
-    result = run(seed, store=store, projects=projects)
+    result = run(seed, store=store, projects=projects, tracks=tracks)
     report = "" if result.is_well else result.report()
     is_repeated = seed % 100 == 0
     if is_repeated and not report:
-        again = run(seed, store=store, projects=projects)
+        again = run(seed, store=store, projects=projects, tracks=tracks)
         if again.trace != result.trace:
             report = f"seed {seed} has two traces: {result.trace} and {again.trace}"
     faults = Counter(one.what for one in result.plan.faults)
@@ -108,14 +110,25 @@ def main() -> None:
     stores = get_args(StoreKind)
     parser.add_argument("--store", choices=stores, help="run on this store; drawn when left out")
     parser.add_argument("--projections", action="store_true", help="run worlds that project")
+    parser.add_argument("--tracking", action="store_true", help="run worlds that track")
     options = parser.parse_args()
     if options.bugs:
         _hunt_all(options)
     if options.seed is not None:
-        _show(run(options.seed, store=options.store, projects=options.projections))
+        _show(
+            run(
+                options.seed,
+                store=options.store,
+                projects=options.projections,
+                tracks=options.tracking,
+            )
+        )
         return
     start = options.start if options.start is not None else SystemRandom().randrange(10**9)
-    seeds = iter(kept_seeds("projections" if options.projections else options.store))
+    if options.projections or options.tracking:
+        seeds = iter(kept_seeds("projections" if options.projections else "tracking"))
+    else:
+        seeds = iter(kept_seeds(options.store))
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)
@@ -179,7 +192,12 @@ def _run_all(
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:
         seeds = still_going()
         while batch := list(islice(seeds, _AT_ONCE * options.jobs)):
-            run_one = partial(run_brief, store=options.store, projects=options.projections)
+            run_one = partial(
+                run_brief,
+                store=options.store,
+                projects=options.projections,
+                tracks=options.tracking,
+            )
             for brief in pool.map(run_one, batch, chunksize=5):
                 briefs.append(brief)
                 if brief.report:

@@ -67,6 +67,14 @@ class Machine:
     def is_alive(self) -> bool:
         return not self.main.is_dead
 
+    def settings(self) -> dict[str, Any]:
+        """Return what the app is made with beside what the plan says."""
+        return {}
+
+    def ports(self) -> dict[str, Any]:
+        """Return what the app is connected to beside what every process is."""
+        return {}
+
     def boot(self, life: Callable[[Redrive], Coroutine[Any, Any, None]]) -> None:
         """Begin a new process, which lives until `life` ends or it dies."""
         self.main = Strand(self.name)
@@ -135,6 +143,7 @@ class Machine:
             poll=timedelta(seconds=plan.poll),
             generations=plan.generations,
             history=20,
+            **self.settings(),
         )
         ports = Ports(
             clock=self.clock,
@@ -142,6 +151,7 @@ class Machine:
             rng=self._rng,
             executor=StrandExecutor(self.loop, self.heartbeat),
             end_process=lambda: self.die("it was wedged"),
+            **self.ports(),
         )
         # Never left: the process ends with its wiring in place.
         self._wiring.enter_context(app.rewired(ports, lambda: self._make_store(self)))
@@ -155,17 +165,21 @@ class Machine:
             app.destination(
                 one.name,
                 *one.patterns,
-                transport=SimulatedDestination(
-                    one,
-                    self._behaviour,
-                    self._history,
-                    machine=self.name,
-                    die=lambda: self.die("a delivery kills it"),
-                    block=self.block,
-                ),
+                transport=self.transport(one),
                 **options_of(one),
                 **self._health_of(one),
             )
+
+    def transport(self, plan: DestinationPlan) -> SimulatedDestination:
+        """Return the way to a destination."""
+        return SimulatedDestination(
+            plan,
+            self._behaviour,
+            self._history,
+            machine=self.name,
+            die=lambda: self.die("a delivery kills it"),
+            block=self.block,
+        )
 
     def _health_of(self, plan: DestinationPlan) -> dict[str, Any]:
         """Return how the destination is asked whether it is back, if it is."""

@@ -16,7 +16,15 @@ from redrive.model.limits import Breaker, Rate, SharedRate
 from redrive.model.projection import destination_of
 from redrive.model.replay import AutoReplay
 
-__all__ = ["DestinationPlan", "Fault", "Plan", "ProjectionPlan", "StoreKind", "draw"]
+__all__ = [
+    "DestinationPlan",
+    "Fault",
+    "Plan",
+    "ProjectionPlan",
+    "StoreKind",
+    "TrackingPlan",
+    "draw",
+]
 
 StoreKind = Literal["memory", "sqlite", "postgres"]
 _SQLITE_EVERY = 8
@@ -90,6 +98,17 @@ class ProjectionPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return {one: destination_of(self.name, one) for one in range(1, self.versions + 1)}
 
 
+class TrackingPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How processes track; `disk_full` is from when to when the journal takes nothing."""
+
+    trackers: int
+    events: int
+    capacity: int
+    on_full: Literal["spill", "drop_oldest", "raise"]
+    flush_limit: float
+    disk_full: tuple[float, float] = (0.0, 0.0)
+
+
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that goes wrong at a time: what, with which machine, and how much."""
 
@@ -153,6 +172,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_release: tuple[DestinationPlan, ...] = ()
     rollouts: tuple[float, ...] = ()
     projections: tuple[ProjectionPlan, ...] = ()
+    tracking: TrackingPlan | None = None
+
+    @property
+    def kind(self) -> str:
+        """What is special about the world, if anything."""
+        return "projections" if self.projections else "tracking" if self.tracking else ""
 
     @property
     def names(self) -> list[str]:

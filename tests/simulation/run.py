@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ import msgspec
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import counting
 from redrive.worker import ring
-from tests.proof.checkers import CHECKS, Violation
+from tests.proof.checkers import CHECKS, Check, Violation
 from tests.simulation.bugs import Bug, planted
 from tests.simulation.disk import HostGround
 from tests.simulation.ground import Ground, NetworkGround
@@ -21,12 +22,18 @@ from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
 from tests.simulation.plan import Plan, StoreKind, draw
 from tests.simulation.postgres import ServerGround
 from tests.simulation.projecting import PROJECTING_CHECKS, ProjectingWorld
+from tests.simulation.tracking import TRACKING_CHECKS, TrackingWorld, draw_tracking
 from tests.simulation.world import World, promises_of
 
 __all__ = ["Result", "run"]
 
 _MUCH = 8
 """So little is counted at once that there is always something that was, and something not."""
+_KINDS: dict[str, tuple[Sequence[type[Check]], type[World]]] = {
+    "": (CHECKS, World),
+    "projections": (PROJECTING_CHECKS, ProjectingWorld),
+    "tracking": (TRACKING_CHECKS, TrackingWorld),
+}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +58,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _where(self) -> str:
-        if self.plan.projections:
-            return " PROJECTIONS=1"
+        if self.plan.kind:
+            return f" {self.plan.kind.upper()}=1"
         return " STORE=postgres" if self.plan.store == "postgres" else ""
 
     def report(self) -> str:
@@ -74,23 +81,24 @@ def run(
     bug: Bug | None = None,
     store: StoreKind | None = None,
     projects: bool = False,
+    tracks: bool = False,
 ) -> Result:
     """Run a seed from beginning to end, or up to the first thing that is wrong.
 
     Without a store it is drawn; a planted bug is one of the store that it names. A world that
-    `projects` is on SQLite.
+    `projects` is on SQLite, one that `tracks` on a server in memory.
     """
     with planted(bug) as make:
         if bug is not None:
-            store, projects = bug.on, bug.is_projecting
-        plan = draw(seed, store=store, projects=projects)
+            store, projects, tracks = bug.on, bug.is_projecting, bug.is_tracking
+        plan = draw_tracking(seed) if tracks else draw(seed, store=store, projects=projects)
         return _run(plan, make, spoils=None if bug is None else bug.words)
 
 
 def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None) -> Result:
     seed = plan.seed
     loop = SimulationLoop(seed)
-    checks = PROJECTING_CHECKS if plan.projections else CHECKS
+    checks, make_world = _KINDS[plan.kind]
     history = History(promises_of(plan), on_wrong=loop.stop, checks=checks)
     ground: Ground
     if plan.store == "sqlite":
@@ -99,7 +107,7 @@ def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None)
         ground = ServerGround(plan, loop, history, spoils=spoils)
     else:
         ground = NetworkGround(plan, loop, history, make)
-    world = (ProjectingWorld if plan.projections else World)(plan, loop, history, ground)
+    world = make_world(plan, loop, history, ground)
     crowd = ExitStack()
     crowd.enter_context(patch.object(ring, "FEW", plan.few))
     crowd.enter_context(patch.object(ring, "PAGE", plan.page))

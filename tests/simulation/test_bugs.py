@@ -44,6 +44,13 @@ QUICKLY_FOUND = {
     "swap before caught up": 9,
     "two owners of a projection": 4,
     "what failed stays in the read model": 4,
+    "settled before spilled": 10,
+    "drained twice": 2,
+    "dropped but not counted": 1,
+    "filtered but not counted": 0,
+    "an ordered destination overtaken": 5,
+    "spilled beside what is older": 7,
+    "drained beside what is older": 11,
 }
 """Each with a seed that finds it, which is tried first."""
 MOST_SEEDS = 150

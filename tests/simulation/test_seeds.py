@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 SHARES = 25
 SEEDS_PER_SHARE = 10
 PROJECTING_SEEDS = 3
+TRACKING_SEEDS = 6
 
 
 @pytest.mark.timeout(600)
@@ -49,8 +50,27 @@ def test_read_models_equal_the_log_whatever_happens(share: int) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("share", range(2))
+def test_what_was_tracked_adds_up_whatever_happens(share: int) -> None:
+    """Few here; `make prove` runs many."""
+    first = share * TRACKING_SEEDS
+    reports = [
+        brief.report
+        for seed in range(first, first + TRACKING_SEEDS)
+        if (brief := run_brief(seed, tracks=True)).report
+    ]
+
+    assert not reports, "\n\n".join(reports)
+
+
+@pytest.mark.timeout(300)
 def test_seeds_that_once_found_something_find_nothing_now() -> None:
     reports = [brief.report for seed in kept_seeds() if (brief := run_brief(seed)).report]
+    reports += [
+        brief.report
+        for seed in kept_seeds("tracking")
+        if (brief := run_brief(seed, tracks=True)).report
+    ]
 
     assert kept_seeds()
     assert not reports, "\n\n".join(reports)

@@ -104,9 +104,14 @@ class Buffer:
             except RuntimeError:  # its loop is closed: whoever looks next makes another sender
                 self._wake, self.is_asleep = None, True
 
-    def take(self, most: int) -> tuple[list[Item], list[Item]]:
-        """Return what the sender is to see to: events to send, and events that found no room."""
+    def take(self, most: int, *, with_overflow: bool = True) -> tuple[list[Item], list[Item]]:
+        """Return what the sender is to see to: events to send, and events that found no room.
+
+        What found no room is older than what is to be sent, so that neither comes without it.
+        """
         with self.lock:
+            if self.overflow and not with_overflow:
+                return [], []
             if len(self.items) <= most:
                 items = list(self.items)
                 self.items.clear()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 import msgspec
 
@@ -55,6 +56,10 @@ class Part:
         self.fault = fault
 
 
+Spilling = Callable[[], Awaitable[None]]
+"""Writes events into the journal that were never routed."""
+
+
 class Keeper:
     """Hands over in the order it is given, as many at once as there are.
 
@@ -71,7 +76,6 @@ class Keeper:
         executor: Executor,
         make_settler: Callable[[Store], Settler],
         on_kept: Callable[[Flight, str, End, str], None],
-        before_journal: Callable[[], Awaitable[None]],
         slices: Slices,
     ) -> None:
         self._outlook = outlook
@@ -81,9 +85,8 @@ class Keeper:
         self._make_settler = make_settler
         self._settler: Settler | None = None
         self._on_kept = on_kept
-        self._before_journal = before_journal
         self._slices = slices
-        self._waiting: deque[Part] = deque()
+        self._waiting: deque[Part | Spilling] = deque()
         self._arrivals: list[Tried] = []
         self._successes: dict[str, list[Try]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -92,8 +95,8 @@ class Keeper:
         """Whoever holds it keeps anything from being handed over."""
         self._problem = ""
 
-    def put(self, part: Part) -> None:
-        """Take a part that is to be kept."""
+    def put(self, part: Part | Spilling) -> None:
+        """Take a part that is to be kept, or what spills events; all in the order of the events."""
         self._waiting.append(part)
         self._begin()
 
@@ -135,8 +138,12 @@ class Keeper:
         try:
             while self._waiting or self._arrivals:
                 await self._slices.let_gather(self._waiting)
-                most = min(self._slices.size, len(self._waiting))
-                parts = [self._waiting.popleft() for _ in range(most)]
+                parts = self._next_parts()
+                if not parts and self._waiting:
+                    spill = cast("Spilling", self._waiting.popleft())
+                    async with self.lock:
+                        await spill()
+                    continue
                 arrivals, self._arrivals = self._arrivals, []
                 async with self.lock:
                     await self._keep(parts, arrivals)
@@ -144,6 +151,16 @@ class Keeper:
                     await self._slices.give_way()
         finally:
             self._task = None
+
+    def _next_parts(self) -> list[Part]:
+        """Return the next parts to be handed over, up to what is to be spilled."""
+        parts: list[Part] = []
+        while self._waiting and len(parts) < self._slices.size:
+            if not isinstance(first := self._waiting[0], Part):
+                break
+            parts.append(first)
+            self._waiting.popleft()
+        return parts
 
     async def _keep(self, parts: list[Part], arrivals: list[Tried]) -> None:
         aside = [one for one in parts if self._overtakes(one)] if self._spilled else []
@@ -198,7 +215,6 @@ class Keeper:
     async def _to_journal(self, parts: list[Part]) -> None:
         if not parts:
             return
-        await self._before_journal()
         problem = await self._write([TriedRecord(tried=one) for one in _tried(parts)])
         if not problem:
             self._spilled.note([one.flight.number for one in parts])

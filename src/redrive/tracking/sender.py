@@ -49,6 +49,9 @@ _LINGER_SECONDS = 0.01
 _IDLE_SECONDS = 0.5
 _DRAIN_SECONDS = 1.0
 _EXPIRY_SECONDS = 3_600.0
+_MOST_AT_ONCE = 200
+_MOST_TO_SPILL = 10
+"""How often what found no room may wait to be written; more is left where it is counted."""
 
 
 class Connection(Protocol):
@@ -94,7 +97,7 @@ class Sender:
         self._channels: dict[str, Channel] | None = None
         self._flights: dict[int, Flight] = {}
         self._settler: Settler | None = None
-        self._spilling: asyncio.Task[None] | None = None
+        self._spilling = 0
         self._progress = asyncio.Event()
         self._passed_over: set[str] = set()
         self._retries: dict[str, tuple[Rate, Tokens]] = {}
@@ -117,7 +120,6 @@ class Sender:
             executor=executor,
             make_settler=make_settler,
             on_kept=self._close_part,
-            before_journal=self._overflow_is_spilled,
             slices=self._slices,
         )
 
@@ -136,8 +138,11 @@ class Sender:
             while not stop.is_set():
                 if await self._step():
                     quiet_since = self._clock.monotonic()
-                if self._buffer.has_more:
+                if self._buffer.has_more and self._room() and self._may_spill:
                     await self._slices.give_way()
+                elif self._buffer.has_more:
+                    self._progress.clear()
+                    await wait_at_most(self._progress, _LINGER_SECONDS, self._clock)
                 elif self._clock.monotonic() - quiet_since < _IDLE_SECONDS and not (
                     self._buffer.is_awaited
                 ):
@@ -171,60 +176,57 @@ class Sender:
 
     async def _step(self) -> bool:
         """Take what the buffer has, and see it off; tells whether there was anything."""
-        items, overflow = self._buffer.take(self._room())
+        items, overflow = self._buffer.take(self._room(), with_overflow=self._may_spill)
         if overflow:
-            self._spill_overflow(overflow)
+            self._spill_soon(overflow, "full")
         if items:
             await self._dispatch(items)
         return bool(items or overflow)
 
+    @property
+    def _may_spill(self) -> bool:
+        return self._spilling < _MOST_TO_SPILL
+
     def _room(self) -> int:
         return max(0, min(self._slices.size, self._terms.capacity - len(self._flights)))
 
-    def _spill_overflow(self, items: list[Item]) -> None:
-        before = self._spilling
-        # At once: nothing newer that keeps an order may go to the store meanwhile.
-        self._buffer.spilled.note([one.number for one in items])
+    def _spill_soon(self, items: list[Item], reason: str) -> None:
+        """Write events into the journal, after what is older and before what is newer."""
+        self._spilling += 1
 
         async def spill() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await self._spill(items, "full")
-            self._progress.set()
+            try:
+                await self._spill(items, reason)
+            finally:
+                self._spilling -= 1
+                self._progress.set()
 
-        def ended(task: asyncio.Task[None]) -> None:
-            if self._spilling is task:
-                self._spilling = None
-            self._progress.set()
-
-        self._spilling = asyncio.create_task(spill(), name="redrive-tracking-spill")
-        self._spilling.add_done_callback(ended)
-
-    async def _overflow_is_spilled(self) -> None:
-        """Wait until what found no room is in the journal: what comes there now is newer."""
-        while self._spilling is not None:
-            await asyncio.wait([self._spilling])
+        self._keeper.put(spill)
 
     async def _spill(self, items: Sequence[Item], reason: str) -> None:
-        """Write events into the journal that nobody has routed, if they are worth it."""
-        kept = [one for one in items if self._saves(reason, one)]
-        dropped = {id(one) for one in items} - {id(one) for one in kept}
-        problem = await self._keeper.spill(kept) if kept else ""
-        ends = [
-            (one.number, End.DROPPED, "filtered")
-            if id(one) in dropped
-            else (one.number, End.DROPPED, "journal")
-            if problem
-            else (one.number, End.SPILLED, "")
-            for one in items
-        ]
-        self._buffer.end(ends)
+        """Write events into the journal that nobody has routed, if they are worth it.
+
+        In parts, so that a disk that is nearly full takes what it has room for.
+        """
+        for first in range(0, len(items), _MOST_AT_ONCE):
+            some = items[first : first + _MOST_AT_ONCE]
+            kept = [one for one in some if self._saves(reason, one)]
+            dropped = {id(one) for one in some} - {id(one) for one in kept}
+            problem = await self._keeper.spill(kept) if kept else ""
+            ends = [
+                (one.number, End.DROPPED, "filtered")
+                if id(one) in dropped
+                else (one.number, End.DROPPED, "journal")
+                if problem
+                else (one.number, End.SPILLED, "")
+                for one in some
+            ]
+            self._buffer.end(ends)
 
     async def _dispatch(self, items: list[Item]) -> None:
         routes = await self._outlook.routes()
         if routes is None:
-            await self._overflow_is_spilled()
-            await self._spill(items, "held")
+            self._spill_soon(items, "held")
             return
         channels = self._channels_of(routes)
         flights: list[tuple[Flight, Item, tuple[str, ...]]] = []

@@ -20,11 +20,13 @@ from redrive.store import Figures, Miscount, Replay
 
 __all__ = [
     "Acknowledged",
+    "Arrived",
     "Backfilled",
     "Begun",
     "Born",
     "Call",
     "ClockSet",
+    "Counted",
     "Died",
     "Ended",
     "GivenUp",
@@ -41,6 +43,7 @@ __all__ = [
     "Silenced",
     "Stopped",
     "Stopping",
+    "Tracked",
     "Uncertain",
     "Wanted",
 ]
@@ -248,3 +251,35 @@ class Served(Record, frozen=True, kw_only=True):
 
     projection: str
     events: frozenset[EventId]
+
+
+class Tracked(Record, frozen=True, kw_only=True):
+    """A process has tracked an event; each life of a process has a name of its own."""
+
+    life: str
+    event_id: EventId
+    event_type: str
+    key: str | None
+
+
+class Arrived(Record, frozen=True, kw_only=True):
+    """A destination has taken an event that was tracked."""
+
+    destination: str
+    event_id: EventId
+
+
+class Counted(Record, frozen=True, kw_only=True):
+    """What the books of a life say at its end, whichever that was.
+
+    `is_exact` says that nothing has happened that may have the store know what was counted as
+    dropped, and `is_once` that nothing may have had a destination be given something twice.
+    """
+
+    life: str
+    tracked: int
+    waiting: int
+    dropped: int
+    is_killed: bool
+    is_exact: bool
+    is_once: bool

@@ -19,6 +19,7 @@ from tests.simulation.bugs import (
     ring,
     routes,
     statements,
+    tracking,
 )
 from tests.simulation.bugs.bug import Bug, planted
 
@@ -38,4 +39,5 @@ BUGS: tuple[Bug, ...] = (
     *statements.BUGS,
     *counts.BUGS,
     *projections.BUGS,
+    *tracking.BUGS,
 )

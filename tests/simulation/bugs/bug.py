@@ -24,6 +24,8 @@ class Bug(NamedTuple):
     """Words of a statement on its way to the server, and what they become."""
     is_projecting: bool = False
     """Whether it is in what projections do, and looked for in a world that has them."""
+    is_tracking: bool = False
+    """Whether it is in what tracking does, and looked for in a world whose processes track."""
 
 
 @contextmanager
