@@ -14,7 +14,7 @@ from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from random import SystemRandom
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,6 +23,8 @@ from tests.simulation.plan import StoreKind
 from tests.simulation.run import Result, run
 
 __all__ = ["KEPT", "Brief", "hunt", "kept_seeds", "main", "run_brief"]
+
+_World = StoreKind | Literal["projections", "tracking", "crowds"]
 
 KEPT = Path(__file__).parent / "kept.txt"
 """Seeds that once found something; every run replays them."""
@@ -49,7 +51,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
-def kept_seeds(world: StoreKind | Literal["projections", "tracking"] | None = None) -> list[int]:
+def kept_seeds(world: _World | None = None) -> list[int]:
     """Return the seeds of the kept list that found something in worlds as drawn, or in such ones.
 
     What follows a `#` says what each found.
@@ -60,14 +62,22 @@ def kept_seeds(world: StoreKind | Literal["projections", "tracking"] | None = No
 
 
 def run_brief(
-    seed: int, *, store: StoreKind | None = None, projects: bool = False, tracks: bool = False
+    seed: int,
+    *,
+    store: StoreKind | None = None,
+    projects: bool = False,
+    tracks: bool = False,
+    is_crowded: bool = False,
 ) -> Brief:
     """Run a seed; one in a hundred twice, which must give the same trace."""
-    result = run(seed, store=store, projects=projects, tracks=tracks)
+    once = partial(
+        run, seed, store=store, projects=projects, tracks=tracks, is_crowded=is_crowded
+    )
+    result = once()
     report = "" if result.is_well else result.report()
     is_repeated = seed % 100 == 0
     if is_repeated and not report:
-        again = run(seed, store=store, projects=projects, tracks=tracks)
+        again = once()
         if again.trace != result.trace:
             report = f"seed {seed} has two traces: {result.trace} and {again.trace}"
     faults = Counter(one.what for one in result.plan.faults)
@@ -111,27 +121,37 @@ def main() -> None:
     parser.add_argument("--store", choices=stores, help="run on this store; drawn when left out")
     parser.add_argument("--projections", action="store_true", help="run worlds that project")
     parser.add_argument("--tracking", action="store_true", help="run worlds that track")
+    parser.add_argument("--crowds", action="store_true", help="run worlds of 40 destinations on")
     options = parser.parse_args()
     if options.bugs:
         _hunt_all(options)
     if options.seed is not None:
-        _show(
-            run(
-                options.seed,
-                store=options.store,
-                projects=options.projections,
-                tracks=options.tracking,
-            )
-        )
+        _show(run(options.seed, **_world_of(options)))
         return
     start = options.start if options.start is not None else SystemRandom().randrange(10**9)
-    if options.projections or options.tracking:
-        seeds = iter(kept_seeds("projections" if options.projections else "tracking"))
-    else:
-        seeds = iter(kept_seeds(options.store))
+    seeds = iter(kept_seeds(_kept_in(options)))
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)
+
+
+def _world_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return which worlds are asked for, as `run` and `run_brief` take them."""
+    return {
+        "store": options.store,
+        "projects": options.projections,
+        "tracks": options.tracking,
+        "is_crowded": options.crowds,
+    }
+
+
+def _kept_in(options: argparse.Namespace) -> _World | None:
+    if options.projections:
+        return "projections"
+    if options.tracking:
+        return "tracking"
+    store: StoreKind | None = options.store
+    return "crowds" if options.crowds else store
 
 
 class _Catch(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,12 +212,7 @@ def _run_all(
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:
         seeds = still_going()
         while batch := list(islice(seeds, _AT_ONCE * options.jobs)):
-            run_one = partial(
-                run_brief,
-                store=options.store,
-                projects=options.projections,
-                tracks=options.tracking,
-            )
+            run_one = partial(run_brief, **_world_of(options))
             for brief in pool.map(run_one, batch, chunksize=5):
                 briefs.append(brief)
                 if brief.report:

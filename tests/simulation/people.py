@@ -17,6 +17,7 @@ from redrive.operations import Operations
 from redrive.policies.payload import encode_payload
 from redrive.store import Query
 from tests.proof.checkers.records import Acknowledged, Offered, Refused, Uncertain
+from tests.simulation.crowds import LARGE
 from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.plan import Plan
@@ -138,6 +139,8 @@ class Publisher:
             payload["terminal"] = chance.choice(plan.names)
         if chance.random() < plan.poison:
             payload["poison"] = chance.choice(plan.names)
+        if plan.large and self._far.random() < plan.large:
+            payload["large"] = "." * LARGE
         return payload
 
     def _draw(self, app: Redrive) -> NewEvent:
@@ -207,11 +210,13 @@ class Operator:
                 continue
 
     def _acts(self) -> Sequence[Callable[[Operations], Awaitable[None]]]:
-        usual = (
+        usual: tuple[Callable[[Operations], Awaitable[None]], ...] = (
             *(self._replay, self._replay, self._start_replay, self._turn_replay, self._edit),
             *(self._delete, self._resolve, self._cancel, self._reschedule, self._prioritise),
             *(self._pause, self._resume, self._breaker, self._tenant, self._look),
         )
+        if self._plan.removes:
+            usual = (*usual, *[self._drop, self._remove] * 4)
         if not self._plan.is_rerouted:
             return usual
         return (*usual, *[self._move] * 8, *[self._backfill, self._drop] * 3, self._remove)

@@ -7,7 +7,7 @@ hides what happens without it.
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from redrive.model.fairness import Fairness
 from redrive.model.limits import Breaker, Rate, SharedRate
 from redrive.model.projection import destination_of
 from redrive.model.replay import AutoReplay
+from tests.simulation.crowds import CROWDED, crowded, thronged
 
 __all__ = [
     "DestinationPlan",
@@ -32,8 +33,6 @@ _SQLITE_EVERY = 8
 
 _WORKERS_ON_A_SERVER, _MOST_ON_A_SERVER, _LONGEST_ON_A_SERVER = 2, 20, 6.0
 """Workers, events and seconds of trouble, where every statement is carried out for real."""
-_CROWDED = 0.15
-"""The share of calm worlds that have dozens of destinations, many of them held back."""
 _WITH_ACCOUNTS = 0.12
 _SHARING = 0.8
 """The share of worlds with an account, and of the destinations that belong to it."""
@@ -122,8 +121,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is drawn before a run begins.
 
     `far` is the share of events that are due in minutes or hours, `ahead` how many seconds past the
-    minute the clocks begin. `lock_timeout` is the server's own, where it has one. Events of a plain
-    world have no priority. Where there is a `next_release`, it is rolled out at the first of the
+    minute the clocks begin. `lock_timeout` is the server's own, where it has one. Events of a
+    plain world have no priority. `large` is the share of payloads of which no two have room in the
+    `most_bytes` of a claim. Where there is a `next_release`, it is rolled out at the first of the
     `rollouts`, back at the second, and so on. Where there are `projections`, there are no
     destinations but them.
     """
@@ -146,9 +146,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int
     few: int = 0
     page: int = 1
+    most_bytes: int | None = None
+    removes: bool = False
     destinations: tuple[DestinationPlan, ...]
     terminal: float = 0.0
     poison: float = 0.0
+    large: float = 0.0
     delayed: float = 0.0
     far: float = 0.0
     ahead: float = 0.0
@@ -187,19 +190,30 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             *(title for one in self.projections for title in one.titles.values()),
         ]
 
+    @property
+    def may_register_again(self) -> bool:
+        """Whether somebody who starts may bring a destination that is not, or no longer, there."""
+        is_joined = any(one.joins_at for one in self.destinations)
+        return self.is_rerouted or self.removes or is_joined
+
     def destinations_of(self, release: int) -> tuple[DestinationPlan, ...]:
         """Return what a release declares: the first, or the next one where there are two."""
         return self.next_release if release else self.destinations
 
 
-def draw(seed: int, *, store: StoreKind | None = None, projects: bool = False) -> Plan:
-    """Return the plan of a seed; of a world with destinations, or one that projects."""
-    return _Draw(seed, "sqlite").projecting() if projects else _Draw(seed, store).plan()
+def draw(
+    seed: int, *, store: StoreKind | None = None, projects: bool = False, is_crowded: bool = False
+) -> Plan:
+    """Return the plan of a seed; of a world with destinations, or dozens, or one that projects."""
+    if projects:
+        return _Draw(seed, "sqlite").projecting()
+    return _Draw(seed, store, is_crowded=is_crowded).plan()
 
 
 class _Draw:
-    def __init__(self, seed: int, store: StoreKind | None) -> None:
+    def __init__(self, seed: int, store: StoreKind | None, *, is_crowded: bool = False) -> None:
         self._seed = seed
+        self._is_crowded = is_crowded
         self._rng = Random(f"plan of {seed}")  # noqa: S311 - a simulation
         # Apart, so that seeds which found something keep most of their meaning.
         self._more = Random(f"more of {seed}")  # noqa: S311 - as above
@@ -242,8 +256,10 @@ class _Draw:
         # Whether workers ask all destinations in each claim, or look for those with work.
         few, page = self._rings.choice([(8, 256), (0, 256), (1, 256), (0, 1)])
         plan = msgspec.structs.replace(plan, few=few, page=page)
-        if is_calm and not plan.next_release and self._crowds.random() < _CROWDED:
-            plan = self._crowded(plan)
+        if is_calm and not plan.next_release and self._crowds.random() < CROWDED:
+            plan = crowded(plan, self._crowds)
+        if self._is_crowded:
+            plan = thronged(plan, Random(f"throngs of {self._seed}"))  # noqa: S311 - a simulation
         if self._accounts.random() < _WITH_ACCOUNTS:
             plan = self._with_account(plan)
         return self._on_a_server(plan) if plan.store == "postgres" else plan
@@ -324,34 +340,6 @@ class _Draw:
             pool=chance.choice([2, 3, 10]),
         )
         return _plain(plan) if chance.random() < _PLAIN else plan
-
-    def _crowded(self, plan: Plan) -> Plan:
-        """Let there be more destinations than a claim asks: most have little, many are held."""
-        crowds = self._crowds
-        held_by: tuple[dict[str, Any], ...] = (
-            {},
-            {"rate": Rate(per_second=0.5, burst=1.0)},
-            {"concurrency": 1, "slow": 0.5},
-            {"fairness": Fairness(rate=Rate(per_second=1.0, burst=1.0))},
-            {"retry_rate": Rate(per_second=0.5, burst=1.0), "transient": 0.5},
-            {"breaker": Breaker(failures=1, open_for="2s"), "transient": 0.5},
-        )
-        crowd = [
-            msgspec.structs.replace(
-                crowds.choice(plan.destinations),
-                name=f"c{number:02}",
-                patterns=crowds.choice([("a.x",), ("b.x",), ("c.x",), ("b.*", "c.x")]),
-                **crowds.choice(held_by),
-            )
-            for number in range(crowds.choice([12, 25, 40]))
-        ]
-        return msgspec.structs.replace(
-            plan,
-            destinations=(*plan.destinations, *crowd),
-            events=min(plan.events, 15),
-            few=crowds.choice([0, 8]),
-            page=crowds.choice([1, 7, 256]),
-        )
 
     def _released(self, plan: Plan) -> Plan:
         """Let there be two releases that differ, rolled out and back once or more."""

@@ -6,10 +6,13 @@ import gc
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from unittest.mock import patch
 
 import msgspec
 
+from redrive.pipeline import claim
+from redrive.store import ClaimRequest
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import counting
 from redrive.worker import ring
@@ -60,7 +63,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def _where(self) -> str:
         if self.plan.kind:
             return f" {self.plan.kind.upper()}=1"
-        return " STORE=postgres" if self.plan.store == "postgres" else ""
+        crowds = " CROWDS=1" if self.plan.most_bytes is not None else ""
+        return crowds + (" STORE=postgres" if self.plan.store == "postgres" else "")
 
     def report(self) -> str:
         """Return everything that is needed to understand and repeat a failure."""
@@ -82,6 +86,7 @@ def run(
     store: StoreKind | None = None,
     projects: bool = False,
     tracks: bool = False,
+    is_crowded: bool = False,
 ) -> Result:
     """Run a seed from beginning to end, or up to the first thing that is wrong.
 
@@ -91,7 +96,11 @@ def run(
     with planted(bug) as make:
         if bug is not None:
             store, projects, tracks = bug.on, bug.is_projecting, bug.is_tracking
-        plan = draw_tracking(seed) if tracks else draw(seed, store=store, projects=projects)
+            is_crowded = bug.is_crowded
+        if tracks:
+            plan = draw_tracking(seed)
+        else:
+            plan = draw(seed, store=store, projects=projects, is_crowded=is_crowded)
         return _run(plan, make, spoils=None if bug is None else bug.words)
 
 
@@ -112,6 +121,9 @@ def _run(plan: Plan, make: type[MemoryStore], *, spoils: tuple[str, str] | None)
     crowd.enter_context(patch.object(ring, "FEW", plan.few))
     crowd.enter_context(patch.object(ring, "PAGE", plan.page))
     crowd.enter_context(patch.object(counting, "MUCH", _MUCH))
+    if plan.most_bytes is not None:
+        request = partial(ClaimRequest, most_bytes=plan.most_bytes)
+        crowd.enter_context(patch.object(claim, "ClaimRequest", request))
     violations: list[Violation] = []
     is_collecting = gc.isenabled()
     gc.disable()  # a task that is collected runs its `finally`, whenever that may be

@@ -36,6 +36,8 @@ QUICKLY_FOUND = {
     "a lap passes what was scheduled": 8,
     "a shut gate is never asked again": 43,
     "a destination is never visited again": 3,
+    "a shut gate is passed in a crowd": 0,
+    "who was not reached leaves the ring": 1,
     "what is delivered is not counted": 0,
     "what is new is counted twice": 0,
     "a projection reads past gaps": 1,

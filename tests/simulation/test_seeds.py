@@ -16,6 +16,7 @@ SHARES = 25
 SEEDS_PER_SHARE = 10
 PROJECTING_SEEDS = 3
 TRACKING_SEEDS = 6
+CROWDED_SEEDS = (0, 2, 3, 4)
 
 
 @pytest.mark.timeout(600)
@@ -59,6 +60,15 @@ def test_what_was_tracked_adds_up_whatever_happens(share: int) -> None:
         for seed in range(first, first + TRACKING_SEEDS)
         if (brief := run_brief(seed, tracks=True)).report
     ]
+
+    assert not reports, "\n\n".join(reports)
+
+
+@pytest.mark.timeout(300)
+def test_what_must_hold_holds_among_dozens_of_destinations() -> None:
+    """Few here, because each takes long; `make simulate CROWDS=1` runs as many as there is time."""
+    briefs = [run_brief(seed, is_crowded=True) for seed in CROWDED_SEEDS]
+    reports = [one.report for one in briefs if one.report]
 
     assert not reports, "\n\n".join(reports)
 

@@ -273,7 +273,7 @@ class World:
             machine.thaw()
         for machine in self._machines:
             machine.thaw()
-            if self._plan.is_rerouted or any(one.joins_at for one in self._plan.destinations):
+            if self._plan.may_register_again:
                 self._stop(machine)  # what starts registers again what was removed
         for publisher, machine in self._publishers:
             publisher.is_hurried = True
