@@ -163,6 +163,17 @@ async def test_everybody_is_served_however_many_have_work(many: Round) -> None:
     assert turns <= MANY  # in each claim several, and none of them in vain for long
 
 
+async def test_places_are_parted_evenly_where_there_are_too_few(many: Round) -> None:
+    """What was published together is claimed together, and lies side by side in a store."""
+    names = ["d01", "d02", "d03", "d04", "d05"]
+    await many.publish(*names, count=30)
+
+    claim = await many.turn(limit=100)
+
+    given = Counter(one.destination for one in claim.deliveries)
+    assert given == dict.fromkeys(names, 20)
+
+
 async def test_who_was_not_reached_is_the_first_next_time(many: Round) -> None:
     names = ["d01", "d02", "d03"]
     await many.publish(*names, count=5)

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from redrive.claiming.allowance import Allowance, Places, Room, Served
 from redrive.claiming.ready import SOON
 from redrive.clock import Clock
@@ -28,6 +30,8 @@ PAGE = 256
 """So many are found by one look at the store at most."""
 
 _MOST_ASKED = 32
+_LEAST_PART = 16
+"""So many each of those that are asked may give, also where there are too few places for all."""
 _LOOKS_AGAIN_SECONDS = (0.02, 0.2)
 """How long those in the ring are served before others are looked for: at least, and at most."""
 _LOOKING = 1 / 20
@@ -172,7 +176,7 @@ class Ring:
                 chosen.append(allowance)
         for name in gone:
             del self._known[name]
-        return chosen
+        return _parted(chosen, room.free)
 
     async def _look_around(self, served: Served, room: Room) -> Work:
         """Look for somebody who has a place and was not asked in this turn, once around."""
@@ -235,6 +239,20 @@ class Ring:
         wait = max(0.0, self._alarms[0][0] - self._clock.monotonic())
         when = now + timedelta(seconds=wait)
         return when if next_due is None else min(next_due, when)
+
+
+def _parted(allowances: Sequence[Allowance], places: int) -> Sequence[Allowance]:
+    """Part the places evenly where there are too few of them.
+
+    What was published at the same time lies side by side in a store, whoever it is for: it costs
+    less to change it in the same transaction.
+    """
+    if sum(one.total for one in allowances) <= places:
+        return allowances
+    part = max(_LEAST_PART, math.ceil(places / len(allowances)))
+    return [
+        one if one.total <= part else msgspec.structs.replace(one, total=part) for one in allowances
+    ]
 
 
 def _in_turn(allowances: Sequence[Allowance], turns: int) -> Sequence[Allowance]:
