@@ -266,6 +266,14 @@ class RoomConformance:
 
         assert [ids_of(one) for one in claims] == [[number] for number in ids]
 
+    async def test_what_there_is_no_room_for_is_not_overtaken(self, world: World) -> None:
+        sizes = (1_000, 3_000, 1_000)
+        ids = await world.publish(*[an_event("x" * size) for size in sizes])
+
+        claims = [await world.claim(most_bytes=2_500) for _ in range(3)]
+
+        assert [ids_of(one) for one in claims] == [[number] for number in ids]
+
     async def test_claims_go_on_until_all_is_claimed(self, world: World) -> None:
         """Of several kinds, destinations and tenants, with order and without."""
         events = [

@@ -398,7 +398,7 @@ class MemoryQueue(MemoryTenants):
     def _lets(self, row: Row, turnstile: Turnstile) -> bool:
         """Let one pass if the gate does, and if there is room for what it carries."""
         size = len(row.carried.payload)
-        if self._has_taken and size > self._bytes_left:
+        if self._is_full or (self._has_taken and size > self._bytes_left):
             self._is_full = True
             return False
         is_let = turnstile.admit(row.kind, was_held=_was_held(row, turnstile.gate))
