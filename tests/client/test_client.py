@@ -29,7 +29,7 @@ from redrive.model.audit import AuditQuery
 from redrive.operations import Operations
 from redrive.store import EventQuery, Figures, Query
 from redrive.testing import FakeClock
-from redrive.web.requests import MOST_EVENTS
+from redrive.web.requests import MOST_AT_ONCE
 from redrive.web.table import LEFT_OUT
 from tests.client.asgi import AsgiConnection
 from tests.web.conftest import Served
@@ -351,7 +351,7 @@ async def test_more_than_a_server_takes_is_refused_before_it_is_sent(served: Ser
     client, connection = connected(served)
 
     with pytest.raises(UsageError, match="in several calls"):
-        await client.publish_many([NewEvent(type="a")] * (MOST_EVENTS + 1))
+        await client.publish_many([NewEvent(type="a")] * (MOST_AT_ONCE + 1))
 
     assert await client.publish_many([]) == ()
     assert connection.sent == []

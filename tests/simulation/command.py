@@ -70,9 +70,7 @@ def run_brief(
     is_crowded: bool = False,
 ) -> Brief:
     """Run a seed; one in a hundred twice, which must give the same trace."""
-    once = partial(
-        run, seed, store=store, projects=projects, tracks=tracks, is_crowded=is_crowded
-    )
+    once = partial(run, seed, store=store, projects=projects, tracks=tracks, is_crowded=is_crowded)
     result = once()
     report = "" if result.is_well else result.report()
     is_repeated = seed % 100 == 0

@@ -11,7 +11,7 @@ import msgspec
 
 from redrive.web.api import read_json
 from redrive.web.problem import Problem, ProblemError
-from redrive.web.requests import PublishEvent
+from redrive.web.published import PublishEvent
 from redrive.web.route import Route
 from redrive.web.table import ROUTES
 from tests.web.conftest import Served

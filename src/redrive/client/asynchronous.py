@@ -24,7 +24,8 @@ from redrive.model.event import EventAttributes, NewEvent, Receipt, new_event
 from redrive.operations import Operations
 from redrive.store import Figures
 from redrive.web.answers import Receipts
-from redrive.web.requests import MOST_EVENTS, PublishBatch, PublishEvent
+from redrive.web.published import PublishBatch, PublishEvent
+from redrive.web.requests import MOST_AT_ONCE
 
 __all__ = ["AsyncClient", "RemoteOperations", "address_of", "checked_token"]
 
@@ -106,9 +107,9 @@ class AsyncClient(RemoteOperations):
 
     async def publish_many(self, events: Sequence[NewEvent]) -> Sequence[Receipt]:
         """Publish up to 1,000 events, all or none; each is stored once, as with `publish`."""
-        if len(events) > MOST_EVENTS:
+        if len(events) > MOST_AT_ONCE:
             raise UsageError(
-                f"There are {len(events):,} events, and a server takes {MOST_EVENTS:,} at once; "
+                f"There are {len(events):,} events, and a server takes {MOST_AT_ONCE:,} at once; "
                 "publish them in several calls."
             )
         if not events:

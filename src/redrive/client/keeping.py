@@ -74,10 +74,10 @@ class RemoteKeeping(RemoteContext):
     ) -> Restored:
         """Put exported dead letters back, all or none; those that are there change nothing."""
         self._refuse_actor(by)
-        if len(letters) > requests.MOST_EVENTS:
+        if len(letters) > requests.MOST_AT_ONCE:
             raise UsageError(
                 f"There are {len(letters):,} dead letters, and a server takes "
-                f"{requests.MOST_EVENTS:,} at once; give it fewer, again and again."
+                f"{requests.MOST_AT_ONCE:,} at once; give it fewer, again and again."
             )
         if not letters:
             return Restored()

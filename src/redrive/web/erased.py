@@ -8,11 +8,9 @@ import msgspec
 
 from redrive.model.erasure import ErasurePart, ErasureWaiting
 from redrive.operations.context import MOST_PER_PAGE
-from redrive.web.requests import Given, Text
+from redrive.web.requests import LARGEST, Given, Text
 
 __all__ = ["PlanErasure", "RunErasure"]
-
-_LARGEST = 2**63 - 1
 
 
 class PlanErasure(Given, frozen=True, kw_only=True):
@@ -25,7 +23,7 @@ class PlanErasure(Given, frozen=True, kw_only=True):
     key: Text | None = None
     tenant: Text | None = None
     parts: tuple[ErasurePart, ...] = ()
-    after: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)] = 0
+    after: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
 
     @property
     def given(self) -> dict[str, Any]:

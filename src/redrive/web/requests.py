@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,7 +13,6 @@ from redrive.model.audit import AuditQuery
 from redrive.model.checks import check_instant
 from redrive.model.delivery import Status
 from redrive.model.duration import duration
-from redrive.model.event import EventAttributes, NewEvent, Severity, new_event
 from redrive.model.pattern import check_pattern
 from redrive.model.replay import Pace
 from redrive.model.secret import LONGEST_SECRET
@@ -56,8 +55,6 @@ __all__ = [
     "PlanReplay",
     "PreviewEdit",
     "Prioritise",
-    "PublishBatch",
-    "PublishEvent",
     "ReadLog",
     "RebuildProjection",
     "ReopenIds",
@@ -70,17 +67,18 @@ __all__ = [
     "StartReplay",
     "SwapProjection",
     "read_instant",
+    "read_moment",
 ]
 
-_LARGEST = 2**63 - 1
-MOST_EVENTS = 1_000
+LARGEST = 2**63 - 1
+MOST_AT_ONCE = 1_000
+"""How many events, or letters, one request brings."""
 _LONGEST_WAIT = timedelta(seconds=25)
-_NULL = msgspec.Raw(b"null")
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 """With its time zone; without one nobody knows when it is."""
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MOST_PER_PAGE)]
-Number = Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Numbers = Annotated[list[Number], msgspec.Meta(min_length=1, max_length=MOST_PER_PAGE)]
 Text = Annotated[str, msgspec.Meta(max_length=10_000)]
 
@@ -398,8 +396,8 @@ class StartReplay(PlanReplay, frozen=True, kw_only=True):
 
     why: Text = ""
     generation: Text | None = None
-    canary: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = Pace().canary
-    largest_wave: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = Pace().largest_wave
+    canary: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)] = Pace().canary
+    largest_wave: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)] = Pace().largest_wave
     failure_limit: Annotated[float, msgspec.Meta(ge=0, le=1)] = Pace().failure_limit
     render_again: bool = False
 
@@ -501,90 +499,12 @@ class RestoreLetters(Act, frozen=True, kw_only=True):
     """
 
     out_of_order: bool = False
-    letters: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
-
-
-class PublishEvent(Given, frozen=True, kw_only=True):
-    """An event to publish.
-
-    `due` and `deadline` are instants, or durations from now such as `5m`. Everything but the type
-    may be left out.
-    """
-
-    type: Text
-    payload: msgspec.Raw = msgspec.field(default_factory=lambda: _NULL)
-    key: Text | None = None
-    tenant: Text | None = None
-    source: Text | None = None
-    idempotency_key: Text | None = None
-    headers: dict[str, str] = {}
-    severity: Severity = Severity.INFO
-    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0
-    generation: Text | None = None
-    occurred_at: Instant | None = None
-    deadline: Text | None = None
-    due: Text | None = None
-    expected_version: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)] | None = None
-    to: list[Text] | None = None
-    unique_for: Text | None = None
-    unique_by: Text | None = None
-
-    def attributes(self, *, source: str, tenant: str | None, key: str | None) -> EventAttributes:
-        """Return what `publish` takes beside type and payload."""
-        given = self._given(source=source, tenant=tenant, key=key)
-        del given["type"], given["payload"]
-        return cast("EventAttributes", given)
-
-    def event(self, *, source: str, tenant: str | None, key: str | None, now: datetime) -> NewEvent:
-        """Return what `publish_many` takes; durations count from `now`."""
-        if not self._says_more:  # in bulk, each argument counts
-            return NewEvent(
-                type=self.type,
-                payload=self.payload,
-                key=self.key,
-                tenant=tenant,
-                source=source,
-                idempotency_key=key,
-            )
-        attributes = self.attributes(source=source, tenant=tenant, key=key)
-        return new_event(self.type, self.payload, attributes, now=now)
-
-    @property
-    def _says_more(self) -> bool:
-        """Whether it has any of the attributes that few have."""
-        return (
-            bool(self.headers)
-            or self.severity is not Severity.INFO
-            or self.priority != 0
-            or self.generation is not None
-            or self.occurred_at is not None
-            or self.deadline is not None
-            or self.due is not None
-            or self.expected_version is not None
-            or self.to is not None
-            or self.unique_for is not None
-            or self.unique_by is not None
-        )
-
-    def _given(self, *, source: str, tenant: str | None, key: str | None) -> dict[str, Any]:
-        given = msgspec.structs.asdict(self)
-        given["source"], given["tenant"], given["idempotency_key"] = source, tenant, key
-        if self.due is not None:
-            given["due"] = _moment("due", self.due)
-        if self.deadline is not None:
-            given["deadline"] = _moment("deadline", self.deadline)
-        return given
-
-
-class PublishBatch(Given, frozen=True, kw_only=True):
-    """Events to publish, all of them or none."""
-
-    events: Annotated[list[PublishEvent], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
+    letters: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MOST_AT_ONCE)]
 
 
 def read_instant(name: str, text: str, now: datetime) -> datetime:
     """Read an instant, or a duration from now."""
-    moment = _moment(name, text)
+    moment = read_moment(name, text)
     if isinstance(moment, datetime):
         return moment
     try:
@@ -593,7 +513,7 @@ def read_instant(name: str, text: str, now: datetime) -> datetime:
         raise _no_moment(name, text) from None
 
 
-def _moment(name: str, text: str | None) -> datetime | str | None:
+def read_moment(name: str, text: str | None) -> datetime | str | None:
     """Read an instant; what is no instant is a duration, and read where the time is known."""
     if text is None:
         return None

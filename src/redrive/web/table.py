@@ -40,7 +40,7 @@ from redrive.store import (
     Replay,
     Restored,
 )
-from redrive.web import answers, drafts, erased, journaled, requests
+from redrive.web import answers, drafts, erased, journaled, published, requests
 from redrive.web.endpoints import (
     acting,
     gateway,
@@ -94,12 +94,12 @@ def _post(
 
 
 ROUTES: tuple[Route, ...] = (
-    _post("/events", publishing.publish, Receipt, requests.PublishEvent, example=_EVENT),
+    _post("/events", publishing.publish, Receipt, published.PublishEvent, example=_EVENT),
     _post(
         "/events/batch",
         publishing.publish_batch,
         answers.Receipts,
-        requests.PublishBatch,
+        published.PublishBatch,
         example={"events": [_EVENT]},
         name="publish_many",
     ),

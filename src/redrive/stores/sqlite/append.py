@@ -263,7 +263,9 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
 def _event_rows(
     entries: Sequence[Entry], versions: Mapping[EventId, int]
 ) -> list[tuple[object, ...]]:
-    texts = {names: json_text(names) for names in {entry.destinations for entry in entries}}
+    texts = {
+        names: json_text(names) for names in dict.fromkeys(entry.destinations for entry in entries)
+    }
     return [
         (
             entry.event.id,

@@ -9,7 +9,7 @@ import msgspec
 from redrive.model.event import Receipt
 from redrive.web.answers import Receipts
 from redrive.web.problem import ProblemError
-from redrive.web.requests import PublishBatch, PublishEvent
+from redrive.web.published import PublishBatch, PublishEvent
 from redrive.web.route import Call
 
 __all__ = ["publish", "publish_batch"]
