@@ -58,6 +58,40 @@ def test_one_is_shown_with_all_of_it(shell: Shell, projecting: Shop) -> None:
     assert (missing.code, "letters" in missing.err) == (2, True)
 
 
+def test_one_with_partitions_is_shown_with_each_of_them(shell: Shell, shop: Shop) -> None:
+    async def session() -> None:
+        app = Redrive(shop.url)
+
+        @app.projection("letter.*", name="letters", partitions=2, retry=Retry(max_attempts=1))
+        async def apply(event: Event[Any], _: ReadModel) -> None:
+            if event.payload == "bad":
+                raise ValueError("bad")
+
+        async with app:
+            await app.publish("letter.sent", "fine", key="order-1")
+            await app.publish("letter.sent", "bad", key="order-2")
+            await app.drain()
+            await app.publish("letter.sent", "fine", key="order-1")
+
+    asyncio.run(session())
+
+    listed = shell("projection", "list").out
+    said = shell("projection", "show", "letters").out
+    shown = shell("projection", "show", "letters", "--json").json
+    advice = shell("doctor").out
+    assert re.search(r"^letters +behind +1 +\S+ +1 +1 +nobody *$", listed, re.MULTILINE)
+    assert re.search(r"^0 +0 +- +1 +0 +nobody *$", said, re.MULTILINE)
+    assert re.search(r"^1 +1 +\S+ +0 +1 +nobody *$", said, re.MULTILINE)
+    assert (shown["events_behind"], shown["applied"], shown["is_caught_up"]) == (1, 1, False)
+    parts = [(one["partition"], one["is_caught_up"]) for one in shown["partitions"]]
+    assert parts == [(0, True), (1, False)]
+    assert "letters is 1 event behind, and no live worker reads for it" in " ".join(advice.split())
+    reset = shell("projection", "reset", "letters", "--yes")
+    assert reset.out == "letters begins anew; 1 delivery was removed.\n"
+    parts = shell("projection", "show", "letters", "--json").json["partitions"]
+    assert [(one["events_behind"], one["position"]) for one in parts] == [(1, "0-0"), (2, "0-0")]
+
+
 def test_a_store_without_projections_says_so(shell: Shell, shop: Shop) -> None:
     shop.do(lambda app: app.operations.status())
 

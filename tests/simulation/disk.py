@@ -425,6 +425,10 @@ class HostGround:
     ) -> list[Modelled]:
         session = self._session
         figures = {one.checkpoint.projection: one for one in finish(all_projections(session))}
+        parts = {
+            title: [part.checkpoint for part in one.parts or (one,)]
+            for title, one in figures.items()
+        }
         log = finish(read_events(session, after=LOG_START, limit=_ALL)).events
         handed_over = [one for status in Status for one in self._in(status)]
         applied = list(self._eye.execute("SELECT projection, event FROM model ORDER BY number"))
@@ -449,8 +453,8 @@ class HostGround:
                     and one.status is not Status.DELIVERED
                     and one.resolution is None
                 ),
-                reached=figures[title].checkpoint.position,
-                is_reset=figures[title].checkpoint.is_reset,
+                reached=tuple(part.position for part in parts[title]),
+                is_reset=all(part.is_reset for part in parts[title]),
                 is_told_caught_up=figures[title].is_caught_up,
                 is_final=is_final,
             )

@@ -91,7 +91,8 @@ def _line(record: Record) -> str:
             return f"looked: {len(events)} events, {len(deliveries)} deliveries"
         case Modelled(projection=name, wanted=wanted, applied=applied, reached=reached):
             return (
-                f"modelled {name}: {len(applied)} of {len(wanted)} events, up to {reached}, "
+                f"modelled {name}: {len(applied)} of {len(wanted)} events, "
+                f"up to {', '.join(map(str, reached))}, "
                 f"{len(record.unfinished)} unfinished"
             )
         case _:

@@ -90,6 +90,11 @@ class ProjectionPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     latency: float = 0.0
     takes_batch: bool = False
     versions: int = 1
+    partitions: int = 1
+
+    def partitions_of(self, version: int) -> int:
+        """Return how many a version has; if not one, another number than the version before."""
+        return self.partitions + (version - 1 if self.partitions > 1 else 0)
 
     @property
     def titles(self) -> dict[int, str]:
@@ -269,6 +274,7 @@ class _Draw:
         plan = self._first_draft()
         chance = Random(f"projections of {self._seed}")  # noqa: S311 - a simulation
         versions = Random(f"versions of {self._seed}")  # noqa: S311 - as above
+        partitions = Random(f"partitions of {self._seed}")  # noqa: S311 - as above
         return msgspec.structs.replace(
             plan,
             workers=chance.choice([2, 2, 3]),
@@ -288,6 +294,7 @@ class _Draw:
                     latency=chance.choice([0.0, 0.001, 0.05]),
                     takes_batch=chance.random() < 0.3,
                     versions=versions.choice([1, 2]),
+                    partitions=partitions.choice([1, 1, 2, 3]),
                 )
                 for number in range(chance.choice([1, 2]))
             ),

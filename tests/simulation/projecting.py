@@ -126,6 +126,7 @@ class _ProjectingMachine(Machine):
                     *one.patterns,
                     name=one.name,
                     version=version,
+                    partitions=one.partitions_of(version),
                     on_failure=one.on_failure,
                     truncate=model.truncate,
                     retry=Retry(max_attempts=one.max_attempts, base=timedelta(seconds=one.base)),

@@ -130,7 +130,13 @@ def projection_gauges(
     applied: dict[tuple[str, ...], float] = {}
     read: dict[tuple[str, ...], float] = {}
     by_type: dict[tuple[str, ...], float] = {}
+    parts: dict[tuple[str, ...], tuple[float, float]] = {}
     for name, one in projections:
+        for part in one.parts:
+            place = name, str(part.checkpoint.partition)
+            before = parts.get(place, (0.0, 0.0))
+            late = part.behind_for.total_seconds()
+            parts[place] = before[0] + part.events_behind, max(before[1], late)
         for kind, count in _most_behind(one):
             by_type[name, kind] = by_type.get((name, kind), 0) + count
         applied[name,] = applied.get((name,), 0) + one.checkpoint.count
@@ -164,6 +170,20 @@ def projection_gauges(
         )
         yield _gauge(
             "redrive_projection_is_read", "1 while a live worker reads for it.", label, read
+        )
+    if parts:
+        of_part = ("destination", "partition")
+        yield _gauge(
+            "redrive_projection_partition_lag",
+            "Events still to be read, of a projection with several partitions.",
+            of_part,
+            {place: events for place, (events, _) in parts.items()},
+        )
+        yield _gauge(
+            "redrive_projection_partition_lag_seconds",
+            "For how long the first event still to be read of a partition has waited.",
+            of_part,
+            {place: late for place, (_, late) in parts.items()},
         )
 
 

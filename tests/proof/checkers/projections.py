@@ -79,7 +79,7 @@ class ModelRight(Check):
         yield from (f"{one} was applied twice" for one, times in applied.items() if times > 1)
         yield from (f"{one} was applied, and is not wanted" for one in applied.keys() - wanted)
         for one in model.wanted:
-            is_past = one.position <= model.reached
+            is_past = model.is_past(one)
             if one.event_id in applied and not is_past:
                 yield f"{one.event_id} was applied, and the checkpoint is before it"
             if one.event_id in applied and one.event_id in model.unfinished:
@@ -139,7 +139,7 @@ class ReadersKeep(Check):
 
 def _finish(model: Modelled) -> Iterator[str]:
     """Look at how far it is."""
-    behind = sum(one.position > model.reached for one in model.wanted)
+    behind = sum(not model.is_past(one) for one in model.wanted)
     if model.is_told_caught_up != (not behind):
         word = "caught up" if model.is_told_caught_up else "not caught up"
         yield f"it is told to be {word}, and is {behind} events behind"

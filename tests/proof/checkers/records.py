@@ -16,6 +16,7 @@ from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.position import LogPosition
+from redrive.model.projection import partition_of
 from redrive.store import Figures, Miscount, Replay
 
 __all__ = [
@@ -240,10 +241,16 @@ class Modelled(Record, frozen=True, kw_only=True):
     applied: tuple[EventId, ...]
     handed_over: frozenset[EventId]
     unfinished: frozenset[EventId]
-    reached: LogPosition
+    reached: tuple[LogPosition, ...]
+    """How far each partition is."""
     is_reset: bool = False
     is_told_caught_up: bool = False
     is_final: bool = False
+
+    def is_past(self, one: Wanted) -> bool:
+        """Tell whether the checkpoint of its partition is past an event."""
+        partition = partition_of(one.key, one.event_id, len(self.reached))
+        return one.position <= self.reached[partition]
 
 
 class Served(Record, frozen=True, kw_only=True):

@@ -282,7 +282,7 @@ MODEL = Modelled(
     applied=(EventId("e1"), EventId("e2"), EventId("e3")),
     handed_over=frozenset(),
     unfinished=frozenset(),
-    reached=LogPosition(0, 3),
+    reached=(LogPosition(0, 3),),
     is_told_caught_up=True,
 )
 
@@ -293,11 +293,19 @@ class TestReadModels:
         [
             {},
             {"applied": ["e1"], "reached": 1, "is_told_caught_up": False},
+            {"applied": ["e1"], "reached": [1, 3], "is_told_caught_up": False},
             {"applied": ["e1"], "unfinished": ["e2", "e3"]},
             {"applied": ["e1", "e3", "e2"], "handed_over": ["e2"], "keeps_order": False},
             {"applied": ["e3"], "is_reset": True},
         ],
-        ids=["all applied", "behind", "parked", "skipped and replayed", "still to be emptied"],
+        ids=[
+            "all applied",
+            "behind",
+            "its partition behind",
+            "parked",
+            "skipped and replayed",
+            "still to be emptied",
+        ],
     )
     def test_one_that_equals_the_log_is_right(self, changes: dict[str, Any]) -> None:
         assert _wrong_about(changes) == []
@@ -312,6 +320,7 @@ class TestReadModels:
             {"applied": ["e1", "e3"], "unfinished": ["e2"]},
             {"applied": ["e1", "e2", "e3", "e4"]},
             {"reached": 2, "is_told_caught_up": False},
+            {"reached": [1, 3], "is_told_caught_up": False},
             {"unfinished": ["e3"]},
             {"applied": ["e1"], "reached": 1},
             {"applied": ["e1"], "reached": 1, "is_told_caught_up": False, "is_final": True},
@@ -319,7 +328,14 @@ class TestReadModels:
         ],
         ids=[
             *("missed", "twice", "out of order", "out of order without failing", "passed"),
-            *("phantom", "checkpoint behind", "applied and waiting", "untrue lag", "never read"),
+            *(
+                "phantom",
+                "checkpoint behind",
+                "partition behind",
+                "applied and waiting",
+                "untrue lag",
+                "never read",
+            ),
             "never emptied",
         ],
     )
@@ -367,7 +383,9 @@ def _wrong_about(changes: dict[str, Any]) -> list[str]:
     if "applied" in given:
         given["applied"] = tuple(map(EventId, given["applied"]))
     if "reached" in given:
-        given["reached"] = LogPosition(0, given["reached"])
+        reached = given["reached"]
+        parts = [reached] if isinstance(reached, int) else reached
+        given["reached"] = tuple(LogPosition(0, one) for one in parts)
     scene = Scene()
     scene.hear(msgspec.structs.replace(MODEL, **given))
     return scene.wrong

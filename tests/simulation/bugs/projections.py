@@ -21,7 +21,9 @@ _read_events = log.read_events
 _project = projections.project
 _apply_batch = SqliteStore.project
 _SOME = 5
-_TURN = "SELECT token, time, number FROM redrive.checkpoints WHERE projection = $1"
+_TURN = """
+SELECT token, time, number FROM redrive.checkpoints WHERE projection = $1 AND log_partition = $2
+"""
 
 
 async def _gap_blind(session: Session, **options: Any) -> LogPage:  # noqa: ANN401 - as the store has it
@@ -57,7 +59,9 @@ async def _unfenced(
     **options: Any,  # noqa: ANN401 - as the store has it
 ) -> Projected:
     """Apply whatever somebody has read, whoever has the turn, and however far it is by now."""
-    [(token, *place)] = await session.fetch(_TURN, turn.checkpoint.projection)
+    [(token, *place)] = await session.fetch(
+        _TURN, turn.checkpoint.projection, turn.checkpoint.partition
+    )
     turn = msgspec.structs.replace(turn, token=token)
     return await _project(session, turn, *given, after=LogPosition(*place), **options)
 
@@ -72,6 +76,13 @@ async def _nothing_unread(*_given: object) -> bool:
     return False
 
 
+async def _undivided(session: Session, **options: Any) -> LogPage:  # noqa: ANN401 - as the store has it
+    """Read everything for the first of several partitions."""
+    number, count = options.pop("chosen", (0, 1))
+    chosen = (number, count) if number else (0, 1)
+    return await _read_events(session, chosen=chosen, **options)
+
+
 def _bug(name: str, *patches: tuple[Any, str, Any]) -> Bug:
     return Bug(name, on="sqlite", is_projecting=True, patches=patches)
 
@@ -81,6 +92,7 @@ BUGS: tuple[Bug, ...] = (
     _bug("checkpoint before apply", (SqliteStore, "project", _checkpoint_first)),
     _bug("a key is parked without followers", (batches, "_LANES", f"{batches._LANES} AND 1 = 0")),  # noqa: SLF001 - what the bug is in the place of
     _bug("swap before caught up", (projections, "_has_unread", _nothing_unread)),
+    _bug("a key in two partitions", (log, "read_events", _undivided)),
     _bug("two owners of a projection", (sqlite, "project", _unfenced)),
     _bug("what failed stays in the read model", (batches.Batch, "_try", _without_undoing)),
 )

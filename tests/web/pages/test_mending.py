@@ -323,7 +323,9 @@ async def test_a_version_of_a_projection_is_given_to_readers() -> None:
     async def apply(event: Event[Any], model: Any) -> None: ...  # noqa: ANN401 - as above
 
     for version in (1, 2):
-        app.projection("order.*", name="totals", version=version, tables=["totals"])(apply)
+        app.projection(
+            "order.*", name="totals", version=version, tables=["totals"], partitions=version
+        )(apply)
     async with Kit(app) as kit:
         await app.publish("order.paid", {})
         await kit.drain()
@@ -334,6 +336,8 @@ async def test_a_version_of_a_projection_is_given_to_readers() -> None:
         begun = await browser.submit("/projections/reset", why="again")
 
     assert "2, beside the one that readers have" in shown.text
+    assert "2 partitions" in shown.text
+    assert "Partition 1: 0 events behind" in shown.text
     assert "Readers of totals have version 2." in swapped.text
     assert "begins anew" in begun.text
 

@@ -15,7 +15,7 @@ from redrive.model.gate import GateFigures
 from redrive.policies.attention import is_read
 from redrive.store import ProjectionFigures, Rebuild
 
-__all__ = ["as_json", "projection", "projections", "state_of"]
+__all__ = ["as_json", "projection", "projections", "reader_of", "state_of"]
 
 
 def projections(
@@ -42,7 +42,7 @@ def projections(
             spell_duration(one.behind_for) if one.oldest_at else "-",
             f"{one.parked_keys:,}",
             f"{one.checkpoint.count:,}",
-            _reader(one),
+            reader_of(one),
         )
     yield table
 
@@ -76,8 +76,27 @@ def projection(one: ProjectionFigures, gates: Sequence[GateFigures]) -> Iterator
         keys = counted(one.parked_keys, "key")
         grid.add_row("parked", f"{counted(one.handed_over, 'event')} of {keys}")
     seen = f", seen {ago(one.seen_at, one.now)}" if one.seen_at is not None else ""
-    grid.add_row("read by", Text.assemble(_reader(one), seen))
+    grid.add_row("read by", Text.assemble(reader_of(one), seen))
     yield grid
+    if one.parts:
+        yield ""
+        yield _partitions(one.parts)
+
+
+def _partitions(parts: Sequence[ProjectionFigures]) -> RenderableType:
+    table = Listing()
+    table.add_figures("Partition", "Behind", "For", "Parked", "Applied", is_text=True)
+    table.add_words("Read by")
+    for one in parts:
+        table.add_row(
+            f"{one.checkpoint.partition}",
+            _behind(one),
+            spell_duration(one.behind_for) if one.oldest_at else "-",
+            f"{one.parked_keys:,}",
+            f"{one.checkpoint.count:,}",
+            reader_of(one),
+        )
+    return table
 
 
 def as_json(one: ProjectionFigures, gates: Sequence[GateFigures]) -> dict[str, object]:
@@ -107,6 +126,22 @@ def as_json(one: ProjectionFigures, gates: Sequence[GateFigures]) -> dict[str, o
         "parked_keys": one.parked_keys,
         "is_read": is_read(one),
         "worker": checkpoint.worker,
+        "worker_seen_at": one.seen_at,
+        "partitions": [_part_as_json(part) for part in one.parts],
+    }
+
+
+def _part_as_json(one: ProjectionFigures) -> dict[str, object]:
+    return {
+        "partition": one.checkpoint.partition,
+        "position": str(one.checkpoint.position),
+        "applied": one.checkpoint.count,
+        "events_behind": one.events_behind,
+        "seconds_behind": one.behind_for.total_seconds(),
+        "is_caught_up": one.is_caught_up,
+        "parked_keys": one.parked_keys,
+        "is_read": is_read(one),
+        "worker": one.checkpoint.worker,
         "worker_seen_at": one.seen_at,
     }
 
@@ -143,11 +178,17 @@ def _behind(one: ProjectionFigures) -> str:
     return f"{one.events_behind:,}{'+' if one.is_at_least else ''}"
 
 
-def _reader(one: ProjectionFigures) -> Text:
+def reader_of(one: ProjectionFigures) -> Text:
     """Name who reads for it; that it is caught up does not mean that somebody does."""
-    if is_read(one):
-        return Text(safe(one.checkpoint.worker or ""))
-    return Text("nobody", style="red")
+    parts = one.parts or (one,)
+    unread = [part for part in parts if not is_read(part)]
+    if not unread:
+        workers = sorted({part.checkpoint.worker or "" for part in parts})
+        return Text(safe(workers[0]) if len(workers) == 1 else counted(len(workers), "worker"))
+    who = "nobody"
+    if len(unread) < len(parts):
+        who = f"nobody for {len(unread)} of {counted(len(parts), 'partition')}"
+    return Text(who, style="red")
 
 
 def state_of(one: ProjectionFigures, gates: Sequence[GateFigures]) -> Text:

@@ -386,10 +386,13 @@ def _projections(projections: Sequence[ProjectionFigures]) -> Iterator[Finding]:
         command = f"{quote(one.checkpoint.name)}{which}"
         if one.events_behind and not is_read(one):
             behind = _counted(one.events_behind, "event", "events")
+            unread = sum(not is_read(part) for part in one.parts)
+            count = len(one.parts)
+            what = "it" if unread == count else f"{unread} of its {count} partitions"
             yield Finding(
                 level=Level.WARNING,
-                what=f"The projection {name} is {behind} behind, and no live worker reads for it; "
-                "what it has not read is kept, however old it is.",
+                what=f"The projection {name} is {behind} behind, and no live worker reads for "
+                f"{what}; what it has not read is kept, however old it is.",
                 advice="Start a worker that has it, or forget it with: redrive projection drop "
                 f"{command}",
                 topic=Topic.PROJECTION,

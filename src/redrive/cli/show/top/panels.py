@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from rich.text import Text
 
-from redrive.cli.show.projections import state_of
+from redrive.cli.show.projections import reader_of, state_of
 from redrive.cli.show.replays import REPLAY_STYLES
 from redrive.cli.show.spark import sparkline
 from redrive.cli.show.top.grid import Column, Panel, Row
@@ -16,7 +16,7 @@ from redrive.cli.show.top.holds import light, reasons
 from redrive.cli.show.top.view import MINUTE, Reading, View
 from redrive.cli.show.words import ago, counted, safe, short
 from redrive.operations.explain.diagnosis import is_alive
-from redrive.policies.attention import is_read, orphans, stranded
+from redrive.policies.attention import orphans, stranded
 from redrive.store import DestinationFigures, Figures, Group
 
 __all__ = ["LETTER_GROUPS", "PANELS", "STOPPED_LANES", "PanelOf"]
@@ -90,8 +90,6 @@ def projections(view: View, reading: Reading, width: int) -> Panel | None:
     rows = []
     for one in reading.projections:
         name = one.checkpoint.projection
-        is_read_now = is_read(one)
-        reader = safe(one.checkpoint.worker or "") if is_read_now else "nobody"
         rows.append(
             Row(
                 [
@@ -101,7 +99,7 @@ def projections(view: View, reading: Reading, width: int) -> Panel | None:
                     Text(_compact(one.behind_for) if one.oldest_at else "-"),
                     _rate(view.applied_per_second(name)),
                     _count(one.parked_keys, "red"),
-                    Text(reader, style="" if is_read_now else "red"),
+                    reader_of(one),
                 ]
             )
         )
