@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import msgspec
 
@@ -16,14 +16,15 @@ from redrive.model.health import HealthCheck
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.policies.terms import Terms
 from redrive.transport import Transport
+from redrive.transports.acknowledged import Acknowledged, Link
 from redrive.transports.envelope import Body, encode_event
 from redrive.transports.failures import broken, refused
 from redrive.transports.options import need, read_choice, read_count, read_name
 from redrive.transports.server import Server, ServerOptions, read_login, read_server
-from redrive.transports.shared import SharedLine, unless_ours
+from redrive.transports.shared import SharedLine
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
+    from nats.aio.msg import Msg
     from nats.aio.transport import TcpTransport
 
 __all__ = ["NatsBlueprint", "NatsOptions", "NatsTransport", "nats"]
@@ -34,6 +35,16 @@ _WILD = frozenset("*> \t")
 _SERVER_ERRORS = range(500, 600)
 _TOO_MANY = 429
 _BUFFER = 2**15
+_EXPECTED_STREAM = "Nats-Expected-Stream"
+_NOBODY = "503"
+_UNANSWERED = "the connection was closed, or too slow, while an answer was awaited"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: dict[str, Any] | None = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
 
 
 class NatsOptions(ServerOptions, total=False):
@@ -131,12 +142,8 @@ class NatsTransport:
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         try:
-            async with self._line.use() as client:
-                if len(deliveries) == 1:
-                    return [await self._publish(client, deliveries[0])]
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._publish(client, one)) for one in deliveries]
-                return [task.result() for task in tasks]
+            async with self._line.use() as link:
+                return await self._publish(link, deliveries)
         except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
             return [self._failed(error)] * len(deliveries)
 
@@ -145,38 +152,70 @@ class NatsTransport:
 
     async def check_health(self, health: HealthCheck) -> str:  # noqa: ARG002 - it has no URL
         try:
-            async with self._line.use() as client:
-                await client.flush(int(self._patience()))
+            async with self._line.use() as link:
+                await link.client.flush(int(self._patience()))
         except Exception as error:  # noqa: BLE001 - whatever the client raises, it is not well
             return self._failed(error).fault.message
         return ""
 
-    async def _publish(self, client: Client, one: Leased) -> Outcome:
-        plan, event = self._plan, one.event
+    async def _publish(self, link: Link, deliveries: Sequence[Leased]) -> list[Outcome]:
+        """Publish all, and wait for all answers at once: a task and a timer for each cost more."""
+        failed: dict[int, Exception] = {}
+        asked = Acknowledged(link, len(deliveries))
+        for place, one in enumerate(deliveries):
+            try:
+                await link.client.publish(
+                    self._plan.subject or f"{self._plan.prefix}{one.event.type}",
+                    encode_event(one.event, self._plan.body),
+                    reply=asked.inbox(place),
+                    headers=self._headers(one),
+                )
+            except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
+                failed[place] = error
+                asked.forgo()
+        await asked.wait(self._patience())
+        outcomes = [
+            self._failed(failed[place]) if place in failed else self._read(asked.answers.get(place))
+            for place in range(len(deliveries))
+        ]
+        if any(
+            isinstance(one, Faulted) and one.fault.rule.startswith("network: ") for one in outcomes
+        ):
+            self._line.doubt(link)
+        return outcomes
+
+    def _headers(self, one: Leased) -> dict[str, str]:
+        event = one.event
         headers = {
             "Nats-Msg-Id": f"{event.id}:{one.destination}",
             "Redrive-Id": event.id,
             "Redrive-Type": event.type,
             "Redrive-Attempt": str(one.attempt),
         }
+        if self._plan.stream is not None:
+            headers[_EXPECTED_STREAM] = self._plan.stream
         if "traceparent" in event.headers and event.headers["traceparent"].isprintable():
             headers["traceparent"] = event.headers["traceparent"]
+        return headers
+
+    def _read(self, answer: Msg | None) -> Outcome:
+        """Return what a stream says of a message; nothing, if the connection or the time ended."""
+        if answer is None:
+            return self._failed(ConnectionResetError(_UNANSWERED))
+        if not answer.data and answer.headers and answer.headers.get("Status") == _NOBODY:
+            from nats.js.errors import NoStreamResponseError  # noqa: PLC0415 - the extra
+
+            return self._failed(NoStreamResponseError())
+        error = _answers.decode(answer.data).error
+        if error is None:
+            return _SUCCEEDED
+        from nats.js.errors import APIError  # noqa: PLC0415 - the extra
+
         try:
-            await client.jetstream(timeout=self._patience()).publish(
-                plan.subject or f"{plan.prefix}{event.type}",
-                encode_event(event, plan.body),
-                stream=plan.stream,
-                headers=headers,
-            )
-        except asyncio.CancelledError as error:
-            self._line.doubt(client)
-            return self._failed(unless_ours(error))
-        except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
-            failed = self._failed(error)
-            if failed.fault.rule.startswith("network: "):
-                self._line.doubt(client)
-            return failed
-        return _SUCCEEDED
+            APIError.from_error(error)
+        except APIError as refusal:
+            return self._failed(refusal)
+        return self._failed(APIError(**error))
 
     def _patience(self) -> float:
         """Return for how many seconds to wait at most; the engine ends a try before."""
@@ -219,7 +258,7 @@ class NatsTransport:
             secrets=plan.secrets,
         )
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> Link:
         from nats.aio.client import Client  # noqa: PLC0415 - the extra
 
         plan, client = self._plan, Client()
@@ -228,10 +267,11 @@ class NatsTransport:
         line = _connected(ends)
         client._transport = line  # noqa: SLF001 - the library has no other door for a connection
 
+        waiting: dict[str, tuple[Acknowledged, int]] = {}
+
         async def give_up() -> None:
-            # The library leaves those waiting who would never be answered.
-            for one in list(client._resp_map.values()):  # noqa: SLF001 - no other door either
-                one.cancel()
+            for asking, _ in list(waiting.values()):
+                asking.give_up()
 
         user, password = plan.login or (None, None)
         is_tls = plan.server.scheme == "tls"
@@ -253,19 +293,19 @@ class NatsTransport:
             with suppress(Exception):
                 await line.wait_closed()  # type: ignore[no-untyped-call]
             raise
-        return client
+        return await Link.over(client, waiting)
 
 
 async def _ignore(_: Exception) -> None:
     """What went wrong is raised where somebody waits."""
 
 
-async def _disconnect(client: Client) -> None:
-    await client.close()
+async def _disconnect(link: Link) -> None:
+    await link.client.close()
 
 
-def _is_open(client: Client) -> bool:
-    return client.is_connected
+def _is_open(link: Link) -> bool:
+    return link.client.is_connected
 
 
 def _connected(ends: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> TcpTransport:

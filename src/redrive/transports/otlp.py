@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import msgspec
 
 from redrive.clock import Clock
 from redrive.errors import ConfigurationError, refuse_unknown
 from redrive.model.delivery import Leased
-from redrive.model.event import Severity
 from redrive.model.outcome import Nature
 from redrive.policies.classify import Verdict
 from redrive.policies.terms import Terms
 from redrive.transport import Answer, Transport
 from redrive.transports.envelope import encode_event
 from redrive.transports.http.declaration import HttpBlueprint
-from redrive.transports.http.format import PARTIAL, message_id, request_plan
+from redrive.transports.http.format import PARTIAL, request_plan
 from redrive.transports.http.options import RequestOptions
 from redrive.transports.http.request import Request
 from redrive.transports.options import need, read_count
-
-if TYPE_CHECKING:
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from redrive.transports.records import write_request
 
 __all__ = ["OtlpBlueprint", "OtlpOptions", "otlp"]
 
 _PATH = "/v1/logs"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RESOURCE = {"service.name": "redrive"}
-_NUMBERS = {
-    Severity.DEBUG: 5,
-    Severity.INFO: 9,
-    Severity.WARNING: 13,
-    Severity.ERROR: 17,
-    Severity.CRITICAL: 21,
-}
-_TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-_LARGEST = 2**63
 
 
 class OtlpOptions(RequestOptions, total=False):
@@ -110,24 +95,13 @@ class _OtlpFormat:
         self._version = version("redrive")  # it is read from a file
 
     async def compose(self, deliveries: Sequence[Leased], *, now: datetime) -> Request:  # noqa: ARG002 - the records have times of their own
-        from opentelemetry.proto.collector.logs.v1 import (  # noqa: PLC0415 - the extra
-            logs_service_pb2 as service,
-        )
-
-        request = service.ExportLogsServiceRequest()
-        whole = request.resource_logs.add()
-        for name, value in self._way.resource.items():
-            whole.resource.attributes.add(key=name).value.string_value = value
-        ours = whole.scope_logs.add()
-        ours.scope.name, ours.scope.version = "redrive", self._version
-        for one in deliveries:
-            _write_record(ours.log_records.add(), one)
+        body = write_request(deliveries, self._way.resource, version=self._version)
 
         def shown() -> bytes:
             return b"\n".join(encode_event(one.event, "event") for one in deliveries)
 
         plan = self._way.plan
-        return Request(plan.headers, request.SerializeToString(), plan.method, plan.url, shown)
+        return Request(plan.headers, body, plan.method, plan.url, shown)
 
     def judge(self, answer: Answer, usual: Verdict | None) -> Verdict | None:
         """Return the usual, unless a success takes less than all."""
@@ -145,48 +119,3 @@ class _OtlpFormat:
         if read.partial_success.rejected_log_records:
             return Verdict(nature=Nature.TERMINAL, rule=PARTIAL)
         return None
-
-
-def _write_record(record: LogRecord, one: Leased) -> None:
-    event = one.event
-    record.time_unix_nano = _nanoseconds(event.occurred_at)
-    record.observed_time_unix_nano = _nanoseconds(event.published_at)
-    record.severity_number = _NUMBERS[event.severity]  # type: ignore[assignment] # it is a number
-    record.severity_text = event.severity.value.upper()
-    record.event_name = event.type
-    record.attributes.add(key="redrive.event.id").value.string_value = message_id(one)
-    for name, value in (("key", event.key), ("source", event.source), ("tenant", event.tenant)):
-        if value:
-            record.attributes.add(key=f"redrive.event.{name}").value.string_value = value
-    _write(record.body, msgspec.json.decode(event.payload))
-    trace = _TRACE.fullmatch(event.headers.get("traceparent", ""))
-    if trace is not None:
-        record.trace_id, record.span_id = bytes.fromhex(trace[1]), bytes.fromhex(trace[2])
-        record.flags = int(trace[3], 16)
-
-
-def _nanoseconds(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1) * 1_000
-
-
-def _write(into: AnyValue, value: object) -> None:
-    """Write a JSON value as OpenTelemetry has it; nothing stays a value without one."""
-    match value:
-        case str():
-            into.string_value = value
-        case bool():
-            into.bool_value = value
-        case int() if -_LARGEST <= value < _LARGEST:
-            into.int_value = value
-        case int():
-            into.string_value = str(value)
-        case float():
-            into.double_value = value
-        case list():
-            into.array_value.SetInParent()
-            for one in value:
-                _write(into.array_value.values.add(), one)
-        case dict():
-            into.kvlist_value.SetInParent()
-            for name, one in value.items():
-                _write(into.kvlist_value.values.add(key=name).value, one)
