@@ -42,6 +42,14 @@ GATEWAY = GatewayDocument(
         },
         "invoices": {"service": "erp", "event": ["order.paid", "invoice.*"]},
     },
+    sources={
+        "stripe": {
+            "kind": "stripe",
+            "secrets": ["env:STRIPE_SECRET"],
+            "key": "{{ payload.data.object.customer }}",
+        },
+        "lamp": {"kind": "open", "event": "lamp.lit", "enabled": False},
+    },
 )
 EVIL = "<script>hit()</script><img src=x onerror=hit()><svg onload=hit()>\"'`{{7*7}}"
 """What would call `hit` wherever it became markup; pages count the calls."""
@@ -216,6 +224,9 @@ async def places(shop: Showcase) -> dict[str, str]:
         "service": "/services/hubspot",
         "rules": "/rules",
         "rule": "/rules/contacts",
+        "sources": "/sources",
+        "source": "/sources/stripe",
+        "erase": f"/erase?event={event.id}",
         "tenants": "/tenants",
         "workers": "/workers",
         "journal": "/journal",

@@ -43,8 +43,8 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def event(self) -> str:
-        """The type of its events, or the template of it."""
-        return str(self.source.document.get("event", ""))
+        """The type of its events, or the template of it; without one, it is as they are signed."""
+        return str(self.source.document.get("event", "")) or f"{self.source.name}.…"
 
     @property
     def address(self) -> str:
