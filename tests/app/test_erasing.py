@@ -25,7 +25,7 @@ from redrive.journal.writer import JournalWriter
 from redrive.model.erasure import ErasurePart
 from redrive.model.event import Event
 from redrive.model.letter import Letter
-from redrive.operations import GatewayDocument
+from redrive.operations import GatewayDocument, erasing
 from tests.http.receiver import Receiver, answer, receiving
 from tests.servers.postgres import Database
 
@@ -181,3 +181,30 @@ def _beside(url: str, name: str) -> str:
     """Return the address of another database of the same server."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"/{name}"))
+
+
+async def test_an_erasure_that_was_cut_off_goes_on_where_it_was(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "_SLICE", 2)
+    async with Redrive(store) as app:
+        for number in range(5):
+            await app.publish("page.seen", {"n": number}, key="a")
+
+        with pytest.raises(_CutOffError):
+            await app.operations.erase(key="a", by="ada", why="request 17", progress=_cut_off)
+        first = await app.operations.plan_erase(key="a")
+        done = await app.operations.erase(key="a", by="ada", why="request 17")
+        entries = await app.operations.audit()
+
+    assert (first.events, first.erased) == (3, 2)
+    assert (done.events, done.left) == (3, 0)
+    assert [one.count for one in entries] == [1, 2, 2]
+
+
+class _CutOffError(Exception):
+    """The process has ended."""
+
+
+def _cut_off(_: int) -> None:
+    raise _CutOffError
