@@ -9,7 +9,7 @@ from tests.web.pages.conftest import Shop
 
 GATEWAY = GatewayDocument(
     sources={
-        "shop": {"kind": "github", "secrets": ["secret:shop"], "event": "shop.pushed"},
+        "shop": {"kind": "github", "secrets": ["env:SHOP_SECRET"], "event": "shop.pushed"},
         "lamp": {"kind": "open", "event": "lamp.lit"},
     }
 )
