@@ -27,6 +27,7 @@ from redrive.clock import SystemClock
 from redrive.model.destination import Order
 from redrive.model.settlement import Delivered
 from redrive.store import Allowance, Claim, ClaimRequest, Settled
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql.leases import settle
 from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.claiming import claim
@@ -106,9 +107,9 @@ def _claims(plan: Plan, *, tenants: int) -> Measure:
         for _ in range(plan.claims):
             connection.execute("BEGIN IMMEDIATE")
             began = time.perf_counter()
-            claimed = finish(claim(SqliteSession(connection, clock.now()), _request(100)))
+            claimed = finish(claim(SqliteSession(connection, clock.now(), PLAIN), _request(100)))
             taken.append(time.perf_counter() - began)
-            session = SqliteSession(connection, clock.now())
+            session = SqliteSession(connection, clock.now(), PLAIN)
             finish(settle(session, _delivered(claimed), history=1))
             connection.execute("COMMIT")
             assert len(claimed.deliveries) == 100
@@ -176,9 +177,9 @@ async def _lane_itself(folder: Path, *, hot: int) -> Figures:
     connection, clock, taken = connect(own / "redrive.db"), SystemClock(), []
     connection.execute("BEGIN IMMEDIATE")
     for _ in range(200):
-        head = finish(claim(SqliteSession(connection, clock.now()), _request(1)))
+        head = finish(claim(SqliteSession(connection, clock.now(), PLAIN), _request(1)))
         began = time.perf_counter()
-        session = SqliteSession(connection, clock.now())
+        session = SqliteSession(connection, clock.now(), PLAIN)
         finish(settle(session, _delivered(head), history=1))
         taken.append(time.perf_counter() - began)
     connection.execute("COMMIT")

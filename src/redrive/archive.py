@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from redrive.errors import ConfigurationError, UsageError
+from redrive.errors import ConfigurationError, SecretError, UsageError
 from redrive.model.audit import Actor
 from redrive.model.event import Event
 from redrive.model.letter import Letter
 from redrive.policies.attention import expiring, overflow
 from redrive.policies.display import escape_encoded
 from redrive.policies.payload import check_payload, check_size
-from redrive.store import Housekeeping, LetterQuota
+from redrive.store import Housekeeping, LetterQuota, LineSeal, is_sealed_line
 
 __all__ = [
     "REDACTED_HEADER",
@@ -94,15 +94,28 @@ def write_redacted(letter: Letter) -> bytes:
     return escape_encoded(_encoder.encode(fields | {"redacted": True})) + b"\n"
 
 
-def write_line(letter: Letter) -> bytes:
-    """Return a dead letter as one line of JSON, in which no terminal finds anything to obey."""
+def write_line(letter: Letter, seal: LineSeal | None = None) -> bytes:
+    """Return a dead letter as one line of JSON, in which no terminal finds anything to obey.
+
+    With a seal it is encrypted while the store is.
+    """
     line = _encoder.encode(letter)
     # A payload is kept as it was written; a line break in it can only be blank space.
-    return escape_encoded(line.replace(b"\r", b" ").replace(b"\n", b" ")) + b"\n"
+    line = escape_encoded(line.replace(b"\r", b" ").replace(b"\n", b" "))
+    return (line if seal is None else seal.seal(line)) + b"\n"
 
 
-def read_line(line: bytes, *, payload_limit: int | None = None) -> Letter:
-    """Read a line, or say in a `UsageError` what is wrong with it."""
+def read_line(
+    line: bytes, *, payload_limit: int | None = None, seal: LineSeal | None = None
+) -> Letter:
+    """Read a line, or say in a `UsageError` what is wrong with it; an encrypted one by its seal."""
+    if is_sealed_line(line):
+        if seal is None:
+            raise UsageError("It is encrypted: import it where its keys are.")
+        try:
+            line = seal.open(line)
+        except SecretError as error:
+            raise UsageError(str(error)) from error
     try:
         letter = _read(line)
         check_letter(letter, payload_limit=payload_limit)
@@ -152,7 +165,8 @@ class Found(NamedTuple):
 class Archive:
     """A folder with a file for each destination and day."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, seal: LineSeal | None = None) -> None:
+        self._seal = seal
         self.folder = folder.absolute()  # once: the working directory may change
 
     def prepare(self) -> None:
@@ -181,7 +195,7 @@ class Archive:
             with path.open("rb") as file:
                 for line in file:
                     with suppress(UsageError):
-                        if not is_header(line) and is_meant(read_line(line).event):
+                        if not is_header(line) and is_meant(read_line(line, seal=self._seal).event):
                             found.append(Found(path, place, len(line.rstrip(b"\n"))))
                     place += len(line)
         return found
@@ -209,7 +223,7 @@ class Archive:
     def add(self, destination: str, letters: Sequence[Letter], *, now: datetime) -> Path:
         """Add dead letters to the file of the day, and return it when they are on the disk."""
         path = self.folder / f"{destination}-{now:%Y-%m-%d}.jsonl"
-        lines = b"".join(write_line(one) for one in letters)
+        lines = b"".join(write_line(one, self._seal) for one in letters)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         file = os.open(path, flags, _READABLE_BY_OWNER)
         try:
@@ -227,11 +241,13 @@ class Archive:
         return path
 
 
-def open_archive(folder: str, *, is_needed: bool = True) -> Archive | None:
+def open_archive(
+    folder: str, *, is_needed: bool = True, seal: LineSeal | None = None
+) -> Archive | None:
     """Return the archive in a folder, which must be there to be written if it `is_needed`."""
     if not folder:
         return None
-    archive = Archive(Path(folder))
+    archive = Archive(Path(folder), seal=seal)
     if is_needed:
         archive.prepare()
     return archive
@@ -283,6 +299,8 @@ async def export_overflow(
     letters.sort(key=lambda one: one.delivery.id)
     try:
         path = await submit(lambda: archive.add(quota.destination, letters, now=quota.now))
+    except SecretError as error:
+        return Exported(error=str(error).rstrip("."))
     except OSError as error:
         return Exported(error=f"{archive.folder} cannot be written: {error.strerror or error}")
     gone = await store.discard(letters, actor=_ACTOR, detail=str(path))

@@ -26,6 +26,7 @@ __all__ = [
     "DeclarationsDiffer",
     "DestinationOrphaned",
     "DestinationPaused",
+    "EncryptionStuck",
     "EventSkipped",
     "EventsCompleted",
     "ExportFailed",
@@ -311,6 +312,12 @@ class LettersRegrouped(msgspec.Struct, frozen=True, kw_only=True):
     left: int
 
 
+class EncryptionStuck(msgspec.Struct, frozen=True, kw_only=True):
+    """What is encrypted cannot be brought to how it is to be kept, because a key is not here."""
+
+    error: str
+
+
 class EventsCompleted(msgspec.Struct, frozen=True, kw_only=True):
     """Events that were published by older routes got the deliveries they missed."""
 
@@ -471,6 +478,7 @@ Fact = (
     | HistoryPruned
     | EventsCompleted
     | LettersNearLimit
+    | EncryptionStuck
     | LettersRegrouped
     | LettersExported
     | ExportFailed

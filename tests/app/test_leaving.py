@@ -36,7 +36,7 @@ class Stage:
         self.app.observe(self.recorder)
         declare = self.app.handler("order.*", name="billing", order="park", timeout="1h")
         declare(self.in_thread if kind == "thread" else self.deaf)
-        self._stores = StoreFactory(clock=self.clock, observer=self.recorder)
+        self._stores = StoreFactory(Ports(clock=self.clock), self.recorder, str)
 
     def in_thread(self, event: Event[int]) -> None:
         self.begun.append(event.payload)

@@ -21,6 +21,7 @@ from redrive import Redrive, TransactionError
 from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.joining.identity import Acquaintances, Identity
 from redrive.stores.postgres.pool import Link
+from redrive.stores.sealed import PLAIN
 from redrive.testing import ScriptedDestination
 from tests.servers.waiting import until_somebody_waits
 
@@ -117,7 +118,7 @@ async def test_a_connection_to_another_server_is_refused() -> None:
     acquaintances = Acquaintances(address, Identity("shop", "1"))
 
     with pytest.raises(TransactionError, match="of the same name on another server"):
-        await acquaintances.check(None, Link(FarAway(), address.schema))
+        await acquaintances.check(None, Link(FarAway(), address.schema, PLAIN))
 
 
 async def test_where_the_server_is_not_told_the_name_of_the_database_counts(
@@ -131,7 +132,7 @@ async def test_where_the_server_is_not_told_the_name_of_the_database_counts(
             async def fetch(self, statement: str, *values: object) -> list[Any]:
                 return list(await connection.fetch(statement, *values))
 
-        await acquaintances.check(None, Link(Near(), address.schema))
+        await acquaintances.check(None, Link(Near(), address.schema, PLAIN))
 
 
 async def test_a_schema_that_is_gone_is_told(app: Redrive, postgres_url: str) -> None:

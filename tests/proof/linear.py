@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from redrive.app.config import Settings
+from redrive.app.declaration import Ports
 from redrive.app.store_factory import StoreFactory
 from redrive.clock import SystemClock
 from redrive.model.delivery import DeliveryId, Lease, Status
@@ -256,7 +257,7 @@ def history_of_processes(site: Site, *, processes: int, steps: int, seed: str) -
 
 
 async def _work_as_child(url: str, ids: list[int], seed: str, steps: int, first: int) -> None:
-    maker = StoreFactory(clock=SystemClock(), observer=Observers())
+    maker = StoreFactory(Ports(), Observers(), str)
     stores = [maker.make(Settings(store=url)) for _ in range(2)]
     await asyncio.gather(*(store.open() for store in stores))
     sys.stdout.write("ready\n")

@@ -24,6 +24,7 @@ from redrive.model.destination import Destination, Routes
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START
 from redrive.store import PUBLISHER, Appended, Backfilled, Query, Registered, Store
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql.audit import read_audit
 from redrive.stores.sql.checkpoints import all_projections
 from redrive.stores.sql.counts import read_miscounts
@@ -333,7 +334,7 @@ class HostGround:
 
     @property
     def _session(self) -> SqliteSession:
-        return SqliteSession(self._eye, self._clock.now())
+        return SqliteSession(self._eye, self._clock.now(), PLAIN)
 
     def clock_for(self, number: int) -> HostClock:
         return self._clock

@@ -12,6 +12,7 @@ from redrive.model.destination import Destination
 from redrive.store import Declarer, Store
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.pool import Link
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.connection import connect
 from redrive.stores.sqlite.queue import heartbeat
@@ -57,7 +58,7 @@ def steps_of_heartbeat(path: Path, clock: FakeClock) -> int:
 
     connection.execute("BEGIN IMMEDIATE")
     connection.set_progress_handler(step, 1)
-    session = SqliteSession(connection, clock.now())
+    session = SqliteSession(connection, clock.now(), PLAIN)
     finish(heartbeat(session, "worker", [], lease=LEASE, serving=None))
     connection.set_progress_handler(None)
     connection.execute("COMMIT")

@@ -16,6 +16,7 @@ from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR, blame, ids_of
 
 BACK_TO_VERSION_14 = """
+DROP TABLE redrive_encryption;
 ALTER TABLE redrive_events DROP COLUMN erased_at;
 DROP TABLE redrive_request_log;
 DROP TRIGGER redrive_delivery_removed_with_addressees;

@@ -15,6 +15,7 @@ import pytest
 from redrive.model.delivery import DeliveryId
 from redrive.model.settlement import Delivered
 from redrive.store import Allowance, Claim, ClaimRequest, Settled
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql.leases import settle
 from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.claiming import claim
@@ -70,12 +71,14 @@ class Meter:
             limit=1_000,
             lease=timedelta(hours=1),
         )
-        return self._count(lambda c: finish(claim(SqliteSession(c, self._clock.now()), request)))
+        return self._count(
+            lambda c: finish(claim(SqliteSession(c, self._clock.now(), PLAIN), request))
+        )
 
     def settle(self, claim: Claim) -> int:
         batch = [Settled(lease=one.lease, settlement=Delivered()) for one in claim.deliveries]
         _, steps = self._count(
-            lambda c: finish(settle(SqliteSession(c, self._clock.now()), batch, history=20))
+            lambda c: finish(settle(SqliteSession(c, self._clock.now(), PLAIN), batch, history=20))
         )
         return steps
 

@@ -101,7 +101,7 @@ class Redrive(TrackingDoor, HookingDoor, CallingDoor):
         self._observers = Observers()
         self._hooks = Hooks(self._observers)
         self._sessions = self._make_sessions()
-        self._stores = StoreFactory(clock=self._ports.clock, observer=self._observers)
+        self._stores = StoreFactory(self._ports, self._observers, lambda: self.settings.keys_file)
         # Settings may still be replaced, as `redrive worker` and Django do.
         self._make_store: Callable[[], Store] = lambda: self._stores.make(self.settings)
         self._tracking_desk = TrackingDesk(
@@ -330,7 +330,9 @@ class Redrive(TrackingDoor, HookingDoor, CallingDoor):
             to_change=self._store_to_change,
             payload_limit=self.settings.payload_limit,
             retention=self.settings.retention,
-            archive=open_archive(self.settings.export_folder, is_needed=False),
+            archive=open_archive(
+                self.settings.export_folder, is_needed=False, seal=self._stores.seal
+            ),
             executor=self._ports.executor,
             redaction=self.settings.redaction,
             clock=self._ports.clock,
@@ -345,6 +347,11 @@ class Redrive(TrackingDoor, HookingDoor, CallingDoor):
     def secrets(self) -> Secrets:
         """What `secret:NAME`, `env:NAME` and `file:/path` stand for, looked up when needed."""
         return Secrets(self._store, KeySource(self.settings.keys_file), clock=self._ports.clock)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether payloads are encrypted at rest, as far as is known; logs then keep them out."""
+        return bool(self._stores.seal.key_id)
 
     @property
     def projections(self) -> Projections:
@@ -422,6 +429,7 @@ class Redrive(TrackingDoor, HookingDoor, CallingDoor):
             observer=self._observers,
             schedules=tuple(self._schedules.values()),
             services=self.secrets if services else None,
+            seal=self._stores.seal,
         )
 
     def _served(
@@ -544,6 +552,7 @@ class Redrive(TrackingDoor, HookingDoor, CallingDoor):
             ports=self._ports,
             declared=self._declared,
             observer=self._observers,
+            seal=self._stores.seal,
         )
 
     def _forget_parent(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from redrive.app.config import Settings, parse_store
+from redrive.app.declaration import Ports
 from redrive.app.importing import unforked
-from redrive.clock import Clock
 from redrive.observer import Observer
+from redrive.sealing import KeyRing, KeySource, SealedLines, Vault
 from redrive.store import Store
 
 __all__ = ["StoreFactory", "forget_parent", "import_store", "store_name"]
@@ -16,8 +18,13 @@ __all__ = ["StoreFactory", "forget_parent", "import_store", "store_name"]
 class StoreFactory:
     """Makes an app's stores, one for each event loop; one in memory is made once and shared."""
 
-    def __init__(self, *, clock: Clock, observer: Observer) -> None:
-        self._clock = clock
+    def __init__(self, ports: Ports, observer: Observer, keys_file: Callable[[], str]) -> None:
+        self._clock = ports.clock
+        self._keys_file = keys_file
+        self._source: tuple[str, KeySource] | None = None
+        self._vault = Vault(self._keys, entropy=ports.entropy)
+        self.seal = SealedLines(self._vault)
+        """What encrypts lines of files as the store is encrypted."""
         self._observer = observer
         self._memory: Store | None = None
 
@@ -25,20 +32,30 @@ class StoreFactory:
         """Return the store of these settings, still to be opened."""
         import_store(settings)
         address, clock, history = parse_store(settings.store), self._clock, settings.history
+        vault = self._vault
         if address.scheme == "postgresql":
             from redrive.stores.postgres import PostgresStore  # noqa: PLC0415 - only who uses it pays
 
             observer = self._observer
-            return PostgresStore(settings.store, clock=clock, history=history, observer=observer)
+            return PostgresStore(
+                settings.store, clock=clock, history=history, observer=observer, vault=vault
+            )
         if address.path is not None:
             from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only who uses it pays
 
-            return SqliteStore(address.path, clock=clock, history=history)
+            return SqliteStore(address.path, clock=clock, history=history, vault=vault)
         if self._memory is None:
             from redrive.stores.memory import MemoryStore  # noqa: PLC0415 - only who uses it pays
 
             self._memory = MemoryStore(clock, history)
         return self._memory
+
+    def _keys(self) -> KeyRing:
+        """Return the keys there are now, of the file that the settings name now."""
+        file = self._keys_file()
+        if self._source is None or self._source[0] != file:
+            self._source = file, KeySource(file)
+        return self._source[1]()
 
 
 def store_name(store: str) -> str:

@@ -20,7 +20,7 @@ from redrive.model.duration import Duration
 from redrive.model.event import NewEvent, Receipt, Severity
 from redrive.observer import Observer
 from redrive.pipeline.publish import Preparer, Publisher
-from redrive.store import Store
+from redrive.store import LineSeal, Store
 
 if TYPE_CHECKING:
     from redrive.model.tracked import Tracked, TrackingFigures
@@ -38,6 +38,7 @@ class AppParts(msgspec.Struct, frozen=True, kw_only=True):
     ports: Ports
     declared: Mapping[str, Declaration]
     observer: Observer
+    seal: LineSeal | None = None
 
 
 class TrackingDesk:
@@ -72,6 +73,7 @@ class TrackingDesk:
             folder=parts.ports.journal or Path(parts.settings.journal),
             store=store_name(parts.settings.store),
             keep=parts.settings.keep_journal,
+            seal=parts.seal,
         )
 
     def figures(self) -> TrackingFigures | None:
@@ -138,6 +140,7 @@ class TrackingDesk:
                         sync=check_sync(settings.journal_sync),
                         size=settings.journal_size,
                         keep=place.keep,
+                        seal=place.seal,
                     ),
                     clock=ports.clock,
                     ids=ports.ids,

@@ -10,7 +10,7 @@ from redrive.app.declaration import Ports
 from redrive.app.session import Session, SessionWorker
 from redrive.archive import open_archive
 from redrive.observer import Observer
-from redrive.store import Store
+from redrive.store import LineSeal, Store
 from redrive.transport import Endpoint
 from redrive.transports.options import need
 from redrive.worker import PlannedSchedule, WorkerSettings
@@ -34,6 +34,7 @@ def session_worker(
     observer: Observer,
     schedules: Sequence[PlannedSchedule],
     services: Secrets | None,
+    seal: LineSeal,
 ) -> SessionWorker:
     """Return a worker for these endpoints, and with secrets for the services of the store."""
     worker = SessionWorker(
@@ -49,7 +50,8 @@ def session_worker(
             poll=settings.poll,
             generations=settings.generations,
             upkeep=Upkeep(
-                retention=settings.retention, archive=open_archive(settings.export_folder)
+                retention=settings.retention,
+                archive=open_archive(settings.export_folder, seal=seal),
             ),
             host=ports.host,
             redaction=settings.redaction,

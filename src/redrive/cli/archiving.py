@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from redrive.model.retention import Retention
     from redrive.operations import PrunePlan
     from redrive.policies.redact import Redaction
+    from redrive.sealing import SealedLines, Vault
     from redrive.store import Restored
 
 __all__ = ["export", "import_letters", "prune"]
@@ -100,11 +101,12 @@ def export(
     async def work(app: Operated, write: Callable[[bytes], object]) -> int:
         count = 0
         rule = _rule_of(app) if redacted else None
+        seal = None if redacted else await _seal_of(app)
         write(REDACTED_HEADER if redacted else WHOLE_HEADER)
         total = (await app.operations.status()).letters.count
         with progress("Exporting", total if file else 0) as advance:
             async for letter in app.operations.export(query):
-                write(write_redacted(rule.letter(letter)) if rule else write_line(letter))
+                write(write_redacted(rule.letter(letter)) if rule else write_line(letter, seal))
                 count += 1
                 advance(1)
         return count
@@ -263,14 +265,37 @@ def _read(app: Operated, source: _Import) -> Iterator[tuple[int, Letter | str]]:
     """Yield each line's number with its letter, or with what is wrong with it."""
     from redrive.archive import read_line
     from redrive.errors import UsageError
+    from redrive.sealing import SealedLines
 
     settings = settings_of(app)
     limit = None if settings is None else settings.payload_limit
+    seal = SealedLines(_vault_of(app))
     for number, line in _lines(source):
         try:
-            yield number, read_line(line, payload_limit=limit)
+            yield number, read_line(line, payload_limit=limit, seal=seal)
         except UsageError as error:
             yield number, str(error)
+
+
+async def _seal_of(app: Operated) -> SealedLines:
+    """Return what encrypts a file as the store is, or say that its key is not here."""
+    from redrive.sealing import SealedLines
+
+    vault = _vault_of(app)
+    kept = await app.operations.encryption()
+    vault.known = "" if kept is None else kept.key_id
+    if vault.known:
+        vault.check(vault.known)
+    return SealedLines(vault)
+
+
+def _vault_of(app: Operated) -> Vault:
+    from redrive.clock import SystemEntropy
+    from redrive.sealing import KeySource, Vault
+
+    settings = settings_of(app)
+    keys = KeySource("" if settings is None else settings.keys_file)
+    return Vault(keys, entropy=SystemEntropy())
 
 
 def _lines(source: _Import) -> Iterator[tuple[int, bytes]]:

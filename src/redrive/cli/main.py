@@ -16,6 +16,7 @@ from redrive.cli import (
     archiving,
     destinations,
     editing,
+    encryption,
     erasing,
     events,
     gateway,
@@ -87,6 +88,7 @@ tenant = typer.Typer(help="Look at tenants; pause and resume them.", **_PLAIN)
 journals = typer.Typer(help="Look at the journal of this machine; drain it.", **_PLAIN)
 user = typer.Typer(help="Look at users; add and remove them.", **_PLAIN)
 secret = typer.Typer(help="Look at secrets; set, rotate and delete them.", **_PLAIN)
+encrypted = typer.Typer(help="Encrypt payloads at rest, and look how far that is.", **_PLAIN)
 token = typer.Typer(help="Look at access tokens; make and revoke them.", **_PLAIN)
 
 
@@ -127,6 +129,7 @@ def _options(
 @source.callback(invoke_without_command=True)
 @token.callback(invoke_without_command=True)
 @secret.callback(invoke_without_command=True)
+@encrypted.callback(invoke_without_command=True)
 @user.callback(invoke_without_command=True)
 @journals.callback(invoke_without_command=True)
 def _help_if_alone(context: typer.Context) -> None:
@@ -396,6 +399,7 @@ app.add_typer(rule, name="rule")
 app.add_typer(source, name="source")
 app.add_typer(token, name="token")
 app.add_typer(secret, name="secret")
+app.add_typer(encrypted, name="encryption")
 app.add_typer(user, name="user")
 app.add_typer(projection, name="projection")
 app.add_typer(journals, name="journal")
@@ -506,6 +510,10 @@ secret.command("set")(secrets.set_secret)
 secret.command("list")(secrets.list_secrets)
 secret.command("rotate")(secrets.rotate)
 secret.command("delete")(secrets.delete)
+encrypted.command("show")(encryption.show)
+encrypted.command("on")(encryption.on)
+encrypted.command("off")(encryption.off)
+encrypted.command("finish")(encryption.finish)
 
 user.command("add")(users.add)
 user.command("list")(users.list_users)

@@ -49,7 +49,7 @@ def serve_assistant(
             "install it with: pip install 'redrive[mcp]'"
         )
     app = app_at(store)
-    app.observe(LoggingObserver())
+    app.observe(LoggingObserver(is_discreet=lambda: app.is_encrypted))
     if address is None:
         return asyncio.run(_over_pipe(app, allow, most))
     with Ending() as ending:

@@ -70,7 +70,7 @@ def serve(
             app.settings = msgspec.structs.replace(app.settings, store=store)
         if app.settings.redact:
             configure_logging(log_level, redact=app.settings.redact)
-        app.observe(LoggingObserver())
+        app.observe(LoggingObserver(is_discreet=lambda: app.is_encrypted))
         if ending.is_signalled:
             return 0
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

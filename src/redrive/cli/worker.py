@@ -171,7 +171,7 @@ def _work(
 ) -> int:
     from redrive.observers.logging import LoggingObserver
 
-    app.observe(LoggingObserver())
+    app.observe(LoggingObserver(is_discreet=lambda: app.is_encrypted))
     if lifeline is not None:
         app.observe(_Herald(lifeline))
     if ending.is_signalled:

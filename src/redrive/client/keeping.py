@@ -13,6 +13,7 @@ from redrive.errors import UsageError
 from redrive.journal.draining import Drained
 from redrive.model.access import Grant, NewToken, Role, Token
 from redrive.model.duration import Duration
+from redrive.model.encryption import Encryption
 from redrive.model.erasure import ErasurePart, ErasureWaiting
 from redrive.model.letter import Letter
 from redrive.model.limits import Rate
@@ -387,6 +388,28 @@ class RemoteKeeping(RemoteContext):
         self._refuse_actor(by)
         given, path = requests.ActWithReason(why=why), {"name": name}
         return (await self._sender.ask("delete_secret", answers.Acted, given, path=path)).changed
+
+    async def encryption(self) -> Encryption | None:
+        """Return by which key payloads are kept, and how far that is; `None` if they never were."""
+        return (await self._sender.ask("encryption", answers.Encrypted)).encryption
+
+    async def encrypt(self, *, by: str = "", why: str) -> Encryption:
+        """Encrypt payloads by the first of the server's keys from now on."""
+        self._refuse_actor(by)
+        given = requests.ActWithReason(why=why)
+        return await self._sender.ask("encrypt", Encryption, given)
+
+    async def decrypt(self, *, by: str = "", why: str) -> Encryption:
+        """Keep payloads as they are from now on, and by and by decrypt all that are encrypted."""
+        self._refuse_actor(by)
+        given = requests.ActWithReason(why=why)
+        return await self._sender.ask("decrypt", Encryption, given)
+
+    async def finish_encryption(self, *, progress: Progress | None = None) -> Encryption | None:
+        """Rewrite all that is still to be, as workers do, and return how it stands."""
+        done = (await self._sender.ask("finish_encryption", answers.Encrypted)).encryption
+        _tell(progress, 0 if done is None else done.changed)
+        return done
 
     async def journal(self, *, verify: bool = False) -> Journal:
         """Return the files of the journal of the server's own machine."""

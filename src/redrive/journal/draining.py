@@ -24,6 +24,7 @@ from redrive.journal.line import (
     PublishedRecord,
     Record,
     TriedRecord,
+    opened,
     read_header,
     read_lines,
 )
@@ -32,7 +33,16 @@ from redrive.model.event import Receipt
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
 from redrive.policies.fingerprint import grouped
-from redrive.store import Conflict, Entry, Rest, RoutesChanged, Store, Tried, VersionConflict
+from redrive.store import (
+    Conflict,
+    Entry,
+    LineSeal,
+    Rest,
+    RoutesChanged,
+    Store,
+    Tried,
+    VersionConflict,
+)
 
 __all__ = ["Drained", "LeftFile", "drain_file", "drain_folder"]
 
@@ -72,7 +82,12 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def drain_folder(
-    folder: Path, store: Store, *, name: str = "", passed_over: Collection[str] = ()
+    folder: Path,
+    store: Store,
+    *,
+    name: str = "",
+    passed_over: Collection[str] = (),
+    seal: LineSeal | None = None,
 ) -> Drained:
     """Give all files to the store that nobody else has; one that cannot be given keeps no other.
 
@@ -83,13 +98,15 @@ async def drain_folder(
         if path.name in passed_over:
             continue
         try:
-            done += await drain_file(path, store, name=name)
+            done += await drain_file(path, store, name=name, seal=seal)
         except JournalError as error:
             done += Drained(left=(LeftFile(name=path.name, why=str(error)),))
     return done
 
 
-async def drain_file(path: Path, store: Store, *, name: str = "") -> Drained:
+async def drain_file(
+    path: Path, store: Store, *, name: str = "", seal: LineSeal | None = None
+) -> Drained:
     """Give a file to the store; each record once, however often it is begun again.
 
     A file that is done is kept under another name. One with lines that cannot be read is kept apart
@@ -107,10 +124,10 @@ async def drain_file(path: Path, store: Store, *, name: str = "") -> Drained:
         for line in read_lines(path, after=place):
             batch.append(line)
             if len(batch) >= _MOST_AT_ONCE:
-                done += await _give(path, batch, store)
+                done += await _give(path, batch, store, seal)
                 batch = []
         if batch:
-            done += await _give(path, batch, store)
+            done += await _give(path, batch, store, seal)
         _put_away(path)
         return done + Drained(files=1)
 
@@ -128,9 +145,11 @@ def _put_away(path: Path) -> None:
         ) from error
 
 
-async def _give(path: Path, batch: Sequence[JournalLine], store: Store) -> Drained:
+async def _give(
+    path: Path, batch: Sequence[JournalLine], store: Store, seal: LineSeal | None
+) -> Drained:
     done = Drained(damaged=sum(one.record is None for one in batch))
-    records = [one.record for one in batch if one.record is not None]
+    records = [opened(one.record, seal) for one in batch if one.record is not None]
     for kind, some in groupby(records, key=type):
         if kind is PublishedRecord:
             for one in some:

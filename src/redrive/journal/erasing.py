@@ -11,8 +11,9 @@ import msgspec
 
 from redrive.errors import JournalError
 from redrive.journal.folder import DRAINED_SUFFIX, FileState, files_of, locked, records_of
-from redrive.journal.line import JournalLine, event_of
+from redrive.journal.line import JournalLine, event_of, opened
 from redrive.model.event import Event
+from redrive.store import LineSeal
 
 __all__ = ["Journaled", "erase_drained", "look_through"]
 
@@ -31,17 +32,17 @@ class Journaled(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
 
-def look_through(folder: Path, is_meant: IsMeant) -> Journaled:
+def look_through(folder: Path, is_meant: IsMeant, seal: LineSeal | None = None) -> Journaled:
     """Count the records of some events in the files of a folder."""
     drained = waiting = 0
     unreadable = []
     for file in files_of(folder):
         try:
             lines = records_of(folder, file.name)
+            count = sum(_is_meant(one, is_meant, seal) for one in lines)
         except JournalError:
             unreadable.append(file.name)
             continue
-        count = sum(_is_meant(one, is_meant) for one in lines)
         if file.state is FileState.DRAINED:
             drained += count
         else:
@@ -51,21 +52,21 @@ def look_through(folder: Path, is_meant: IsMeant) -> Journaled:
     return Journaled(drained, waiting, tuple(unreadable))
 
 
-def erase_drained(folder: Path, is_meant: IsMeant) -> int:
+def erase_drained(folder: Path, is_meant: IsMeant, seal: LineSeal | None = None) -> int:
     """Take the records of some events out of the files that are drained; returns how many."""
     return sum(
-        _rewrite(folder / file.name, is_meant)
+        _rewrite(folder / file.name, is_meant, seal)
         for file in files_of(folder)
         if file.name.endswith(DRAINED_SUFFIX)
     )
 
 
-def _rewrite(path: Path, is_meant: IsMeant) -> int:
+def _rewrite(path: Path, is_meant: IsMeant, seal: LineSeal | None) -> int:
     with locked(path) as is_free:
         if not is_free:
             return 0
         lines = records_of(path.parent, path.name)
-        gone = [one for one in lines if _is_meant(one, is_meant)]
+        gone = [one for one in lines if _is_meant(one, is_meant, seal)]
         if not gone:
             return 0
         try:
@@ -104,5 +105,5 @@ def _replace(path: Path, content: bytes) -> None:
         os.fsync(before.fileno())
 
 
-def _is_meant(line: JournalLine, is_meant: IsMeant) -> bool:
-    return line.record is not None and is_meant(event_of(line.record))
+def _is_meant(line: JournalLine, is_meant: IsMeant, seal: LineSeal | None) -> bool:
+    return line.record is not None and is_meant(event_of(opened(line.record, seal)))

@@ -15,6 +15,7 @@ import msgspec
 from redrive.clock import Clock
 from redrive.errors import JournalError, not_found
 from redrive.journal.line import JournalLine, is_newer, read_header, read_lines
+from redrive.store import LineSeal
 
 __all__ = [
     "DAMAGED_SUFFIX",
@@ -88,6 +89,7 @@ class JournalPlace(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     store: str
     keep: timedelta
+    seal: LineSeal | None = None
 
 
 class JournalSize(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from redrive.errors import JournalError
+from redrive.errors import JournalError, SecretError
 from redrive.model.event import Event
 from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
-from redrive.store import Tried, Unique
+from redrive.store import LineSeal, Tried, Unique, is_sealed_line
 
 __all__ = [
     "VERSION",
@@ -23,9 +23,11 @@ __all__ = [
     "JournalLine",
     "PublishedRecord",
     "Record",
+    "SealedRecord",
     "TriedRecord",
     "event_of",
     "is_newer",
+    "opened",
     "read_header",
     "read_lines",
     "write_header",
@@ -57,6 +59,12 @@ class PublishedRecord(msgspec.Struct, frozen=True, tag="published", omit_default
     unique: Unique | None = None
 
 
+class SealedRecord(msgspec.Struct, frozen=True, tag="sealed"):
+    """A record that is encrypted, as it is in the file."""
+
+    text: msgspec.Raw
+
+
 Record = TriedRecord | EventRecord | PublishedRecord
 
 
@@ -80,7 +88,7 @@ class _Sealed(msgspec.Struct, frozen=True):
 class JournalLine(NamedTuple):
     """A line of a file: its record, or what is wrong with it; and where the next one begins."""
 
-    record: Record | None
+    record: Record | SealedRecord | None
     damage: str
     end: int
 
@@ -96,9 +104,24 @@ def event_of(record: Record) -> Event[msgspec.Raw]:
     return record.tried.event if isinstance(record, TriedRecord) else record.event
 
 
-def write_record(record: Record) -> bytes:
-    """Return a record as a line."""
+def opened(record: Record | SealedRecord, seal: LineSeal | None) -> Record:
+    """Return a record, decrypted if it is not; `JournalError` says why that cannot be."""
+    if not isinstance(record, SealedRecord):
+        return record
+    if seal is None:
+        raise JournalError("It is encrypted, and there is nothing here to decrypt it with.")
+    try:
+        found: Record = _records.decode(seal.open(bytes(record.text)))
+    except SecretError as error:
+        raise JournalError(f"It is left as it is: {error}") from error
+    return found
+
+
+def write_record(record: Record, seal: LineSeal | None = None) -> bytes:
+    """Return a record as a line, encrypted if that is to be."""
     body = _encoder.encode(record)
+    if seal is not None:
+        body = seal.seal(body)
     return b'{"crc":%d,"record":%s}\n' % (zlib.crc32(body), body)
 
 
@@ -161,11 +184,13 @@ def read_lines(path: Path, *, after: int = 0) -> Iterator[JournalLine]:
             place = end
 
 
-def _read(text: bytes) -> tuple[Record | None, str]:
+def _read(text: bytes) -> tuple[Record | SealedRecord | None, str]:
     try:
         sealed = _sealed.decode(text)
         if zlib.crc32(bytes(sealed.record)) != sealed.crc:
             return None, "its checksum does not fit"
+        if is_sealed_line(bytes(sealed.record)):
+            return SealedRecord(sealed.record.copy()), ""
         return _records.decode(sealed.record), ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return None, f"it cannot be read: {error}"

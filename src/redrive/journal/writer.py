@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from redrive.clock import Clock
-from redrive.errors import ConfigurationError, JournalError
+from redrive.errors import ConfigurationError, JournalError, SecretError
 from redrive.journal.folder import FILE_SUFFIX
 from redrive.journal.line import Record, write_header, write_record
+from redrive.store import LineSeal
 
 __all__ = ["JournalWriter", "Sync", "check_sync"]
 
@@ -50,6 +51,7 @@ class JournalWriter:
         sync: Sync = "always",
         size: int = _MOST_PER_FILE,
         keep: timedelta = _KEPT,
+        seal: LineSeal | None = None,
     ) -> None:
         self.folder = folder
         self.store = store
@@ -58,6 +60,8 @@ class JournalWriter:
         """How long files stay that are drained."""
         self._clock = clock
         self._host = host
+        self.seal = seal
+        """What encrypts, and decrypts, while the store is encrypted."""
         self._sync = sync
         self._size = size
         self._lock = threading.Lock()
@@ -72,7 +76,10 @@ class JournalWriter:
 
         All of them are written, or none, and `JournalError` says why.
         """
-        lines = b"".join(map(write_record, records))
+        try:
+            lines = b"".join(write_record(one, self.seal) for one in records)
+        except SecretError as error:
+            raise JournalError(f"What was to go to the journal is not kept: {error}") from error
         with self._lock:
             try:
                 self._append(lines)

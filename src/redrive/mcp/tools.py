@@ -104,6 +104,10 @@ LEFT_OUT = {
     "set_secret": "as above, and what an assistant is told is kept by others",
     "rotate_secrets": _ADMIN,
     "delete_secret": _ADMIN,
+    "encryption": _ADMIN,
+    "encrypt": _ADMIN,
+    "decrypt": _ADMIN,
+    "finish_encryption": _ADMIN,
     "publish": "programs publish what has happened; an assistant mends what became of it",
     "publish_many": "as above",
 }

@@ -9,7 +9,7 @@ from typing import NewType
 import msgspec
 
 from redrive.model.edit import Edit
-from redrive.model.event import UNREADABLE, Event, EventId
+from redrive.model.event import SEALED, UNREADABLE, Event, EventId
 from redrive.model.outcome import Addressees, Exchange, Fault
 from redrive.model.recipient import recipient
 from redrive.model.settlement import FailureReason
@@ -108,7 +108,13 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fals
     @property
     def unreadable(self) -> str:
         """Why what is stored of it cannot be read, and so not be carried; empty if it can."""
-        return self.event.headers.get(UNREADABLE, "")
+        headers = self.event.headers
+        return headers.get(UNREADABLE) or headers.get(SEALED, "")
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it cannot be decrypted here, and has to wait for its key."""
+        return SEALED in self.event.headers
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

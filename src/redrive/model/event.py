@@ -16,6 +16,7 @@ from redrive.model.duration import Duration, duration
 
 __all__ = [
     "DEFAULT_GENERATION",
+    "SEALED",
     "UNREADABLE",
     "Erased",
     "Event",
@@ -34,6 +35,8 @@ T = TypeVar("T")
 DEFAULT_GENERATION = "default"
 UNREADABLE = "redrive-unreadable"
 """The header of an event that stands in for one whose document cannot be read, and says why."""
+SEALED = "redrive-sealed"
+"""The header of an event that stands in for one that cannot be decrypted here, and says why."""
 
 _LONGEST_NAME = 200
 _LONGEST_HEADER = 8_000

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from redrive.clock import Clock, SystemClock
@@ -32,6 +33,7 @@ from redrive.observer import (
     DeclarationsDiffer,
     DestinationOrphaned,
     DestinationPaused,
+    EncryptionStuck,
     EventsCompleted,
     EventSkipped,
     ExportFailed,
@@ -97,18 +99,26 @@ class LoggingObserver:
     """Writes facts to a structlog logger.
 
     Deliveries that go well are debug lines, retries info, dead letters errors. What the logger's
-    level leaves out costs next to nothing.
+    level leaves out costs next to nothing. With `is_discreet` it keeps to itself
+    what errors say, which may carry pieces of payloads.
     """
 
     def __init__(
-        self, logger: FilteringBoundLogger | None = None, clock: Clock | None = None
+        self,
+        logger: FilteringBoundLogger | None = None,
+        clock: Clock | None = None,
+        *,
+        is_discreet: Callable[[], bool] = lambda: False,
     ) -> None:
         self._logger: FilteringBoundLogger = logger or structlog.get_logger("redrive")
         self._clock = clock or SystemClock()
+        self._is_discreet = is_discreet
         self._traces: dict[tuple[str, ...], None] = {}
 
     def notice(self, fact: Fact) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch per fact
         log = self._logger.bind()
+        if self._is_discreet():
+            fact = _without_texts(fact)
         match fact:
             case Written():
                 _written(log, fact)
@@ -178,6 +188,8 @@ class LoggingObserver:
                 log.info("worker stopped", worker=worker, released=released)
             case HistoryPruned(pruned=pruned):
                 log.debug("pruned", **msgspec.structs.asdict(pruned))
+            case EncryptionStuck(error=error):
+                log.error("encryption stuck", error=error)
             case LettersRegrouped(count=count, left=left):
                 log.info("dead letters regrouped", count=count, left=left)
             case EventsCompleted(deliveries=count):
@@ -439,6 +451,31 @@ def _claimed(log: FilteringBoundLogger, fact: Claimed) -> None:
     if _hears(log, logging.DEBUG):
         for leased in fact.deliveries:
             log.debug("claimed", **_delivery(leased), worker=fact.worker)
+
+
+def _without_texts(fact: Fact) -> Fact:
+    """Return a fact without what an error says; its class and its code are left."""
+    match fact:
+        case Settlements():
+            return replace(fact, settled=tuple((one, _hushed(how)) for one, how in fact.settled))
+        case DeadLettered(fault=fault):
+            return replace(fact, fault=_hidden(fault))
+        case BreakerChanged(change=change) if change.failure is not None:
+            error = change.failure.error.partition(":")[0]
+            change = replace(change, failure=replace(change.failure, error=error))
+            return replace(fact, change=change)
+    return fact
+
+
+def _hushed(settlement: Settlement) -> Settlement:
+    match settlement:
+        case RetryAt(fault=fault) | Failed(fault=fault) | Snoozed(fault=Fault() as fault):
+            return replace(settlement, fault=_hidden(fault))
+    return settlement
+
+
+def _hidden(fault: Fault) -> Fault:
+    return replace(fault, message="(encrypted)", stack="")
 
 
 def _dead_lettered(log: FilteringBoundLogger, fact: DeadLettered) -> None:

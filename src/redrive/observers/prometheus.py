@@ -52,6 +52,7 @@ from redrive.observer import (
     DeclarationsDiffer,
     DestinationOrphaned,
     DestinationPaused,
+    EncryptionStuck,
     EventsCompleted,
     EventSkipped,
     ExportFailed,
@@ -379,7 +380,7 @@ class PrometheusObserver:
                 pass  # the store's figures tell it for as long as it lasts
             case WorkerStopping() | WorkerStopped() | WorkerWedged():
                 pass
-            case EventsCompleted() | LettersRegrouped():
+            case EventsCompleted() | LettersRegrouped() | EncryptionStuck():
                 pass
             case StoreBack() | ListeningBack():
                 pass

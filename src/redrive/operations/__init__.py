@@ -7,6 +7,7 @@ from redrive.operations.acting import Acting
 from redrive.operations.archiving import Archiving, PrunePlan
 from redrive.operations.drafting import Previewed
 from redrive.operations.editing import Editing
+from redrive.operations.encrypting import Encrypting
 from redrive.operations.erasing import Erasing, Erasure, ErasurePlan
 from redrive.operations.explain.schedules import ScheduleFigures
 from redrive.operations.gatekeeping import Gatekeeping
@@ -69,6 +70,7 @@ class Operations(
     Granting,
     LoggingIn,
     KeepingSecrets,
+    Encrypting,
     Servicing,
     TryingOut,
     Journaling,

@@ -198,8 +198,10 @@ class Erasing(OperationContext):
             archived = len(await self._executor.submit(lambda: archive.find(is_meant)))
         journaled = Journaled()
         if journal is not None:
-            folder = journal().folder
-            journaled = await self._executor.submit(lambda: look_through(folder, is_meant))
+            place = journal()
+            journaled = await self._executor.submit(
+                lambda: look_through(place.folder, is_meant, place.seal)
+            )
         return _Beside(archived, journaled)
 
     async def _erase_beside(self, query: ErasureQuery, store: Store) -> Erasure:
@@ -209,8 +211,10 @@ class Erasing(OperationContext):
         if archive is not None and beside.archived:
             await self._executor.submit(lambda: archive.blank(archive.find(is_meant)))
         if journal is not None and beside.journal.drained:
-            folder = journal().folder
-            journaled = await self._executor.submit(lambda: erase_drained(folder, is_meant))
+            place = journal()
+            journaled = await self._executor.submit(
+                lambda: erase_drained(place.folder, is_meant, place.seal)
+            )
         return Erasure(
             archived=beside.archived,
             journaled=journaled,

@@ -8,10 +8,11 @@ import msgspec
 
 from redrive.journal.draining import Drained, drain_folder
 from redrive.journal.folder import JournalFile, expire, files_of, records_of
-from redrive.journal.line import JournalLine, Record, TriedRecord, event_of
+from redrive.journal.line import JournalLine, Record, TriedRecord, event_of, opened
 from redrive.model.audit import Actor
 from redrive.observer import Operated
 from redrive.operations.context import OperationContext, check_limit
+from redrive.store import LineSeal
 
 __all__ = ["Journal", "JournalPage", "JournalRecord", "Journaling"]
 
@@ -79,7 +80,7 @@ class Journaling(OperationContext):
         place = self._journal_place
         lines = await self._executor.submit(lambda: records_of(place.folder, file))
         chosen = [one for one in lines if one.end > after and (one.damage or not damaged)]
-        records = tuple(_told(one) for one in chosen[:limit])
+        records = tuple(_told(one, place.seal) for one in chosen[:limit])
         return JournalPage(records=records, next=records[-1].end if len(chosen) > limit else None)
 
     async def drain_journal(
@@ -94,7 +95,7 @@ class Journaling(OperationContext):
         actor, place = Actor(by, why), self._journal_place
         store = await self._to_change()
         name = "" if any_store else place.store
-        done = await drain_folder(place.folder, store, name=name)
+        done = await drain_folder(place.folder, store, name=name, seal=place.seal)
         await self._executor.submit(lambda: expire(place.folder, place.keep, clock=self._clock))
         if done.records:
             detail = f"journal of {place.host}: {done.files} files, {done.refused} refused"
@@ -103,10 +104,10 @@ class Journaling(OperationContext):
         return done
 
 
-def _told(line: JournalLine) -> JournalRecord:
-    record = line.record
-    if record is None:
+def _told(line: JournalLine, seal: LineSeal | None) -> JournalRecord:
+    if line.record is None:
         return JournalRecord(end=line.end, damage=line.damage)
+    record = opened(line.record, seal)
     event, names = event_of(record), _names(record)
     return JournalRecord(
         end=line.end,

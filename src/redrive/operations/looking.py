@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from redrive.errors import ConfigurationError, NotFoundError, UsageError
+from redrive.errors import ConfigurationError, NotFoundError, SecretError, UsageError
 from redrive.journal.folder import files_of
 from redrive.model.audit import Actor, AuditEntry, AuditQuery
 from redrive.model.delivery import Delivery, DeliveryId, Status
@@ -26,10 +26,12 @@ from redrive.store import (
     Finding,
     Group,
     LaneFigures,
+    Level,
     LoggedEvent,
     Miscount,
     Page,
     Query,
+    Store,
 )
 
 __all__ = ["Looking", "Story"]
@@ -103,6 +105,7 @@ class Looking(OperationContext):
                 keeps=self._retention.keeps,
                 unopened=self._unopened(await store.secrets()),
             ),
+            *await _sealed(store),
             *await self._examine_journal(),
         )
 
@@ -319,3 +322,29 @@ class Looking(OperationContext):
         query = Query(group=named, tenant=self._scope.tenant)
         found = await (await self._store()).groups(query, limit=MOST_PER_PAGE)
         return next((one for one in found if one.id == named), None)
+
+
+async def _sealed(store: Store) -> Sequence[Finding]:
+    """Tell of payloads that are encrypted, and whether this process can read them."""
+    kept = await store.encryption()
+    if kept is None:
+        return ()
+    try:
+        await store.check_keys()
+    except SecretError as error:
+        return [
+            Finding(
+                level=Level.ERROR,
+                what=str(error),
+                advice="Give this process the key, in REDRIVE_KEYS or the file of keys.",
+            )
+        ]
+    if kept.is_under_way:
+        how = f"encrypted by the key {kept.key_id!r}" if kept.is_on else "decrypted"
+        what = f"Payloads are being {how}: {kept.changed:,} rows have been rewritten so far."
+        advice = "Workers go on with it; by hand: redrive encryption finish"
+        return [Finding(level=Level.WARNING, what=what, advice=advice)]
+    if not kept.is_on:
+        return ()
+    what = f"Payloads are encrypted by the key {kept.key_id!r}, which is here."
+    return [Finding(level=Level.OK, what=what)]

@@ -13,7 +13,7 @@ from typing import cast
 from redrive.clock import Clock, wait_at_most
 from redrive.executor import StillRunning
 from redrive.model.delivery import Lease, Leased
-from redrive.model.outcome import Fault, Faulted, Nature, Outcome
+from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Snooze
 from redrive.observer import HandlerStuck, Observer
 from redrive.policies.capture import capture, timed_out
 from redrive.policies.classify import classify
@@ -22,6 +22,7 @@ from redrive.transport import Endpoint, Transport, checked_outcomes
 __all__ = ["Carrier", "Load", "loads_of"]
 
 _LONGEST_WITHOUT_A_BREAK = 0.01
+_UNTIL_THE_KEY_COMES = "5m"
 _ENDING_SECONDS = 1.0
 """How long handlers that were cancelled may take to clean up before they count as not ended."""
 
@@ -436,7 +437,9 @@ def _raised(load: Load, error: BaseException) -> list[Outcome]:
 
 
 def _unreadable(leased: Leased) -> Outcome:
-    """Return what becomes of a delivery that nobody was sent."""
+    """Return what becomes of a delivery that nobody was sent; a key that is missing may come."""
+    if leased.is_sealed:
+        return Snooze(_UNTIL_THE_KEY_COMES)
     fault = Fault(
         error_class="Unreadable",
         message=f"Nothing was sent: {leased.unreadable}. Give it a payload with "

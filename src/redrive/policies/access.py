@@ -67,7 +67,7 @@ def _table() -> Mapping[str, Need]:
             *("plan_backfill", "projections", "projection", "reached"),
             *("export_gateway", "plan_gateway", "services", "rules", "sources"),
             *("journal", "journal_records"),
-            *("preview_rule", "past_versions"),
+            *("preview_rule", "past_versions", "encryption"),
         ),
         (operate, Reach.DELIVERIES): (
             *(
@@ -98,6 +98,7 @@ def _table() -> Mapping[str, Need]:
             *("reset_projection", "swap_projection", "drop_projection"),
             *("rebuild_projection", "cancel_rebuild"),
             *("secrets", "set_secret", "rotate_secrets", "delete_secret"),
+            *("encrypt", "decrypt", "finish_encryption"),
             *("apply_gateway", "save_service", "alter_service", "delete_service"),
             *("save_rule", "alter_rule", "delete_rule"),
             *("save_source", "alter_source", "delete_source"),

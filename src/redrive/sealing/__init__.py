@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from redrive.sealing.files import SealedLines
 from redrive.sealing.keyring import KeyRing, KeySource
 from redrive.sealing.references import Reference, check_reference, is_reference
 from redrive.sealing.resolver import Secrets
+from redrive.sealing.vault import Vault
 
-__all__ = ["KeyRing", "KeySource", "Reference", "Secrets", "check_reference", "is_reference"]
+__all__ = [
+    "KeyRing",
+    "KeySource",
+    "Reference",
+    "SealedLines",
+    "Secrets",
+    "Vault",
+    "check_reference",
+    "is_reference",
+]

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 from redrive.errors import ConfigurationError
 
-__all__ = ["KEY_BYTES", "NONCE_BYTES", "Envelope", "close_envelope", "open_envelope"]
+__all__ = [
+    "KEY_BYTES",
+    "NONCE_BYTES",
+    "Envelope",
+    "cipher_of",
+    "close_envelope",
+    "open_envelope",
+]
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -48,13 +55,13 @@ class Envelope(NamedTuple):
 
 def close_envelope(plain: bytes, *, key_id: str, key: bytes, nonce: bytes, about: bytes) -> bytes:
     """Return what only who has the key can read; a nonce is never used twice with one key."""
-    sealed: bytes = _cipher(key).encrypt(nonce, plain, _vouched(key_id, about))
+    sealed: bytes = cipher_of(key).encrypt(nonce, plain, _vouched(key_id, about))
     return Envelope(key_id, nonce, sealed).write()
 
 
 def open_envelope(envelope: Envelope, *, key: bytes, about: bytes) -> bytes | None:
     """Return what was sealed, or `None` if the key is another, or anything was changed."""
-    cipher = _cipher(key)
+    cipher = cipher_of(key)
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is an extra
 
     try:
@@ -65,7 +72,8 @@ def open_envelope(envelope: Envelope, *, key: bytes, about: bytes) -> bytes | No
     return plain
 
 
-def _cipher(key: bytes) -> Any:  # noqa: ANN401 - a class of an extra
+def cipher_of(key: bytes) -> Any:  # noqa: ANN401 - a class of an extra
+    """Return what encrypts and decrypts by a key; it needs an extra, and says so."""
     if find_spec("cryptography") is None:
         raise ConfigurationError(
             "Encryption needs cryptography, which is not installed; "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import os
 import re
 from collections.abc import Mapping
@@ -105,6 +107,11 @@ class KeyRing:
                 "that id, or what is kept was changed. Nothing was changed by looking."
             )
         return plain
+
+    def derive(self, key_id: str, purpose: bytes) -> bytes | None:
+        """Return a key for one purpose, made of the key of that id, or `None` if it is not here."""
+        key = self._keys.get(key_id)
+        return None if key is None else hmac.new(key, purpose, hashlib.sha256).digest()
 
     def __repr__(self) -> str:
         return f"KeyRing({', '.join(self.ids)})"

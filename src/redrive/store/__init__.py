@@ -30,6 +30,7 @@ from redrive.store.effects import (
     Followed,
     Following,
 )
+from redrive.store.encrypting import Encrypting, LineSeal, is_sealed_line
 from redrive.store.erasing import Erasable, ErasableSlice, ErasedBatch, Erasing
 from redrive.store.events import (
     EventDelivery,
@@ -182,6 +183,7 @@ __all__ = [
     "Editing",
     "Effect",
     "Effects",
+    "Encrypting",
     "Ending",
     "Entrance",
     "Entry",
@@ -222,6 +224,7 @@ __all__ = [
     "LetterQuota",
     "Letters",
     "Level",
+    "LineSeal",
     "LogNews",
     "LogPage",
     "LogSlice",
@@ -281,6 +284,7 @@ __all__ = [
     "WorkerFigures",
     "Workload",
     "about_secret",
+    "is_sealed_line",
     "open_transaction",
     "refuse_in_transaction",
 ]
@@ -329,6 +333,7 @@ class Store(
     Access,
     SealedSecrets,
     Services,
+    Encrypting,
     Checkup,
     Protocol,
 ):

@@ -40,6 +40,7 @@ __all__ = [
     "read_cursor",
     "read_place",
     "resolution_from",
+    "unreadable_event",
     "why_unreadable",
     "write_cursor",
 ]
@@ -79,15 +80,22 @@ def event_from(
             raise ValueError(f"it is the document of {event.type} {event.id}")  # noqa: TRY301 - one place makes the stand-in
         return event  # noqa: TRY300 - of the same check
     except (ValueError, RecursionError) as error:
-        found = _BEGINNING.match(msgspec.json.decode(_as_text(document)))
-        return Event(
-            id=EventId(event_id or (found[1] if found else "")),
-            type=event_type or (found[2] if found else "unreadable"),
-            payload=msgspec.Raw(_as_text(document)),
-            published_at=from_micros(0),
-            occurred_at=from_micros(0),
-            headers={UNREADABLE: f"its event cannot be read: {error}"[:_LONGEST_REASON]},
-        )
+        return unreadable_event(document, event_id, event_type, error)
+
+
+def unreadable_event(
+    document: str | bytes, event_id: str, event_type: str, error: Exception
+) -> Event[msgspec.Raw]:
+    """Return what stands in for an event whose document cannot be read."""
+    found = _BEGINNING.match(msgspec.json.decode(_as_text(document)))
+    return Event(
+        id=EventId(event_id or (found[1] if found else "")),
+        type=event_type or (found[2] if found else "unreadable"),
+        payload=msgspec.Raw(_as_text(document)),
+        published_at=from_micros(0),
+        occurred_at=from_micros(0),
+        headers={UNREADABLE: f"its event cannot be read: {error}"[:_LONGEST_REASON]},
+    )
 
 
 def carrying(event: Event[msgspec.Raw], edited: str | bytes | None) -> Event[msgspec.Raw]:

@@ -8,7 +8,8 @@ import msgspec
 
 from redrive.model.event import Event, EventId, Receipt
 from redrive.store import AppendResult, Conflict, Entry, VersionConflict
-from redrive.stores.codec import body_digest, is_same_body
+from redrive.stores.codec import is_same_body
+from redrive.stores.sealed import Codec
 
 __all__ = [
     "Kept",
@@ -39,12 +40,12 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
 
     @classmethod
-    def of(cls, kept: Kept) -> Remains:
+    def of(cls, kept: Kept, codec: Codec) -> Remains:
         """Return what to remember of an event."""
         return cls(
             event_id=kept.event.id,
             destinations=kept.destinations,
-            digest=body_digest(kept.event),
+            digest=codec.digest(kept.event),
             version=kept.version,
         )
 
@@ -57,12 +58,12 @@ def remains_from(document: str) -> Remains:
     return _remains.decode(document)
 
 
-def unique_key(entry: Entry) -> tuple[str, str] | None:
+def unique_key(entry: Entry, codec: Codec) -> tuple[str, str] | None:
     """Return what an event that is to be unique has in common with those that are the same."""
     if entry.unique is None:
         return None
     by = entry.unique.by
-    key = f"={body_digest(entry.event)}" if by is None else f":{by}"
+    key = f"={codec.digest(entry.event)}" if by is None else f":{by}"
     return entry.event.source, key
 
 
@@ -76,6 +77,8 @@ def sift(
     known: dict[object, Kept | Remains],
     versions: dict[str, int],
     uniques: dict[tuple[str, str], Receipt],
+    *,
+    codec: Codec,
 ) -> tuple[list[AppendResult], list[Entry]]:
     """Decide each entry's result, and which entries are new; those get their versions later.
 
@@ -95,9 +98,9 @@ def sift(
         if earlier is None and event.idempotency_key is not None:
             earlier = known.get(keyed)
         if earlier is not None:
-            results.append(_result(earlier, event))
+            results.append(_result(earlier, event, codec))
             continue
-        unique = unique_key(entry)
+        unique = unique_key(entry, codec)
         if unique is not None and unique in uniques:
             results.append(uniques[unique])
             continue
@@ -128,10 +131,10 @@ def _are_plain(entries: Sequence[Entry]) -> bool:
     return len({one.event.id for one in entries}) == len(entries)
 
 
-def _result(earlier: Kept | Remains, event: Event[msgspec.Raw]) -> Receipt | Conflict:
+def _result(earlier: Kept | Remains, event: Event[msgspec.Raw], codec: Codec) -> Receipt | Conflict:
     if isinstance(earlier, Remains):
-        return _from_remains(earlier, event)
-    if earlier.event.id != event.id and not is_same_body(earlier.event, event):
+        return _from_remains(earlier, event, codec)
+    if earlier.event.id != event.id and not _is_same(earlier.event, event, codec):
         return Conflict(earlier.event.id)
     return Receipt(
         event_id=earlier.event.id,
@@ -141,8 +144,14 @@ def _result(earlier: Kept | Remains, event: Event[msgspec.Raw]) -> Receipt | Con
     )
 
 
-def _from_remains(remains: Remains, event: Event[msgspec.Raw]) -> Receipt | Conflict:
-    if remains.digest != body_digest(event):
+def _is_same(earlier: Event[msgspec.Raw], event: Event[msgspec.Raw], codec: Codec) -> bool:
+    if earlier.erased is not None and earlier.erased.digest:
+        return codec.is_digest_of(earlier.erased.digest, event)
+    return is_same_body(earlier, event)
+
+
+def _from_remains(remains: Remains, event: Event[msgspec.Raw], codec: Codec) -> Receipt | Conflict:
+    if not codec.is_digest_of(remains.digest, event):
         return Conflict(remains.event_id)
     return Receipt(
         event_id=remains.event_id,

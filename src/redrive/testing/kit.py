@@ -166,7 +166,7 @@ class _Wiring:
     def _make_store(self, history: int) -> Store:
         if self._is_in_memory:
             return self._stores[0]
-        maker = StoreFactory(clock=self.clock, observer=Observers())
+        maker = StoreFactory(self._ports, Observers(), lambda: "")
         store = maker.make(Settings(store=self._url, history=history))
         self._stores.append(store)
         return store

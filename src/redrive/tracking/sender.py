@@ -433,6 +433,7 @@ class Sender:
             await self._outlook.store(),
             name=self._journal.store,
             passed_over=self._passed_over,
+            seal=self._journal.seal,
         )
         self._buffer.drain(done.records)
         for one in done.left:

@@ -12,6 +12,7 @@ from redrive.model.access import Token
 from redrive.model.audit import AuditEntry
 from redrive.model.delivery import Delivery, DeliveryId
 from redrive.model.edit import Change
+from redrive.model.encryption import Encryption
 from redrive.model.event import Event, Receipt
 from redrive.model.gate import BreakerChange, GateFigures
 from redrive.model.request_log import LoggedRequest
@@ -41,6 +42,7 @@ __all__ = [
     "Conditions",
     "Counted",
     "Documents",
+    "Encrypted",
     "Findings",
     "Gates",
     "Groups",
@@ -174,6 +176,12 @@ class Secrets(msgspec.Struct, frozen=True):
     """Secrets, by name; never what they are."""
 
     secrets: Sequence[Secret]
+
+
+class Encrypted(msgspec.Struct, frozen=True):
+    """By which key payloads are kept, and how far that is; nothing if they never were encrypted."""
+
+    encryption: Encryption | None
 
 
 class Schedules(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from redrive.journal.draining import Drained
 from redrive.model.access import NewToken
+from redrive.model.encryption import Encryption
 from redrive.model.event import Receipt
 from redrive.model.gate import BreakerChange, Override
 from redrive.model.rule import Stored
@@ -321,6 +322,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     _post("/secrets/rotate", granting.rotate_secrets, Rotated, requests.ActWithReason),
     _post("/secrets/{name}/delete", granting.delete_secret, answers.Acted, requests.ActWithReason),
+    _get("/encryption", granting.encryption, answers.Encrypted),
+    _post("/encryption", granting.encrypt, Encryption, requests.ActWithReason),
+    _post("/encryption/off", granting.decrypt, Encryption, requests.ActWithReason),
+    _post("/encryption/finish", granting.finish_encryption, answers.Encrypted, requests.Nothing),
     _get("/services", gateway.services, answers.Documents, drafts.ListServices),
     _post(
         "/services/{name}",

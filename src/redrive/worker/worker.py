@@ -233,6 +233,7 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> Tally:
         """Work until stopped; with `until_idle`, until nothing more is due now."""
+        await self._store.check_keys()
         await self._declarant.begin()
         if self._scheduler is not None:
             await self._scheduler.begin()

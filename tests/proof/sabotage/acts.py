@@ -98,9 +98,9 @@ SABOTAGES = (
         "acknowledges what was rolled back",
         "postgres",
         "core.py",
-        "yield PostgresSession(connection, self.address.schema)\n"
+        "yield PostgresSession(connection, self.address.schema, self.codec)\n"
         '                await connection.execute("COMMIT")',
-        "yield PostgresSession(connection, self.address.schema)\n"
+        "yield PostgresSession(connection, self.address.schema, self.codec)\n"
         '                await connection.execute("ROLLBACK")',
         "delivered",
     ),

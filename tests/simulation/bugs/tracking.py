@@ -17,7 +17,7 @@ from redrive.journal import draining
 from redrive.journal.draining import Drained
 from redrive.journal.line import JournalLine, TriedRecord
 from redrive.model.event import EventId
-from redrive.store import Store, Tried
+from redrive.store import LineSeal, Store, Tried
 from redrive.tracking.figures import End
 from redrive.tracking.item import Flight, Item
 from redrive.tracking.keeper import Keeper
@@ -39,9 +39,11 @@ async def _believe(self: Keeper, records: Sequence[Any]) -> str:
     return ""
 
 
-async def _give_anew(path: Path, batch: Sequence[JournalLine], store: Store) -> Drained:
+async def _give_anew(
+    path: Path, batch: Sequence[JournalLine], store: Store, seal: LineSeal | None
+) -> Drained:
     """Give what was given before, as something new."""
-    done = await _give(path, batch, store)
+    done = await _give(path, batch, store, seal)
     tried = [one.record.tried for one in batch if isinstance(one.record, TriedRecord)]
     await store.take_over([_anew(one) for one in tried])
     return done

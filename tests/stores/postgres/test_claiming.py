@@ -22,6 +22,7 @@ from redrive.stores.postgres.lanes import free_lanes, free_late_lanes
 from redrive.stores.postgres.ready import NEXT_DUE
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.duties import LOOK_AGAIN
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql import gates
 from tests.conformance import World, an_event, entries
 from tests.conformance.gating import DOWN, Gated
@@ -85,9 +86,11 @@ async def test_putting_off_a_lane_does_not_wait_for_who_takes_it_up(
     publisher = await asyncpg.connect(address.dsn)
 
     async with person.transaction():
-        await free_late_lanes(PostgresSession(person, address.schema))
+        await free_late_lanes(PostgresSession(person, address.schema, PLAIN))
         async with asyncio.timeout(PATIENCE_SECONDS), publisher.transaction():
-            await free_lanes(PostgresSession(publisher, address.schema), [(1, "lane"), (2, "lane")])
+            await free_lanes(
+                PostgresSession(publisher, address.schema, PLAIN), [(1, "lane"), (2, "lane")]
+            )
 
     await publisher.close()
     assert await person.fetchval("SELECT count(*) FROM late_lanes") == 2

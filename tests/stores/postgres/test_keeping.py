@@ -21,6 +21,7 @@ from redrive.stores.postgres import append, idempotency
 from redrive.stores.postgres.connection import Address, named, read_address
 from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql import figures, regrouping, rerouting, retention, shedding
 from redrive.stores.sql.session import Either
 from tests.conformance import World, an_event, entries
@@ -46,7 +47,7 @@ async def a_link(address: Address) -> AsyncIterator[PostgresSession]:
     connection = await asyncpg.connect(address.dsn)
     try:
         async with connection.transaction():
-            yield PostgresSession(connection, address.schema)
+            yield PostgresSession(connection, address.schema, PLAIN)
     finally:
         await connection.close()
 
@@ -164,7 +165,7 @@ async def test_an_event_that_is_being_given_to_somebody_stays(
     connection = await asyncpg.connect(address.dsn)
     transaction = connection.transaction()
     await transaction.start()
-    session = PostgresSession(connection, address.schema)
+    session = PostgresSession(connection, address.schema, PLAIN)
     session.now = world.now
     added = await rerouting.backfill(
         session, "mailing", [position], actor=OPERATOR, generation=None

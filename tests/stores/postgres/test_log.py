@@ -17,6 +17,7 @@ from redrive.model.position import LOG_START
 from redrive.store import LoggedEvent
 from redrive.stores.postgres.connection import Address, named, read_address
 from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql.log import _READ as READ
 from redrive.stores.sql.log import read_events
 from tests.waiting import PATIENCE_SECONDS
@@ -87,7 +88,7 @@ class Crowd:
     @asynccontextmanager
     async def gathered(cls, app: Redrive, address: Address) -> AsyncIterator["Crowd"]:
         connections = [await asyncpg.connect(address.dsn) for _ in range(WRITERS + 1)]
-        observer = PostgresSession(connections[0], address.schema)
+        observer = PostgresSession(connections[0], address.schema, PLAIN)
         crowd = cls([Writer(app, one) for one in connections[1:]], observer)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one.run()) for one in crowd.writers]

@@ -20,6 +20,7 @@ from redrive.store import CaughtUp, Query, Store
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.connection import Address, read_address
 from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql.letters import restore
 from redrive.testing.clock import FakeClock
 from tests.app.recorder import Recorder
@@ -471,7 +472,7 @@ async def test_a_registration_that_was_given_up_is_made_good(
     connection = await asyncpg.connect(address.dsn)
     transaction = connection.transaction()
     await transaction.start()
-    await PostgresSession(connection, address.schema).change_routes(())
+    await PostgresSession(connection, address.schema, PLAIN).change_routes(())
     await transaction.rollback()
     await connection.close()
 
@@ -510,7 +511,7 @@ async def test_what_comes_back_from_a_file_is_not_routed_anew(
     await world.store.prune(Retention())
     late = Destination(name="late", patterns=("*",))
     async with a_transaction(address, "read_committed") as connection:
-        session = PostgresSession(connection, address.schema)
+        session = PostgresSession(connection, address.schema, PLAIN)
         session.now = world.now
         await restore(session, letters, actor=OPERATOR)
         await world.store.register([late])

@@ -21,6 +21,7 @@ from redrive.stores.postgres import PostgresStore, append
 from redrive.stores.postgres.connection import read_address
 from redrive.stores.postgres.scan_bounds import ScanBounds
 from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sealed import PLAIN
 from redrive.testing.clock import FakeClock
 from tests.conformance import World, an_event, entries
 from tests.conformance.world import OPERATOR
@@ -77,7 +78,7 @@ async def publish_within(
     world: World, connection: asyncpg.Connection[asyncpg.Record], url: str
 ) -> None:
     appended = await append.append(
-        PostgresSession(connection, read_address(url).schema),
+        PostgresSession(connection, read_address(url).schema, PLAIN),
         entries(an_event()),
         routes_version=await world.version(),
         all_or_nothing=True,

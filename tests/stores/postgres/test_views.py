@@ -11,6 +11,7 @@ import pytest
 from redrive.errors import UsageError
 from redrive.stores.postgres.pool import Link
 from redrive.stores.postgres.views import drop_tables, missing_tables, point_views
+from redrive.stores.sealed import PLAIN
 from redrive.stores.sql.views import BusyTablesError
 
 
@@ -19,7 +20,7 @@ class Models:
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401 - of the driver
         self.connection = connection
-        self.link = Link(connection, "redrive")
+        self.link = Link(connection, "redrive", PLAIN)
 
     async def point(self, version: int) -> None:
         await point_views(self.link, ["orders"], version)

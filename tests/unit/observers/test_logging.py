@@ -15,7 +15,7 @@ from structlog.testing import LogCapture
 from redrive.context import handling
 from redrive.errors import ConfigurationError
 from redrive.model.delivery import DeliveryId, Kind, Lease, Leased
-from redrive.model.event import Receipt
+from redrive.model.event import EventId, Receipt
 from redrive.model.gate import BreakerChange, Closed, Failure, HalfOpen, Open
 from redrive.model.outcome import Fault
 from redrive.model.replay import ReplayState
@@ -38,6 +38,7 @@ from redrive.observer import (
     DeclarationsDiffer,
     DestinationOrphaned,
     DestinationPaused,
+    EncryptionStuck,
     EventsCompleted,
     EventSkipped,
     ExportFailed,
@@ -259,6 +260,7 @@ FACTS: list[tuple[Fact, str, str]] = [
     (WorkerStopping(worker="w1", carrying=3), "info", "worker stopping"),
     (WorkerStopped(worker="w1", released=1), "info", "worker stopped"),
     (HistoryPruned(pruned=Pruned(delivered=3)), "debug", "pruned"),
+    (EncryptionStuck(error="the key is not here"), "error", "encryption stuck"),
     (LettersRegrouped(count=200, left=800), "info", "dead letters regrouped"),
     (EventsCompleted(deliveries=3), "info", "late events completed"),
     (
@@ -671,3 +673,23 @@ def test_who_acts_by_a_token_is_told_and_what_reads_like_it_is_not(
     first, *others = capsys.readouterr().err.splitlines()
     assert '"caller":"token:ann:abcdefgh2345"' in first
     assert not [one for one in others if "hunter2" in one or "abcdefgh2345" in one]
+
+
+def test_a_discreet_log_leaves_out_what_errors_say() -> None:
+    fault = Fault(error_class="ValueError", message="no bed for ada", rule="default", stack="ada")
+    fact = DeadLettered(
+        delivery_id=DeliveryId(1),
+        event_id=EventId("event"),
+        event_type="visit.begun",
+        destination="ward",
+        tenant=None,
+        reason=FailureReason.TERMINAL,
+        fault=fault,
+        attempts=1,
+    )
+    with structlog.testing.capture_logs() as lines:
+        LoggingObserver(is_discreet=lambda: True).notice(fact)
+
+    [line] = lines
+    assert (line["error_class"], line["error"]) == ("ValueError", "(encrypted)")
+    assert "ada" not in str(line)

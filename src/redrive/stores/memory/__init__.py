@@ -20,6 +20,7 @@ from redrive.store import (
 )
 from redrive.stores.memory.access import MemoryAccess
 from redrive.stores.memory.calling import MemoryCalls
+from redrive.stores.memory.encrypting import MemoryEncrypting
 from redrive.stores.memory.erasing import MemoryErasing
 from redrive.stores.memory.housekeeping import MemoryHousekeeping, MemoryLetters
 from redrive.stores.memory.log import MemoryRegistry
@@ -48,6 +49,7 @@ class MemoryStore(
     MemoryErasing,
     MemorySecrets,
     MemoryServices,
+    MemoryEncrypting,
 ):
     """The store contract in plain Python.
 

@@ -46,6 +46,7 @@ from redrive.stores.declaring import (
 from redrive.stores.deduplicate import Kept, is_refused, unique_key
 from redrive.stores.memory.row import Row
 from redrive.stores.memory.tables import Identity, Tables
+from redrive.stores.sealed import PLAIN
 
 __all__ = ["MemoryEventLog", "MemoryRegistry"]
 
@@ -170,7 +171,7 @@ class MemoryEventLog(Tables):
         for entry in entries:
             identities = self._identities(entry.event)
             first = next((known[one] for one in identities if one in known), None)
-            unique = unique_key(entry)
+            unique = unique_key(entry, PLAIN)
             if first is None and unique is not None and unique in uniques:
                 results.append(_duplicate(uniques[unique]))
                 continue
@@ -194,7 +195,7 @@ class MemoryEventLog(Tables):
     ) -> None:
         stored = {kept.event.id: kept for kept in fresh}
         for one in entries:
-            key = unique_key(one)
+            key = unique_key(one, PLAIN)
             if key is not None and one.unique is not None and one.event.id in stored:
                 self._uniques[key] = (stored[one.event.id], now + one.unique.span)
 

@@ -13,7 +13,7 @@ from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId
 from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Appended, Entry
-from redrive.stores.codec import destination_from, event_from, json_text
+from redrive.stores.codec import destination_from
 from redrive.stores.deduplicate import (
     Kept,
     Remains,
@@ -135,7 +135,7 @@ async def append(
     ):
         current = of_routes
         if document is not None:
-            event = event_from(document)
+            event = link.codec.event(document)
             known[event.id] = Kept(event, tuple(destinations), version)
     if current != routes_version:
         return None
@@ -149,7 +149,7 @@ async def append(
     taken = await take_keys(link, entries, known)
     uniques = await take_uniques(link, entries, known, now=now)
     versions = await _versions(link, entries) if has_expectations(entries) else {}
-    results, fresh = sift(entries, known, versions.copy(), uniques.held.copy())
+    results, fresh = sift(entries, known, versions.copy(), uniques.held.copy(), codec=link.codec)
     if is_refused(results):
         stored = [] if all_or_nothing else fresh
         await _give_back(link, taken, keys=versions, stored=stored)
@@ -202,7 +202,7 @@ async def _insert(
             entry.event.key,
             *versions[place],
             array_text(entry.destinations),
-            json_text(entry.event),
+            link.codec.event_text(entry.event),
         )
         for place, entry in enumerate(entries)
     ]

@@ -17,13 +17,14 @@ import asyncpg
 from redrive.clock import Clock, is_of_machine
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.observer import Observer
-from redrive.stores.postgres.connection import LOST, Address, Connection, translated
+from redrive.stores.postgres.connection import LOST, Address, Connection, named, translated
 from redrive.stores.postgres.facts import Duties, Facts
 from redrive.stores.postgres.notifications import Notifications
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Link, Pool, drop, session_settings
 from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.duties import DUTIES, LOOK_AGAIN
+from redrive.stores.sealed import READ_ENCRYPTION, Codec
 from redrive.stores.sql.session import Either
 from redrive.stores.sql.store import SqlStore
 
@@ -72,8 +73,11 @@ class Core(SqlStore):
     clock that is no machine's, as tests have, is asked instead.
     """
 
-    def __init__(self, address: Address, *, clock: Clock, history: int, observer: Observer) -> None:
+    def __init__(
+        self, address: Address, *, clock: Clock, history: int, observer: Observer, codec: Codec
+    ) -> None:
         self.address = address
+        self.codec = codec
         self.schema_version = 0
         self._clock = clock
         self._history = history
@@ -85,7 +89,7 @@ class Core(SqlStore):
         self._waiting: list[_WaitingJob] = []
         self._together: set[asyncio.Task[None]] = set()
         self._beside: set[asyncio.Future[None]] = set()
-        self.facts = Facts(clock)
+        self.facts = Facts(clock, codec)
         # Half of the connections stay free for claims, settlements and whoever publishes.
         self._effects = asyncio.Semaphore(address.pool // 2)
         self._patient = asyncio.Semaphore(max(1, address.pool // 4))
@@ -116,6 +120,8 @@ class Core(SqlStore):
             backend = await connection.fetchval("SELECT pg_backend_pid()")
             version = await migrate(connection, self.address)
             await keep_log_growing(connection, self.address)
+            read = named(READ_ENCRYPTION, self.address.schema)
+            self.codec.learn(await connection.fetchval(read))
             await connection.execute("COMMIT")
             # A proxy answers with a process number of its own making.
             return backend != connection.get_server_pid(), version
@@ -271,7 +277,7 @@ class Core(SqlStore):
         begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(within):
-                yield PostgresSession(connection, self.address.schema)
+                yield PostgresSession(connection, self.address.schema, self.codec)
                 await connection.execute("COMMIT")
             now = self._clock.monotonic()
             connection.took(now - begun, now=now)
@@ -322,7 +328,9 @@ class Core(SqlStore):
         connection = await pool.acquire()
         try:
             async with asyncio.timeout(within):
-                return await Link(connection, self.address.schema).fetch(statement, *values)
+                return await Link(connection, self.address.schema, self.codec).fetch(
+                    statement, *values
+                )
         except asyncpg.PostgresError as error:
             if isinstance(error, LOST):
                 drop(connection)

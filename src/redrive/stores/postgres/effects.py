@@ -83,7 +83,7 @@ class EffectsRole(Core):
     ) -> AppliedLane:
         followers: Sequence[Leased] = ()
         async with self._effects, self._room() as room:
-            session = PostgresSession(room.connection, self.address.schema)
+            session = PostgresSession(room.connection, self.address.schema, self.codec)
             with translated(self.address):
                 session.now = await self._now(session)
                 entered = await _enter(session, leased, at_most=at_most)

@@ -13,6 +13,7 @@ import msgspec
 from redrive.clock import Clock
 from redrive.model.gate import BreakerState
 from redrive.stores.postgres.scan_bounds import ScanBounds
+from redrive.stores.sealed import Codec
 
 __all__ = ["Duties", "Facts", "KnownGate", "Numbers"]
 
@@ -92,8 +93,9 @@ class Facts:
     never asked.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, codec: Codec) -> None:
         self._clock = clock
+        self.codec = codec
         self.bounds = ScanBounds(clock)
         self.ways: Counter[str] = Counter()
         """By act and way, such as `"claim: statement"` and `"claim: steps"`."""

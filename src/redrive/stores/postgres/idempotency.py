@@ -8,7 +8,6 @@ import msgspec
 
 from redrive.model.event import Event, EventId
 from redrive.store import Entry
-from redrive.stores.codec import event_from
 from redrive.stores.deduplicate import Kept, Remains, remains_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.pool import Link
@@ -70,7 +69,7 @@ async def take_keys(
             known[(source, key)] = (
                 remains_from(remains)
                 if document is None
-                else Kept(event_from(document), tuple(destinations), version)
+                else Kept(link.codec.event(document), tuple(destinations), version)
             )
             del wanted[(source, key)]
         # What is left was there, and has been kept long enough since: it is free now.

@@ -10,7 +10,7 @@ from redrive.conditions.routing import fulfils
 from redrive.model.destination import Destination, Order, Recipient
 from redrive.model.recipient import destination_of, is_given, pin_of
 from redrive.store import CaughtUp
-from redrive.stores.codec import destination_from, event_from
+from redrive.stores.codec import destination_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.core import Core
 from redrive.stores.postgres.lanes import line_up_strays
@@ -225,7 +225,7 @@ async def _complete(
     busy = set(lacking)
     for position, names, document in await link.fetch(_LOCK_EVENTS, free):
         busy.remove(position)
-        event = event_from(document)
+        event = link.codec.event(document)
         if event.erased is not None:
             continue
         for lacked in sorted(lacking[position].lacking):

@@ -14,6 +14,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from redrive.stores.postgres.connection import LOST, Address, Connection, named
+from redrive.stores.sealed import Codec
 
 __all__ = ["CONNECT_SECONDS", "PLANS", "Link", "Pool", "drop", "session_settings", "stand_in"]
 
@@ -234,9 +235,10 @@ class Link:
     They speak of the schema `redrive`, whatever its name is, and write `$1` for values.
     """
 
-    def __init__(self, connection: Any, schema: str) -> None:  # noqa: ANN401 - any driver's own
+    def __init__(self, connection: Any, schema: str, codec: Codec) -> None:  # noqa: ANN401 - any driver's own
         self._connection = connection
         self._schema = schema
+        self.codec = codec
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         """Return all rows of a statement."""

@@ -41,7 +41,7 @@ class ProjectingRole(EffectsRole):
         create: Truncating | None = None,
     ) -> Projected:
         async with self._effects, self._room() as room:
-            session = PostgresSession(room.connection, self.address.schema)
+            session = PostgresSession(room.connection, self.address.schema, self.codec)
             with translated(self.address):
                 session.now = session.present = await self._now(session)
                 number = await begin_effect(session, at_most=at_most)

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TypeVar
 
 import asyncpg
-import msgspec
 
 from redrive.errors import StoreError, StoreUnavailableError
 from redrive.model.event import Receipt
@@ -31,6 +30,7 @@ from redrive.stores.postgres.joining.identity import Acquaintances, Identity, re
 from redrive.stores.postgres.joining.savepoint import savepoint
 from redrive.stores.postgres.pool import CONNECT_SECONDS, Link
 from redrive.stores.postgres.session import PostgresSession
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.log import read_routes
 
 __all__ = ["PublishingRole"]
@@ -184,8 +184,6 @@ _ONE_WITH_KEY = _APPEND_ONE.format(brief=_BRIEF, more=_ONE_KEYED)
 _BETWEEN = "\x1e"
 """What stands between two documents: a character that JSON does not have."""
 
-_document = msgspec.json.Encoder().encode
-
 
 class PublishingRole(Core):
     """What is written of `EventLog`, also within transactions of the caller's."""
@@ -261,7 +259,7 @@ class PublishingRole(Core):
         numbers = self.facts.numbers
         if numbers.version != routes_version or not _is_simple(entries, numbers):
             return None
-        text, values = _append_statement(entries, numbers, now=self._given_now)
+        text, values = _append_statement(entries, numbers, now=self._given_now, codec=self.codec)
         try:
             rows = await self._statement_once(text, *values, within=_patience(len(entries)))
         except TimeoutError as error:
@@ -313,7 +311,7 @@ class PublishingRole(Core):
         With a driver that is not async this never really waits, so that any thread may run it.
         """
         caller = await adopt(within)
-        link = PostgresSession(caller, self.address.schema)
+        link = PostgresSession(caller, self.address.schema, self.codec)
         async with savepoint(link, self.address):
             if self._acquaintances is not None:
                 await self._acquaintances.check(caller.connection, link)
@@ -358,18 +356,18 @@ def _is_simple(entries: Sequence[Entry], numbers: Numbers) -> bool:
 
 
 def _append_statement(
-    entries: Sequence[Entry], numbers: Numbers, *, now: datetime | None
+    entries: Sequence[Entry], numbers: Numbers, *, now: datetime | None, codec: Codec
 ) -> tuple[str, list[object]]:
     """Return a statement and its values; without an instant, it is the server's present.
 
     It stores all of the entries and returns a row, or nothing when the routes are others by now.
     """
     if len(entries) == 1 and len(entries[0].destinations) == 1:
-        return _statement_for_one(entries[0], numbers, now=now)
+        return _statement_for_one(entries[0], numbers, now=now, codec=codec)
     events = [entry.event for entry in entries]
     values: list[object] = [now, numbers.version, len(events)]
     values.append(",".join([one.id for one in events]))
-    values.append(_BETWEEN.join([_document(one).decode() for one in events]))
+    values.append(_BETWEEN.join([codec.event_text(one) for one in events]))
     values += _given([one.type for one in events])
     values += _given([array_text(one.destinations) for one in entries])
     sent = [
@@ -401,14 +399,14 @@ def _append_statement(
 
 
 def _statement_for_one(
-    entry: Entry, numbers: Numbers, *, now: datetime | None
+    entry: Entry, numbers: Numbers, *, now: datetime | None, codec: Codec
 ) -> tuple[str, list[object]]:
     event, (name,) = entry.event, entry.destinations
     values: list[object] = [
         now,
         numbers.version,
         event.id,
-        _document(event).decode(),
+        codec.event_text(event),
         event.type,
         name,
     ]

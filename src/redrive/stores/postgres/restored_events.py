@@ -8,7 +8,6 @@ import msgspec
 
 from redrive.errors import ConfigurationError
 from redrive.model.event import Event, EventId
-from redrive.stores.codec import json_text
 from redrive.stores.postgres.append import take_versions
 from redrive.stores.postgres.codec import columns, is_uuid
 from redrive.stores.postgres.idempotency import restore_keys
@@ -56,7 +55,7 @@ async def add_events(
 async def _add_missing(link: Link, missing: Sequence[Event[msgspec.Raw]]) -> None:
     turns = await take_versions(link, [one.key for one in missing])
     rows = [
-        (one.id, one.type, one.key, *turn, json_text(one))
+        (one.id, one.type, one.key, *turn, link.codec.event_text(one))
         for one, turn in zip(missing, turns, strict=True)
     ]
     added = {EventId(row[0]) for row in await link.fetch(_ADD_EVENTS, *columns(rows, 6))}

@@ -41,6 +41,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0020_request_log.sql", 1),
     # Code of the last release hands an erased event over with nothing for its payload.
     ("0021_erasures.sql", 1),
+    ("0022_encryption.sql", 1),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
@@ -129,11 +130,11 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
         for number, (script, needs) in enumerate(_MIGRATIONS, start=1):
             if number > version:
                 await connection.execute(named(_script(script), schema), timeout=_MIGRATION_SECONDS)
-                version, oldest_code = number, needs
+                version, oldest_code = number, max(oldest_code, needs)
                 await connection.execute(
                     named("UPDATE redrive.schema SET version = $1, oldest_code = $2", schema),
                     number,
-                    needs,
+                    oldest_code,
                 )
     except asyncpg.InsufficientPrivilegeError as error:
         if not found:

@@ -145,10 +145,11 @@ class PostgresSession(Session, Link):
         return await Link.fetch(self, text, *values)
 
     def json(self, value: object) -> str:
-        return jsonb(value)
+        return jsonb(self.codec.closed(value))
 
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:
-        return jsonb(rows)
+        closed = self.codec.closed
+        return jsonb([{name: closed(one) for name, one in row.items()} for row in rows])
 
     def event_id(self, text: str) -> str | None:
         return text if is_uuid(text) else None

@@ -8,6 +8,7 @@ import asyncpg
 
 from redrive.clock import Clock
 from redrive.observer import Observer, Observers
+from redrive.sealing.vault import Vault
 from redrive.store import Capabilities, Finding
 from redrive.stores.postgres.checkup import check_up
 from redrive.stores.postgres.claiming import ClaimsRole
@@ -18,6 +19,7 @@ from redrive.stores.postgres.publishing import PublishingRole
 from redrive.stores.postgres.reporting import ReportsRole
 from redrive.stores.postgres.schema import has_schema
 from redrive.stores.postgres.settling import SettlementsRole
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.roles import SharedRoles
 
 __all__ = ["PostgresStore", "is_there"]
@@ -40,10 +42,20 @@ class PostgresStore(
     """
 
     def __init__(
-        self, url: str, *, clock: Clock, history: int = 20, observer: Observer | None = None
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        history: int = 20,
+        observer: Observer | None = None,
+        vault: Vault | None = None,
     ) -> None:
         super().__init__(
-            read_address(url), clock=clock, history=history, observer=observer or Observers()
+            read_address(url),
+            clock=clock,
+            history=history,
+            observer=observer or Observers(),
+            codec=Codec(vault),
         )
         self.capabilities = Capabilities(
             survives_restart=True,

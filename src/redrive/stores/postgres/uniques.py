@@ -53,7 +53,7 @@ async def take_uniques(
     """
     wanted: dict[tuple[str, str], tuple[EventId, datetime]] = {}
     for entry in entries:
-        key = unique_key(entry)
+        key = unique_key(entry, link.codec)
         if key is not None and entry.unique is not None and entry.event.id not in known:
             wanted.setdefault(key, (entry.event.id, now + entry.unique.span))
     asked, held = list(wanted), dict[tuple[str, str], Receipt]()
@@ -79,7 +79,7 @@ async def take_uniques(
 
 async def give_back_uniques(link: Link, uniques: Uniques, *, stored: Sequence[Entry]) -> None:
     """Free the keys that were taken for entries that are not stored."""
-    used = {unique_key(entry) for entry in stored}
+    used = {unique_key(entry, link.codec) for entry in stored}
     free = [one for one in uniques.asked if one not in used and one not in uniques.held]
     if free:
         await link.fetch(_GIVE_BACK, *columns(free, 2))

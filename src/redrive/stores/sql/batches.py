@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from redrive.model.delivery import DeliveryId, Lease
 from redrive.model.position import LogPosition
 from redrive.store import Applying, LoggedEvent, ReaderTurn, Settled
-from redrive.stores.codec import carrying
 from redrive.stores.sql.giving import give
 from redrive.stores.sql.leases import settle
 from redrive.stores.sql.replays import EDIT
@@ -75,7 +74,7 @@ class Batch:
         if logged.position.number not in self.edits:
             return logged
         payload, _ = self.edits[logged.position.number]
-        return replace(logged, event=carrying(logged.event, payload))
+        return replace(logged, event=self._session.codec.carrying(logged.event, payload))
 
     async def apply(self, events: Sequence[LoggedEvent]) -> None:
         """Apply what may be, all at once if nothing fails, else each by itself."""

@@ -11,6 +11,7 @@ import msgspec
 from redrive.model.delivery import Status
 from redrive.model.settlement import FailureReason
 from redrive.store import MOST_COMPARED, Group, Query
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.inspection import (
     FAR,
     Place,
@@ -51,8 +52,7 @@ ORDER BY count(*) DESC, max(d.settled_at) DESC, {group} COLLATE "C" LIMIT {limit
 """
 # Of several that failed at the same instant, the one with the highest number is the latest.
 _EXAMPLES = """
-SELECT latest.name, one.id, one.fault ->> 'title', one.fault ->> 'error_class', one.reason, t.name,
-       one.fault ->> 'message'
+SELECT latest.name, one.id, one.fault::text, one.reason, t.name
 FROM (
     SELECT latest.name, (
         SELECT max(d.id) FROM {letters}{events}
@@ -123,7 +123,7 @@ class CausesRole(SqlStore):
             statement.format(**known, letters=letters, latest=place), *given, latest
         )
         tenants = dict(found)
-        return [_group(one, examples[one[0]], tenants[one[0]]) for one in largest]
+        return [_group(one, examples[one[0]], tenants[one[0]], session.codec) for one in largest]
 
 
 async def _latest(
@@ -156,20 +156,21 @@ def is_in_index(query: Query) -> bool:
     return _IN_INDEX.issuperset(asked)
 
 
-def _group(row: Sequence[Any], example: Sequence[Any], tenants: str) -> Group:
+def _group(row: Sequence[Any], example: Sequence[Any], tenants: str, codec: Codec) -> Group:
     group, letters, first_seen, last_seen = row
-    number, title, error_class, reason, destination, message = example
+    number, document, reason, destination = example
+    fault = codec.fault(document, is_strict=False)
     counts = Counter(one for one in _tenants.decode(tenants) if one is not None)
     return Group(
         id=group,
-        title=title or "",
+        title="" if fault is None else fault.title,
         destination=destination,
-        error_class=error_class,
+        error_class="" if fault is None else fault.error_class,
         reason=FailureReason(reason),
         count=letters,
         first_seen=instant(first_seen),
         last_seen=instant(last_seen),
         example=number,
-        message=message or "",
+        message="" if fault is None else fault.message,
         top_tenants=tuple(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_TOP]),
     )

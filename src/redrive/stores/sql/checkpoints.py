@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from redrive.model.event import EventId
 from redrive.model.position import LogPosition
 from redrive.store import MOST_LAG, Checkpoint, ProjectionFigures, Rebuild
-from redrive.stores.codec import event_from
 from redrive.stores.projecting import by_projection, serving, together
 from redrive.stores.sql.log import SPREAD, end_of_log
 from redrive.stores.sql.session import Either, Session, instant
@@ -192,7 +191,7 @@ async def _part(
     oldest_at = None
     if wanted:
         [document] = await session.fetch(_DOCUMENT, min(first for _, _, first, _ in wanted))
-        oldest_at = event_from(*document).published_at
+        oldest_at = session.codec.event(*document, is_strict=False).published_at
     handed_over, parked = waiting
     return ProjectionFigures(
         checkpoint=checkpoint,

@@ -30,7 +30,8 @@ from redrive.model.gate import Gate
 from redrive.policies.breaker import last_probed
 from redrive.policies.gate import marked, passed
 from redrive.store import ClaimRequest
-from redrive.stores.codec import carrying, event_from, micros
+from redrive.stores.codec import micros
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.session import instant
 from redrive.stores.sql.sharing import lock_shared, write_shared
@@ -235,7 +236,13 @@ class Choice(ABC):
     def _leased(self, row: Sequence[Any]) -> Leased:
         """Return a lease as a row tells of it."""
         name = self._names[row[2]]
-        return leased_from(row, destination=name, now=self._now, is_alone=self._request.alone)
+        return leased_from(
+            row,
+            codec=self._gates.session.codec,
+            destination=name,
+            now=self._now,
+            is_alone=self._request.alone,
+        )
 
     def _marked(self, leased: Leased) -> Leased:
         """Return a lease that tells whether it is a probe."""
@@ -243,7 +250,12 @@ class Choice(ABC):
 
 
 def leased_from(
-    row: Sequence[Any], *, destination: str, now: datetime, is_alone: bool = False
+    row: Sequence[Any],
+    *,
+    codec: Codec,
+    destination: str,
+    now: datetime,
+    is_alone: bool = False,
 ) -> Leased:
     """Return a lease as a row tells of it, as of its claim."""
     number, token, _, document, payload, attempts, kind, enqueued_at, *past = row
@@ -251,7 +263,7 @@ def leased_from(
     return Leased(
         lease=Lease(DeliveryId(number), token),
         destination=destination,
-        event=carrying(event_from(document), payload),
+        event=codec.carrying(codec.event(document, is_strict=False), payload, is_strict=False),
         attempt=attempts,
         kind=KINDS[kind],
         claimed_at=now,

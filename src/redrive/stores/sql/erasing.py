@@ -26,16 +26,9 @@ from redrive.model.erasure import (
     is_to_erase,
 )
 from redrive.model.event import Event
-from redrive.model.request_log import LoggedRequest
 from redrive.model.settlement import FailureReason
 from redrive.store import Blame, Erasable, ErasableSlice, ErasedBatch, Replay
 from redrive.stores.codec import (
-    attempts_from,
-    body_digest,
-    cycles_from,
-    edits_from,
-    event_from,
-    fault_from,
     json_text,
 )
 from redrive.stores.erasing import RESOLVED_AS_ERASED, Traces, audited, untold
@@ -132,10 +125,15 @@ WHERE e.position = given.position
 """
 _REQUESTS = """
 SELECT DISTINCT r.id, r.body FROM redrive.request_log r
-JOIN json_to_recordset($2::json) AS given (event text) ON strpos(r.body, given.event) > 0
+JOIN json_to_recordset($2::json) AS given (event text)
+    ON strpos(r.body, given.event) > 0 OR substr(r.body, 1, 2) = '"~'
 WHERE r.destination = ANY ($1::integer[])
 """
-_REQUESTS_OF_TENANT = "SELECT id, body FROM redrive.request_log WHERE strpos(body, $1) > 0"
+# Of what is encrypted nobody knows before whom it is about.
+_REQUESTS_OF_TENANT = """
+SELECT id, body FROM redrive.request_log
+WHERE strpos(body, $1) > 0 OR substr(body, 1, 2) = '"~'
+"""
 _REWRITE_REQUESTS = """
 UPDATE redrive.request_log AS r SET body = given.body
 FROM json_to_recordset($1::json) AS given (id bigint, body text) WHERE r.id = given.id
@@ -177,7 +175,6 @@ SELECT id::text FROM redrive.events WHERE id = ANY ($1::uuid[]) AND erased_at IS
 """
 _PENDING, _IN_FLIGHT, _FAILED = 0, 1, 3
 _replays = msgspec.json.Decoder(Replay)
-_bodies = msgspec.json.Decoder(list[LoggedRequest])
 
 
 class _Told(NamedTuple):
@@ -211,7 +208,7 @@ class ErasingRole(SqlStore):
         rows, last, looked_at = await _stretch(session, query, after, limit)
         meant = {
             place: event
-            for place, event in _events(rows)
+            for place, event in _events(session, rows)
             if query.fits(event) and _is_within(event, scope)
         }
         whole = {place: event for place, event in meant.items() if is_to_erase(event, terms)}
@@ -237,12 +234,12 @@ class ErasingRole(SqlStore):
         asked = sorted(set(positions))
         needed = {
             place: event
-            for place, event in _events(await session.fetch(_EVENTS, asked))
+            for place, event in _events(session, await session.fetch(_EVENTS, asked))
             if is_to_erase(event, terms) and _is_within(event, scope)
         }
         failing = [name for (name,) in await session.fetch(_FAILING, asked)]
         gates = await GateRepository.lock(session, failing)
-        locked = _events(await session.fetch(_LOCK_EVENTS, list(needed)))
+        locked = _events(session, await session.fetch(_LOCK_EVENTS, list(needed)))
         events = {place: event for place, event in locked if is_to_erase(event, terms)}
         told = [_Told(*row) for row in await session.fetch(_LOCK_DELIVERIES, list(events))]
         waiting = await _waiting(session, list(events), told, terms)
@@ -368,13 +365,14 @@ async def _rewrite(
     """Take from deliveries what was said; returns those that were failed, because they waited."""
     ids = [DeliveryId(one.id) for one in told]
     lanes = await lanes_of(session, ids)
+    codec = session.codec
     rows = [
         {
             "id": one.id,
-            "fault": erased_fault(fault_from(one.fault)),
-            "log": erased_attempts(attempts_from(one.log)) or None,
-            "cycles": erased_cycles(cycles_from(one.cycles)) or None,
-            "edits": erased_edits(edits_from(one.edits)) or None,
+            "fault": erased_fault(codec.fault(one.fault, is_strict=False)),
+            "log": erased_attempts(codec.attempts(one.log, is_strict=False)) or None,
+            "cycles": erased_cycles(codec.cycles(one.cycles, is_strict=False)) or None,
+            "edits": erased_edits(codec.edits(one.edits, is_strict=False)) or None,
         }
         for one in told
     ]
@@ -408,8 +406,8 @@ async def _forget(
     documents = [
         {
             "position": place,
-            "document": json_text(
-                erased_event(event, terms, digest=body_digest(event), now=session.now)
+            "document": session.codec.event_text(
+                erased_event(event, terms, digest=session.codec.digest(event), now=session.now)
             ),
         }
         for place, event in events.items()
@@ -467,7 +465,7 @@ async def _rewrite_requests(
             erased_request(one, terms)
             if one.event_id in events or (tenant is not None and one.tenant == tenant)
             else one
-            for one in _bodies.decode(body)
+            for one in session.codec.requests(body)
         ]
         rows.append({"id": number, "body": session.json(requests)})
     if rows:
@@ -475,9 +473,13 @@ async def _rewrite_requests(
 
 
 def _events(
+    session: Session,
     rows: Sequence[tuple[int, str, str, bytes]],
 ) -> list[tuple[int, Event[msgspec.Raw]]]:
-    return [(place, event_from(document, one, kind)) for place, one, kind, document in rows]
+    return [
+        (place, session.codec.event(document, one, kind, is_strict=False))
+        for place, one, kind, document in rows
+    ]
 
 
 def _is_within(event: Event[msgspec.Raw], scope: Scope) -> bool:

@@ -12,7 +12,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.event import EventId
 from redrive.model.pattern import matches
 from redrive.store import EventDelivery, EventPage, EventQuery, FoundEvent
-from redrive.stores.codec import LARGEST_NUMBER, event_from, read_place
+from redrive.stores.codec import LARGEST_NUMBER, read_place
 from redrive.stores.sql.giving import names_of
 from redrive.stores.sql.inspection import STATUSES
 from redrive.stores.sql.session import Either, Session
@@ -186,7 +186,7 @@ async def _events(session: Session, heads: Sequence[_Head]) -> list[tuple[int, F
     documents: dict[int, bytes] = dict(rows)
     events = []
     for one in heads:
-        event = event_from(documents[one.position], one.id, one.type)
+        event = session.codec.event(documents[one.position], one.id, one.type, is_strict=False)
         found = FoundEvent(
             id=EventId(one.id),
             type=one.type,

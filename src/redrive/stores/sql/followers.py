@@ -110,7 +110,14 @@ async def _behind(session: Session, head: Leased) -> Sequence[Leased]:
         *columns, is_next = row
         if not is_next or row[0] != mine:
             break
-        behind.append(leased_from(columns, destination=head.destination, now=session.now))
+        behind.append(
+            leased_from(
+                columns,
+                codec=session.codec,
+                destination=head.destination,
+                now=session.now,
+            )
+        )
     return behind
 
 

@@ -330,7 +330,10 @@ class GateRepository:
         reasons: dict[str, str] = {}
         for one in batch:
             name, before = one.destination, self.gate(one.destination)
-            after = outage.after_report(before, self.limits(name), one, now=now, chance=chance)
+            report = one
+            if one.error and self.session.codec.is_sealing:
+                report = msgspec.structs.replace(one, error=one.error.partition(":")[0])
+            after = outage.after_report(before, self.limits(name), report, now=now, chance=chance)
             self.put(name, after)
             if after.pause is not before.pause and after.pause is not None:
                 reasons[name] = after.pause.why

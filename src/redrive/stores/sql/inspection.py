@@ -9,23 +9,18 @@ from typing import Any
 import msgspec
 
 from redrive.claiming.ready import KINDS
+from redrive.errors import UsageError
 from redrive.model.access import Scope
 from redrive.model.delivery import Delivery, DeliveryId, Status
 from redrive.model.settlement import FailureReason
 from redrive.store import LaneFigures, Page, Query
 from redrive.stores.codec import (
-    addressees_from,
-    attempts_from,
-    cycles_from,
-    edits_from,
-    exchange_from,
-    fault_from,
     from_micros,
-    maybe_raw,
     read_cursor,
     resolution_from,
     write_cursor,
 )
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.session import Session, instant
 from redrive.stores.sql.store import SqlStore, reading
 
@@ -90,20 +85,26 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], object] | None], ...] = (
     ("lease_until", "d.lease_until", instant),
     ("settled_at", "d.settled_at", instant),
     ("reason", "d.reason", lambda reason: reason and FailureReason(reason)),
-    ("fault", "d.fault", fault_from),
+    ("fault", "d.fault", None),
     ("first_failed_at", "d.first_failed_at", instant),
     ("last_failed_at", "d.last_failed_at", instant),
     ("resolution", "d.resolution", resolution_from),
     ("behind", f"CASE WHEN d.is_behind AND d.status = 0 THEN {_AHEAD} END", None),
-    ("log", "d.log", attempts_from),
-    ("cycles", "d.cycles", cycles_from),
-    ("payload", "convert_to(d.payload, 'UTF8')", maybe_raw),
-    ("edits", "d.edits", edits_from),
+    ("log", "d.log", None),
+    ("cycles", "d.cycles", None),
+    ("payload", "convert_to(d.payload, 'UTF8')", None),
+    ("edits", "d.edits", None),
     ("replay", "d.replay", None),
     ("auto_replays", "d.auto_replays", None),
     ("rule", "d.rule", lambda rule: rule or ""),
 )
-"""Each field of a `Delivery`, where it is kept, and how it is read."""
+"""Each field of a `Delivery`, where it is kept, and how it is read if it is not encrypted."""
+_OPENED = {
+    "fault": Codec.fault,
+    "log": Codec.attempts,
+    "cycles": Codec.cycles,
+    "edits": Codec.edits,
+}
 
 _DELIVERIES = f"""
 SELECT {", ".join(column for _, column, _ in _FIELDS)}
@@ -142,6 +143,10 @@ _PARTS = " UNION ALL ".join(
     )
 )
 _PENDING = f"({_PARTS}) AS pending JOIN redrive.deliveries d ON d.id = pending.id"
+_UNSEEN = (
+    "What is kept here is encrypted, so that no text can be searched for in it; look by "
+    "destination, type, key, tenant, reason, error class or group instead."
+)
 FAR = 10
 """How many times as many deliveries are looked at, to find so many that fit but for their text."""
 _OF_EVENT = "d.position = (SELECT position FROM redrive.events WHERE id = {}::uuid)"
@@ -191,7 +196,10 @@ class InspectionRole(SqlStore):
         listed = _listed(query, where, limit=f"${len(values) + 1}")
         ids = [number for _, number in await session.fetch(listed, *values, limit + 1)]
         found = await find_deliveries(
-            session, f"WHERE d.id = ANY ($1::bigint[]) ORDER BY {_order(query)}", ids
+            session,
+            f"WHERE d.id = ANY ($1::bigint[]) ORDER BY {_order(query)}",
+            ids,
+            is_strict=False,
         )
         page = found[:limit]
         if len(ids) <= limit or not page:
@@ -205,8 +213,8 @@ class InspectionRole(SqlStore):
 
     @reading
     async def find_delivery(self, session: Session, delivery_id: DeliveryId) -> Delivery | None:
-        found = await find_deliveries(session, "WHERE d.id = $1", delivery_id)
-        return (await with_exchanges(session, found))[0] if found else None
+        found = await find_deliveries(session, "WHERE d.id = $1", delivery_id, is_strict=False)
+        return (await with_exchanges(session, found, is_strict=False))[0] if found else None
 
     @reading
     async def lanes(
@@ -328,7 +336,7 @@ async def conditions_of(
     if query.event_id is not None:
         add(_OF_EVENT, session.event_id(query.event_id))
     if query.text is not None:
-        condition, given = session.search(query.text, len(values) + 1)
+        condition, given = _says(session, query.text, len(values) + 1)
         conditions.append(condition)
         values += given
     if query.since is not None:
@@ -336,6 +344,12 @@ async def conditions_of(
     if query.until is not None:
         add(f"{time} < {{}}", query.until)
     return conditions, values
+
+
+def _says(session: Session, text: str, first: int) -> tuple[str, list[object]]:
+    if session.codec.is_sealing:
+        raise UsageError(_UNSEEN)
+    return session.search(text, first)
 
 
 def within(scope: Scope, number: int) -> tuple[str, list[object]]:
@@ -367,24 +381,41 @@ async def _of_group(session: Session, group: str) -> tuple[str, object]:
     return ("d.group_id = {}", group) if len(names) == 1 else (_OF_GROUPS, names)
 
 
-async def find_deliveries(session: Session, where: str, *values: object) -> list[Delivery]:
-    """Return the deliveries of a condition of ours, whole."""
-    return [_delivery(row) for row in await session.fetch(_DELIVERIES + where, *values)]
+async def find_deliveries(
+    session: Session, where: str, *values: object, is_strict: bool = True
+) -> list[Delivery]:
+    """Return the deliveries of a condition of ours, whole.
+
+    Without being strict, what cannot be decrypted here says so; that is only to be looked at.
+    """
+    return [
+        _delivery(row, session.codec, is_strict=is_strict)
+        for row in await session.fetch(_DELIVERIES + where, *values)
+    ]
 
 
-async def with_exchanges(session: Session, deliveries: Sequence[Delivery]) -> list[Delivery]:
+async def with_exchanges(
+    session: Session, deliveries: Sequence[Delivery], *, is_strict: bool = True
+) -> list[Delivery]:
     """Return the same deliveries, each with what was exchanged in its last try, and with whom."""
+    codec = session.codec
     found = await session.fetch(_EXCHANGES, [one.id for one in deliveries])
     kept = {
-        number: {"exchange": exchange_from(exchange), "addressees": addressees_from(addressees)}
+        number: {
+            "exchange": codec.exchange(exchange, is_strict=is_strict),
+            "addressees": codec.addressees(addressees, is_strict=is_strict),
+        }
         for number, exchange, addressees in found
     }
     return [msgspec.structs.replace(one, **kept.get(one.id, {})) for one in deliveries]
 
 
-def _delivery(row: Sequence[Any]) -> Delivery:
+def _delivery(row: Sequence[Any], codec: Codec, *, is_strict: bool) -> Delivery:
     fields: dict[str, Any] = {
         name: value if read is None else read(value)
         for (name, _, read), value in zip(_FIELDS, row, strict=True)
     }
+    for name, opened in _OPENED.items():
+        fields[name] = opened(codec, fields[name], is_strict=is_strict)
+    fields["payload"] = codec.payload(fields["payload"], fields["event_id"], is_strict=is_strict)
     return Delivery(**fields)

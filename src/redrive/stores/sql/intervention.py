@@ -181,7 +181,7 @@ async def expire(session: Session, *, blame: Blame, limit: int) -> Sequence[Deli
     if not changed:
         return ()
     await fail_pending(session, changed, FailureReason.EXPIRED, blame)
-    return await find_deliveries(session, f"WHERE d.{_OF} ORDER BY d.id", changed)
+    return await find_deliveries(session, f"WHERE d.{_OF} ORDER BY d.id", changed, is_strict=False)
 
 
 async def fail_pending(

@@ -321,7 +321,9 @@ async def keep_exchanges(
 ) -> None:
     """Keep what was exchanged in the last tries of these deliveries, where something was."""
     documents = [
-        {"delivery": number, "document": json_text(one)} for number, one in told if one is not None
+        {"delivery": number, "document": json_text(session.codec.closed(one))}
+        for number, one in told
+        if one is not None
     ]
     if documents:
         await session.fetch(_KEEP_EXCHANGES, session.records(documents))
@@ -332,7 +334,9 @@ async def keep_addressees(
 ) -> None:
     """Keep who of several has answered for good, where somebody has."""
     documents = [
-        {"delivery": number, "document": json_text(one)} for number, one in told if one is not None
+        {"delivery": number, "document": json_text(session.codec.closed(one))}
+        for number, one in told
+        if one is not None
     ]
     if documents:
         await session.fetch(_KEEP_ADDRESSEES, session.records(documents))

@@ -17,11 +17,11 @@ from redrive.model.recipient import recipient
 from redrive.store import LetterPage, Query, Restored
 from redrive.stores.codec import (
     destination_from,
-    event_from,
     json_text,
     read_cursor,
     write_cursor,
 )
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.erasing import erased_among
 from redrive.stores.sql.gates import add_gates
@@ -134,7 +134,8 @@ async def _letters(session: Session, where: str, *values: object) -> list[Letter
     documents: dict[str, bytes] = dict(found)
     return [
         Letter(
-            event=event_from(documents[one.event_id], one.event_id, one.event_type), delivery=one
+            event=session.codec.event(documents[one.event_id], one.event_id, one.event_type),
+            delivery=one,
         )
         for one in deliveries
     ]
@@ -142,6 +143,7 @@ async def _letters(session: Session, where: str, *values: object) -> list[Letter
 
 async def restore(session: Session, given: Sequence[Letter], *, actor: Actor) -> Restored:
     """Take dead letters in, but for those of which there is a delivery."""
+    await session.look_at_encryption()
     destinations = await add_destinations(
         session, sorted({one.delivery.destination for one in given})
     )
@@ -151,7 +153,8 @@ async def restore(session: Session, given: Sequence[Letter], *, actor: Actor) ->
     if not fresh:
         return Restored(known=len(given))
     rows = [
-        _row(one, positions[one.event.id], *destinations[one.delivery.destination]) for one in fresh
+        _row(one, positions[one.event.id], *destinations[one.delivery.destination], session.codec)
+        for one in fresh
     ]
     numbers = await insert_deliveries(session, rows, [one.delivery.exchange for one in fresh])
     addressees = [one.delivery.addressees for one in fresh]
@@ -209,7 +212,9 @@ async def _unknown(
     return [one for pair, one in reversed(pairs.items()) if pair not in known]
 
 
-def _row(letter: Letter, position: int, number: int, destination: Destination) -> dict[str, object]:
+def _row(
+    letter: Letter, position: int, number: int, destination: Destination, codec: Codec
+) -> dict[str, object]:
     told = letter.delivery
     resolution = told.resolution
     is_in_lane = destination.order is not Order.NONE and resolution is None
@@ -239,7 +244,7 @@ def _row(letter: Letter, position: int, number: int, destination: Destination) -
         "cycles": told.cycles or None,
         "resolution": resolution,
         "resolved_at": resolution and resolution.at,
-        "payload": None if told.payload is None else bytes(told.payload).decode(),
+        "payload": told.payload and codec.payload_text(told.payload, letter.event.id),
         "edits": told.edits or None,
         "auto_replays": told.auto_replays,
         "rule": told.rule or None,

@@ -11,7 +11,7 @@ from redrive.model.destination import Routes
 from redrive.model.event import Event, EventId
 from redrive.model.position import LOG_START, LogPosition
 from redrive.store import LoggedEvent, LogPage
-from redrive.stores.codec import LARGEST_NUMBER, destination_from, event_from
+from redrive.stores.codec import LARGEST_NUMBER, destination_from
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.store import SqlStore, reading
 
@@ -138,7 +138,7 @@ class LogRole(SqlStore):
     @reading
     async def find_event(self, session: Session, event_id: EventId) -> Event[msgspec.Raw] | None:
         rows = await session.fetch(_FIND, session.event_id(event_id))
-        return event_from(*rows[0]) if rows else None
+        return session.codec.event(*rows[0]) if rows else None
 
     @reading
     async def routes(self, session: Session) -> Routes:
@@ -168,7 +168,7 @@ async def read_events(
         patterns = [session.pattern(one) for one in types]
         rows = await session.fetch(_READ_PARTITION, *place, patterns, *chosen)
         return LogPage(
-            events=_logged([row[:6] for row in rows if row[3] is not None]),
+            events=_logged(session, [row[:6] for row in rows if row[3] is not None]),
             reached=LogPosition(*rows[-1][:2]) if rows else after,
             is_end=not rows or rows[-1][6] < limit,
         )
@@ -177,7 +177,7 @@ async def read_events(
     else:
         rows = await session.fetch(_READ, *place)
     return LogPage(
-        events=_logged([row for row in rows if row[3] is not None]),
+        events=_logged(session, [row for row in rows if row[3] is not None]),
         reached=LogPosition(*rows[-1][:2]) if rows else after,
         is_end=len(rows) < limit,
     )
@@ -185,12 +185,12 @@ async def read_events(
 
 async def read_key(session: Session, key: str, *, after: int, limit: int) -> Sequence[LoggedEvent]:
     """Return the events of a key behind a version, in their order."""
-    return _logged(await session.fetch(_READ_KEY, key, after, limit))
+    return _logged(session, await session.fetch(_READ_KEY, key, after, limit))
 
 
-def _logged(rows: Sequence[Any]) -> tuple[LoggedEvent, ...]:
+def _logged(session: Session, rows: Sequence[Any]) -> tuple[LoggedEvent, ...]:
     return tuple(
-        LoggedEvent(LogPosition(time, number), event_from(*event), version)
+        LoggedEvent(LogPosition(time, number), session.codec.event(*event), version)
         for time, number, version, *event in rows
     )
 
@@ -198,6 +198,7 @@ def _logged(rows: Sequence[Any]) -> tuple[LoggedEvent, ...]:
 async def read_routes(session: Session) -> Routes:
     """Return the destinations, with the version of the routes."""
     rows = await session.fetch(_ROUTES)
+    await session.look_at_encryption()
     return Routes(
         rows[0][0], [destination_from(document) for _, document in rows if document is not None]
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from redrive.store import Grouping
-from redrive.stores.codec import fault_from
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
@@ -49,7 +48,7 @@ class RegroupingRole(SqlStore):
         found = [
             (number, old, grouped(fault, name))
             for number, name, old, document in await session.fetch(_OUTDATED, before, limit)
-            if (fault := fault_from(document)) is not None
+            if (fault := session.codec.fault(document)) is not None
         ]
         faults = [{"id": number, "fault": session.json(fault)} for number, _, fault in found]
         await session.fetch(_REGROUP, session.records(faults))

@@ -29,7 +29,7 @@ from redrive.store import (
     Selection,
     Survey,
 )
-from redrive.stores.codec import carried, destination_from, edits_from, json_text
+from redrive.stores.codec import destination_from, json_text
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.inspection import conditions_of, events_for, within
@@ -259,15 +259,18 @@ class ReplaysRole(SqlStore):
         is_replayed: bool,
         scope: Scope = WHOLE_STORE,
     ) -> bool:
+        await session.look_at_encryption()
         theirs, values = within(scope, 2)
         carrying = _CARRIED.format(within=theirs)
         for document, edited, earlier in await session.fetch(carrying, delivery_id, *values):
-            if carried(document, edited) != bytes(before):
+            if session.codec.carried(document, edited) != bytes(before):
                 return False
             made = Edit(by=actor.by, at=session.now, why=actor.why, changes=changes, more=more)
-            edits = session.json((*edits_from(earlier), made)[-self._history :])
-            await session.fetch(EDIT, delivery_id, bytes(payload).decode(), edits)
-            await _keep_for_rebuilds(session, delivery_id, bytes(payload).decode(), edits)
+            edits = session.json((*session.codec.edits(earlier), made)[-self._history :])
+            event_id = session.codec.event(document, is_strict=False).id
+            kept = session.codec.payload_text(payload, event_id)
+            await session.fetch(EDIT, delivery_id, kept, edits)
+            await _keep_for_rebuilds(session, delivery_id, kept, edits)
             await record(session, "edit", [delivery_id], actor)
             if is_replayed:
                 ids = [delivery_id]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from redrive.model.erasure import ErasureTerms, erased_request
 from redrive.model.request_log import LoggedRequest
 from redrive.store import RequestBatch
@@ -37,7 +35,6 @@ _READ = """
 SELECT r.body FROM redrive.request_log r JOIN redrive.destinations t ON t.id = r.destination
 WHERE t.name = $1 ORDER BY r.counted DESC, r.id DESC LIMIT $2
 """
-_bodies = msgspec.json.Decoder(list[LoggedRequest])
 
 
 class RequestLogsRole(SqlStore):
@@ -66,7 +63,11 @@ class RequestLogsRole(SqlStore):
         self, session: Session, destination: str, *, limit: int
     ) -> Sequence[LoggedRequest]:
         rows = await session.fetch(_READ, destination, limit)
-        found = [one for (body,) in rows for one in reversed(_bodies.decode(body))]
+        found = [
+            one
+            for (body,) in rows
+            for one in reversed(session.codec.requests(body, is_strict=False))
+        ]
         return found[:limit]
 
 

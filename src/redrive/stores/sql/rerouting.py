@@ -16,7 +16,7 @@ from redrive.model.recipient import destination_of, is_given, recipient
 from redrive.model.standing import Standing
 from redrive.policies.declaring import removed, restored
 from redrive.store import LOWEST_PRIORITY, Backfilled, LogSlice, Moved
-from redrive.stores.codec import destination_from, event_from
+from redrive.stores.codec import destination_from
 from redrive.stores.declaring import refuse_service
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.giving import give, names_of
@@ -239,7 +239,7 @@ class ReroutingRole(SqlStore):
             if destination in {destination_of(one) for one in names_of(names)}:
                 given.append((position, key))
             elif wanting.wants_type(kind) and (event_type is None or matches(event_type, kind)):
-                event = event_from(document)
+                event = session.codec.event(document)
                 if (
                     wanting.wants_event(event)
                     and (since is None or event.published_at >= since)
@@ -284,7 +284,8 @@ async def backfill(
     events = [
         (position, event)
         for position, names, document in await session.fetch(_EVENTS, asked)
-        if destination not in names_of(names) and (event := event_from(document)).erased is None
+        if destination not in names_of(names)
+        and (event := session.codec.event(document, is_strict=False)).erased is None
     ]
     latest: dict[str, int] = {}
     if is_ordered:

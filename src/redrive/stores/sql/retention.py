@@ -14,7 +14,7 @@ from redrive.model.delivery import DeliveryId
 from redrive.model.letter import Letter
 from redrive.model.retention import Retention
 from redrive.store import LetterQuota, Pruned
-from redrive.stores.codec import destination_from, event_from, json_text
+from redrive.stores.codec import destination_from, json_text
 from redrive.stores.deduplicate import Kept, Remains
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.counts import FAILED, HAS_CHANGES, fold
@@ -259,10 +259,9 @@ FROM {PRESENT} CROSS JOIN redrive.destinations t
 WHERE t.document::json ->> 'dead_letters' IS NOT NULL ORDER BY t.name COLLATE "C"
 """
 _UNCHANGED = """
-SELECT d.id FROM json_to_recordset($1::json) AS given (id bigint, at timestamptz, edits text)
+SELECT d.id, d.edits::text FROM json_to_recordset($1::json) AS given (id bigint, at timestamptz)
 CROSS JOIN redrive.deliveries d
 WHERE d.id = given.id AND d.status = 3 AND d.resolution IS NULL AND d.settled_at = given.at
-  AND d.edits IS NOT DISTINCT FROM given.edits::jsonb
 ORDER BY d.id FOR UPDATE OF d
 """
 # Nothing is written while somebody else has the turn, nor while one's own lasts for half of it.
@@ -349,15 +348,15 @@ class RetentionRole(SqlStore):
         self, session: Session, letters: Sequence[Letter], *, actor: Actor, detail: str
     ) -> Sequence[DeliveryId]:
         read = [
-            {
-                "id": one.id,
-                "at": one.settled_at,
-                "edits": session.json(one.edits) if one.edits else None,
-            }
-            for one in (letter.delivery for letter in letters)
+            {"id": one.id, "at": one.settled_at} for one in (letter.delivery for letter in letters)
         ]
         found = await session.fetch(_UNCHANGED, session.records(read))
-        ids = [DeliveryId(number) for (number,) in found]
+        edits = {one.delivery.id: one.delivery.edits for one in letters}
+        ids = [
+            DeliveryId(number)
+            for number, document in found
+            if session.codec.edits(document) == edits[number]
+        ]
         if ids:
             lanes = await lanes_of(session, ids)
             await remove(session, ids)
@@ -451,8 +450,8 @@ async def _prune_events(
         gone.append(position)
         applied.append({"event": event_id, "since": since})
         if document is not None:
-            kept = Kept(event_from(document), destinations, version)
-            remains = json_text(Remains.of(kept))
+            kept = Kept(session.codec.event(document), destinations, version)
+            remains = json_text(Remains.of(kept, session.codec))
             lasting.append({"source": source, "key": key, "since": since, "remains": remains})
         elif key is not None:
             passing.append({"source": source, "key": key})

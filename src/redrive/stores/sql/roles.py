@@ -6,6 +6,7 @@ from redrive.stores.sql.access import AccessRole
 from redrive.stores.sql.audit import AuditRole
 from redrive.stores.sql.calling import CallingRole
 from redrive.stores.sql.causes import CausesRole
+from redrive.stores.sql.encrypting import EncryptingRole
 from redrive.stores.sql.erasing import ErasingRole
 from redrive.stores.sql.events import EventsRole
 from redrive.stores.sql.figures import FiguresRole
@@ -63,5 +64,6 @@ class SharedRoles(
     AccessRole,
     SecretsRole,
     ServicesRole,
+    EncryptingRole,
 ):
     """The roles that a store need not carry out in its own way."""

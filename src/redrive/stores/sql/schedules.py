@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
-import msgspec
-
 from redrive.model.audit import REDRIVE, Actor
 from redrive.model.schedule import Overlap, Schedule, ScheduleStanding
 from redrive.policies.declaring import brought_schedule, schedule_changed
@@ -59,7 +57,6 @@ _KEEP = "UPDATE redrive.publishing_schedules SET document = $2 WHERE name = $1"
 _FORGET = "DELETE FROM redrive.publishing_schedules WHERE name = $1"
 _LIVE = "SELECT id FROM redrive.workers WHERE id <> $1 AND seen_at > $2"
 
-_standings = msgspec.json.Decoder(ScheduleStanding)
 _Act = Callable[[ScheduleStanding, Actor, datetime], ScheduleStanding | None]
 
 
@@ -77,7 +74,7 @@ class SchedulesRole(SqlStore):
 
     async def timetable(self, names: Sequence[str] | None = None) -> Timetable:
         rows = await self._query(_LOOK, names is None, list(names or ()), is_prompt=True)
-        standings = [_standings.decode(document) for _, document in rows if document is not None]
+        standings = [self.codec.schedule(document) for _, document in rows if document is not None]
         watched = [
             one.last_event
             for one in standings
@@ -115,10 +112,13 @@ class SchedulesRole(SqlStore):
 
 
 async def _declare(session: Session, schedules: Sequence[Schedule], by: Declarer) -> None:
+    await session.look_at_encryption()
     others = await _others(session, by)
     for declared in sorted(schedules, key=lambda one: one.name):
         new = _brought(session, None, declared, others, by)
-        is_new = await session.value(_ADD, new.name, json_text(new)) is not None
+        is_new = (
+            await session.value(_ADD, new.name, json_text(session.codec.closed(new))) is not None
+        )
         before = None if is_new else await _locked(session, declared.name)
         refuse_stored(before)
         after = _brought(session, before, declared, others, by)
@@ -156,7 +156,7 @@ async def change_schedules(
             await session.fetch(_FORGET, name)
             continue
         new = put_schedule_in_force(by_name[name], None, session.now)
-        if await session.value(_ADD, name, json_text(new)) is None:
+        if await session.value(_ADD, name, json_text(session.codec.closed(new))) is None:
             before = await _locked(session, name)
             await _keep(session, put_schedule_in_force(by_name[name], before, session.now))
 
@@ -208,8 +208,8 @@ async def _act(session: Session, name: str, actor: Actor, action: str, act: _Act
 
 async def _locked(session: Session, name: str) -> ScheduleStanding | None:
     document = await session.value(_LOCK, name)
-    return None if document is None else _standings.decode(document)
+    return None if document is None else session.codec.schedule(document)
 
 
 async def _keep(session: Session, standing: ScheduleStanding) -> None:
-    await session.fetch(_KEEP, standing.name, json_text(standing))
+    await session.fetch(_KEEP, standing.name, json_text(session.codec.closed(standing)))

@@ -15,6 +15,7 @@ from redrive.model.destination import Destination
 from redrive.model.event import Event, EventId
 from redrive.store import Appended, Entry
 from redrive.stores.codec import from_micros
+from redrive.stores.sealed import READ_ENCRYPTION, Codec
 
 __all__ = ["MOST_PROMOTED", "Either", "Lane", "Session", "instant"]
 
@@ -52,6 +53,9 @@ class Session(ABC):
     SQLite says otherwise is listed in `redrive.stores.sqlite.dialect`.
     """
 
+    codec: Codec
+    """Writes and reads what carries payloads."""
+
     now: datetime
     """The present of this transaction, read when it began."""
 
@@ -62,6 +66,10 @@ class Session(ABC):
     async def fetch(self, statement: str | Either, *values: object) -> list[Any]:
         """Run a statement; returns its rows, to be unpacked by place."""
 
+    async def look_at_encryption(self) -> None:
+        """Go by how the store is to keep payloads now, for who may not have looked for long."""
+        self.codec.learn(await self.value(READ_ENCRYPTION))
+
     async def value(self, statement: str | Either, *values: object) -> Any:  # noqa: ANN401 - any column
         """Return the first column of the first row, or `None`."""
         rows = await self.fetch(statement, *values)
@@ -69,7 +77,7 @@ class Session(ABC):
 
     @abstractmethod
     def json(self, value: object) -> str:
-        """Return a value as JSON text that this database can keep."""
+        """Return a value as JSON text that this database can keep, encrypted if it is to be."""
 
     @abstractmethod
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:

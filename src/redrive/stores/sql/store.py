@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.session import Either, Session
 
 __all__ = ["PRESENT", "Job", "SqlStore", "reading", "writing"]
@@ -24,6 +25,9 @@ PRESENT = "(SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS prese
 
 class SqlStore(ABC):
     """An open SQL database; the roles of the store contract are written against this."""
+
+    codec: Codec
+    """Writes and reads what carries payloads."""
 
     _history: int
 

@@ -41,7 +41,7 @@ _FEW = 20_000
 """So many letters are looked at one by one, to see which of them are in lanes."""
 _NAMES = "SELECT id, name FROM redrive.destinations WHERE id = ANY ($1::integer[])"
 _TITLES = """
-SELECT group_id, fault ->> 'title' FROM redrive.deliveries WHERE id = ANY ($1::bigint[])
+SELECT group_id, fault::text FROM redrive.deliveries WHERE id = ANY ($1::bigint[])
 """
 # What says it nowhere need not be read to see that it does not.
 BLOCKING = """
@@ -86,13 +86,17 @@ async def survey(session: Session, selection: Selection) -> Survey:
     names: dict[int, str] = dict(await session.fetch(_NAMES, sorted({row[0] for row in rows})))
     groups = _largest(rows, 2)[:_MOST_NAMED]
     latest = [max(row[5] for row in rows if row[2] == group) for group, _ in groups]
-    titles = dict(await session.fetch(_TITLES, latest))
+    titles = {
+        group: fault.title
+        for group, document in await session.fetch(_TITLES, latest)
+        if (fault := session.codec.fault(document, is_strict=False)) is not None
+    }
     destinations = _largest(rows, 0)
     return Survey(
         selected=sum(count for _, count in destinations),
         destinations=_named([(names[one], count) for one, count in destinations]),
         reasons=tuple((FailureReason(one), count) for one, count in _largest(rows, 1)),
-        groups=tuple((group, titles[group] or "", count) for group, count in groups),
+        groups=tuple((group, titles.get(group, ""), count) for group, count in groups),
         tenants=_largest(rows, 3)[:_MOST_NAMED],
         in_lanes=len(in_lanes),
         behind=await _behind(session, dict(destinations), in_lanes),

@@ -101,6 +101,7 @@ async def _admit(
 
 async def take_over(session: Session, batch: Sequence[Tried]) -> int:
     """Store what is left of events that were tried, but for what was given before."""
+    await session.look_at_encryption()
     merged = _merged(batch)
     known = await _given(session, [one.event.id for one in merged])
     fresh = [

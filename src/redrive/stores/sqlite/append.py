@@ -17,7 +17,7 @@ from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Appended, Entry
-from redrive.stores.codec import destination_from, event_from, json_text, micros
+from redrive.stores.codec import destination_from, json_text, micros
 from redrive.stores.deduplicate import (
     Kept,
     Remains,
@@ -28,6 +28,7 @@ from redrive.stores.deduplicate import (
     sift,
     unique_key,
 )
+from redrive.stores.sealed import Codec
 from redrive.stores.sqlite.connection import rows
 from redrive.stores.sqlite.counting import fold, is_much
 
@@ -120,16 +121,19 @@ def append(
     routes_version: int,
     all_or_nothing: bool,
     now: datetime,
+    codec: Codec,
 ) -> Appended | None:
     """Append within the open transaction; `None` if there are newer routes."""
     if count(connection, "routes_version") != routes_version:
         return None
     versions = _versions(connection, entries) if has_expectations(entries) else {}
-    uniques = _uniques(connection, entries, now=now)
-    results, fresh = sift(entries, _known_events(connection, entries), versions, uniques)
+    uniques = _uniques(connection, entries, now=now, codec=codec)
+    results, fresh = sift(
+        entries, _known_events(connection, entries, codec), versions, uniques, codec=codec
+    )
     if all_or_nothing and is_refused(results):
         return Appended(tuple(results))
-    given = _insert(connection, fresh, now=now) if fresh else {}
+    given = _insert(connection, fresh, now=now, codec=codec) if fresh else {}
     return Appended(numbered(results, given))
 
 
@@ -140,7 +144,7 @@ def _versions(connection: apsw.Connection, entries: Sequence[Entry]) -> dict[str
 
 
 def _known_events(
-    connection: apsw.Connection, entries: Sequence[Entry]
+    connection: apsw.Connection, entries: Sequence[Entry], codec: Codec
 ) -> dict[object, Kept | Remains]:
     """Return what was stored before, by event id and by idempotency key."""
     known: dict[object, Kept | Remains] = {}
@@ -151,7 +155,7 @@ def _known_events(
         "WHERE id IN (SELECT value FROM json_each(?))",
         (ids,),
     ):
-        event = event_from(document)
+        event = codec.event(document)
         known[event.id] = Kept(event, _names.decode(destinations), version)
     keyed = [
         (entry.event.source, entry.event.idempotency_key)
@@ -170,16 +174,16 @@ def _known_events(
             known[(source, key)] = (
                 remains_from(remains)
                 if document is None
-                else Kept(event_from(document), _names.decode(destinations), version)
+                else Kept(codec.event(document), _names.decode(destinations), version)
             )
     return known
 
 
 def _uniques(
-    connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
+    connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime, codec: Codec
 ) -> dict[tuple[str, str], Receipt]:
     """Return what entries get that are to be unique, where something is the same for now."""
-    keys = [key for one in entries if (key := unique_key(one)) is not None]
+    keys = [key for one in entries if (key := unique_key(one, codec)) is not None]
     if not keys:
         return {}
     return {
@@ -196,12 +200,12 @@ def _uniques(
 
 
 def _insert(
-    connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime
+    connection: apsw.Connection, entries: Sequence[Entry], *, now: datetime, codec: Codec
 ) -> dict[EventId, int]:
     """Store events and their deliveries; return the versions of those that have a key."""
     ways = _ways(connection, {entry.destinations for entry in entries})
     versions = _take_versions(connection, [entry.event for entry in entries])
-    last = _EVENTS.insert(connection, _event_rows(entries, versions))
+    last = _EVENTS.insert(connection, _event_rows(entries, versions, codec))
     is_time_to_count = is_much(last, len(entries))
     keys = [
         (entry.event.source, entry.event.idempotency_key, entry.event.id)
@@ -213,7 +217,7 @@ def _insert(
     uniques = [
         (*key, entry.event.id, micros(now + entry.unique.span))
         for entry in entries
-        if entry.unique is not None and (key := unique_key(entry)) is not None
+        if entry.unique is not None and (key := unique_key(entry, codec)) is not None
     ]
     if uniques:
         connection.execute(_KEEP_UNIQUES, (json_text(uniques),))
@@ -246,14 +250,17 @@ def _take_versions(
     return versions
 
 
-def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw]]) -> None:
+def add_events(
+    connection: apsw.Connection, events: Collection[Event[msgspec.Raw]], codec: Codec
+) -> None:
     """Append events that come back, unless they are there; a key that is taken stays as it is."""
     ids = json_text([one.id for one in events])
     known = {number for (number,) in rows(connection, _KNOWN_IDS, (ids,))}
     missing = [one for one in events if one.id not in known]
     versions = _take_versions(connection, missing)
     batch = [
-        (one.id, one.type, one.key, versions.get(one.id), "[]", json_text(one)) for one in missing
+        (one.id, one.type, one.key, versions.get(one.id), "[]", codec.event_text(one))
+        for one in missing
     ]
     _EVENTS.insert(connection, batch)
     keys = [(one.source, one.idempotency_key, one.id) for one in events if one.idempotency_key]
@@ -261,7 +268,7 @@ def add_events(connection: apsw.Connection, events: Collection[Event[msgspec.Raw
 
 
 def _event_rows(
-    entries: Sequence[Entry], versions: Mapping[EventId, int]
+    entries: Sequence[Entry], versions: Mapping[EventId, int], codec: Codec
 ) -> list[tuple[object, ...]]:
     texts = {
         names: json_text(names) for names in dict.fromkeys(entry.destinations for entry in entries)
@@ -273,7 +280,7 @@ def _event_rows(
             entry.event.key,
             versions.get(entry.event.id),
             texts[entry.destinations],
-            json_text(entry.event),
+            codec.event_text(entry.event),
         )
         for entry in entries
     ]

@@ -11,8 +11,10 @@ from typing import NamedTuple, TypeVar
 import apsw
 
 from redrive.clock import Clock
+from redrive.stores.sealed import READ_ENCRYPTION, Codec
 from redrive.stores.sql.store import Job, SqlStore
 from redrive.stores.sqlite.connection import Place, connect, let_go, translated
+from redrive.stores.sqlite.dialect import rewritten
 from redrive.stores.sqlite.forking import undisturbed
 from redrive.stores.sqlite.schema import migrate
 from redrive.stores.sqlite.session import SqliteSession, finish
@@ -44,9 +46,12 @@ class _Options(NamedTuple):
 class Core(SqlStore):
     """An open file: one thread that writes, one that reads, and notifications for who waits."""
 
-    def __init__(self, path: Path, *, clock: Clock, history: int, threads: Threads) -> None:
+    def __init__(
+        self, path: Path, *, clock: Clock, history: int, threads: Threads, codec: Codec
+    ) -> None:
         self.path = path.absolute()  # once: the working directory may change
         self.schema_version = 0
+        self.codec = codec
         self._clock = clock
         self._history = history
         self._threads = threads
@@ -74,6 +79,7 @@ class Core(SqlStore):
         try:
             with translated(self.path):
                 self.schema_version = migrate(connection, name=str(self.path))
+                self.codec.learn(connection.execute(rewritten(READ_ENCRYPTION)).get)
         except BaseException:
             let_go(connection)
             raise
@@ -125,7 +131,9 @@ class Core(SqlStore):
         is_prompt: bool = False,  # noqa: ARG002 - a file does not fall silent
     ) -> T:
         now = self._clock.now()
-        return await self._reader.call(lambda c: finish(job(SqliteSession(c, now), now)))
+        return await self._reader.call(
+            lambda c: finish(job(SqliteSession(c, now, self.codec), now))
+        )
 
     async def _write(
         self,
@@ -136,7 +144,7 @@ class Core(SqlStore):
     ) -> T:
         def run(connection: apsw.Connection) -> T:
             now = self._clock.now()  # now that it holds the write lock
-            return finish(job(SqliteSession(connection, now), now))
+            return finish(job(SqliteSession(connection, now, self.codec), now))
 
         result = await self._writer.call(run)
         if notifies:

@@ -47,7 +47,7 @@ class EffectsRole(Core):
         followers: Sequence[Leased] = ()
         async with self._writing(at_most) as connection:
             with translated(self.path):
-                session = SqliteSession(connection, self._clock.now())
+                session = SqliteSession(connection, self._clock.now(), self.codec)
                 is_new = finish(take_effect(session, leased))
             if is_new is None:
                 return AppliedLane(Ending.REFUSED)
@@ -104,7 +104,7 @@ class EffectsRole(Core):
         followers: Sequence[Leased],
     ) -> Ending:
         """Settle and commit, or find that the lease is no longer current."""
-        session = SqliteSession(connection, self._clock.now())
+        session = SqliteSession(connection, self._clock.now(), self.codec)
         try:
             refused, _ = finish(
                 settle_effect(

@@ -54,7 +54,7 @@ class ProjectingRole(EffectsRole):
             try:
                 with translated(self.path):
                     projected = await project(
-                        SqliteSession(connection, self._clock.now()),
+                        SqliteSession(connection, self._clock.now(), self.codec),
                         turn,
                         page,
                         apply,

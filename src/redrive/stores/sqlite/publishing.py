@@ -51,9 +51,12 @@ class PublishingRole(Core):
                 routes_version=routes_version,
                 all_or_nothing=all_or_nothing,
                 now=now,
+                codec=self.codec,
             )
             if appended is None:
-                return RoutesChanged(finish(read_routes(SqliteSession(connection, now))))
+                return RoutesChanged(
+                    finish(read_routes(SqliteSession(connection, now, self.codec)))
+                )
             return appended
 
         if within is not None:

@@ -48,6 +48,7 @@ _MIGRATIONS: tuple[tuple[str, int], ...] = (
     ("0026_request_log.sql", 7),
     # Code of the last release hands an erased event over with nothing for its payload.
     ("0027_erasures.sql", 7),
+    ("0028_encryption.sql", 7),
 )
 """Each migration's script, and the oldest version of the code that can work with its result.
 
@@ -78,7 +79,8 @@ def migrate(connection: apsw.Connection, *, name: str) -> int:
             if number > version:
                 connection.execute(_script(script))
                 connection.execute(
-                    "UPDATE redrive_schema SET version = ?, oldest_code = ?", (number, needs)
+                    "UPDATE redrive_schema SET version = ?, oldest_code = max(oldest_code, ?)",
+                    (number, needs),
                 )
         version, oldest_code = _read(connection)
     except BaseException:

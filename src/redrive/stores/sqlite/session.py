@@ -17,6 +17,7 @@ from redrive.model.outcome import Fault
 from redrive.model.settlement import FailureReason
 from redrive.store import Appended, Entry
 from redrive.stores.codec import json_text, micros
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
@@ -82,9 +83,10 @@ _lanes = msgspec.json.Decoder(list[Lane])
 class SqliteSession(Session):
     """A transaction on the thread that owns the connection: nothing in it ever waits."""
 
-    def __init__(self, connection: apsw.Connection, now: datetime) -> None:
+    def __init__(self, connection: apsw.Connection, now: datetime, codec: Codec) -> None:
         self.connection = connection
         self.now = now
+        self.codec = codec
 
     log_with_attempt = """CASE WHEN given.attempt IS NULL THEN d.log
     WHEN d.log IS NULL THEN json_array(json(given.attempt))
@@ -96,12 +98,16 @@ class SqliteSession(Session):
         return self.connection.execute(rewritten(statement), bindings).fetchall()
 
     def json(self, value: object) -> str:
-        return json_text(value)
+        return json_text(self.codec.closed(value))
 
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:
         # What is left out is read as NULL.
+        closed = self.codec.closed
         return json_text(
-            [{name: bound(one) for name, one in row.items() if one is not None} for row in rows]
+            [
+                {name: bound(closed(one)) for name, one in row.items() if one is not None}
+                for row in rows
+            ]
         )
 
     def event_id(self, text: str) -> str | None:
@@ -183,7 +189,7 @@ class SqliteSession(Session):
             (
                 (
                     micros(self.now),
-                    json_text((*one.cycles, _cycle(one, actor.by, now=self.now))[-history:]),
+                    self.json((*one.cycles, _cycle(one, actor.by, now=self.now))[-history:]),
                     generation,
                     one.id,
                     of_replay,
@@ -212,12 +218,13 @@ class SqliteSession(Session):
             routes_version=routes_version,
             all_or_nothing=False,
             now=self.now,
+            codec=self.codec,
         )
 
     async def add_events(
         self, events: Mapping[EventId, Event[msgspec.Raw]]
     ) -> Mapping[EventId, int]:
-        add_events(self.connection, events.values())
+        add_events(self.connection, events.values(), self.codec)
         return dict(await self.fetch(_POSITIONS, list(events)))
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from redrive.clock import Clock
+from redrive.sealing.vault import Vault
 from redrive.store import Capabilities, Finding
+from redrive.stores.sealed import Codec
 from redrive.stores.sql.roles import SharedRoles
 from redrive.stores.sqlite.checkup import check_up
 from redrive.stores.sqlite.history import HistoryRole
@@ -36,9 +38,21 @@ class SqliteStore(
     )
 
     def __init__(
-        self, path: Path, *, clock: Clock, history: int = 20, threads: Threads | None = None
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        history: int = 20,
+        threads: Threads | None = None,
+        vault: Vault | None = None,
     ) -> None:
-        super().__init__(path, clock=clock, history=history, threads=threads or Threads())
+        super().__init__(
+            path,
+            clock=clock,
+            history=history,
+            threads=threads or Threads(),
+            codec=Codec(vault),
+        )
 
     async def check(self) -> Sequence[Finding]:
         return await self._threads.run(check_up, self.path, now=self._clock.now())

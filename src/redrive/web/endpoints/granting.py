@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from redrive.model.access import NewToken
+from redrive.model.encryption import Encryption
 from redrive.model.secret import Rotated, Secret
-from redrive.web.answers import Acted, Secrets, Tokens
-from redrive.web.requests import ActWithReason, CreateToken, ListTokens, SetSecret
+from redrive.web.answers import Acted, Encrypted, Secrets, Tokens
+from redrive.web.requests import ActWithReason, CreateToken, ListTokens, Nothing, SetSecret
 from redrive.web.route import Call
 
 __all__ = [
     "create_token",
+    "decrypt",
     "delete_secret",
+    "encrypt",
+    "encryption",
+    "finish_encryption",
     "revoke_token",
     "rotate_secrets",
     "secrets",
@@ -68,3 +73,23 @@ async def rotate_secrets(call: Call, given: ActWithReason) -> Rotated:
 async def delete_secret(call: Call, given: ActWithReason) -> Acted:
     """Forget a secret for good."""
     return Acted(await call.operations.delete_secret(call.name, by=call.by, why=given.why))
+
+
+async def encryption(call: Call, _: Nothing) -> Encrypted:
+    """Return by which key payloads are kept, and how far that is."""
+    return Encrypted(await call.operations.encryption())
+
+
+async def encrypt(call: Call, given: ActWithReason) -> Encryption:
+    """Encrypt payloads by the first of the server's keys from now on."""
+    return await call.operations.encrypt(by=call.by, why=given.why)
+
+
+async def decrypt(call: Call, given: ActWithReason) -> Encryption:
+    """Keep payloads as they are from now on, and decrypt the others by and by."""
+    return await call.operations.decrypt(by=call.by, why=given.why)
+
+
+async def finish_encryption(call: Call, _: Nothing) -> Encrypted:
+    """Rewrite all that is still to be, as workers do by themselves."""
+    return Encrypted(await call.operations.finish_encryption())

@@ -203,6 +203,10 @@ LEFT_OUT = {
     "set_secret": "as above",
     "rotate_secrets": "as above",
     "delete_secret": "as above",
+    "encryption": "who has the keys has the commands: `redrive encryption`",
+    "encrypt": "as above",
+    "decrypt": "as above",
+    "finish_encryption": "as above",
     "within": "it is how the server bounds what a visitor reaches",
 }
 """The operations without a page of their own, each with the reason."""

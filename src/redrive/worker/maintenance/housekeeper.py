@@ -9,11 +9,13 @@ import msgspec
 
 from redrive.archive import Archive, export_overflow
 from redrive.clock import Clock
+from redrive.errors import SecretError
 from redrive.executor import Executor
 from redrive.model.retention import Retention
 from redrive.model.trend import Measure
 from redrive.observer import (
     DestinationOrphaned,
+    EncryptionStuck,
     ExportFailed,
     Fact,
     HistoryPruned,
@@ -25,7 +27,7 @@ from redrive.observer import (
 )
 from redrive.policies.attention import SILENT_AFTER, near_limit, stranded
 from redrive.policies.fingerprint import GROUPING, grouped
-from redrive.store import Housekeeping, Inspection, Trends, Workload
+from redrive.store import Encrypting, Housekeeping, Inspection, Trends, Workload
 
 __all__ = ["HouseStore", "Housekeeper", "Upkeep"]
 
@@ -53,7 +55,7 @@ _NEGLECT = (WorkStranded, DestinationOrphaned)
 _Matter = tuple[str, ...]
 
 
-class HouseStore(Housekeeping, Inspection, Trends, Protocol):
+class HouseStore(Housekeeping, Inspection, Trends, Encrypting, Protocol):
     """What housekeeping needs of a store."""
 
 
@@ -87,6 +89,7 @@ class Housekeeper:
         self._next_regrouping = self._next_report = self._next
         self._next_measure = self._next + _MEASURE_SECONDS
         self._regrouped = 0
+        self._unopened = ""
         self._full_batches = 0
         self._seen: dict[_Matter, _Sight] = {}
 
@@ -99,6 +102,7 @@ class Housekeeper:
         if await self._store.take_watch(_DUTY, self._worker, span=_WATCH):
             is_done = await self._prune()
             is_done = await self._regroup(begun) and is_done
+            is_done = await self._reseal() and is_done
             is_done = await self._store.roll_up_trends(limit=_BATCH) < _BATCH and is_done
             await self._measure(begun)
             if begun >= self._next_look:
@@ -137,6 +141,16 @@ class Housekeeper:
             self._regrouped = 0
         return is_done
 
+    async def _reseal(self) -> bool:
+        """Bring a batch to how it is to be kept, and tell whether that was all, or all it can."""
+        try:
+            count = await self._store.reseal(limit=_BATCH)
+        except SecretError as error:
+            self._unopened = str(error)
+            return True
+        self._unopened = ""
+        return count == 0
+
     async def _measure(self, begun: float) -> None:
         """Have it kept for how long what is due has been so, once a minute."""
         if begun < self._next_measure:
@@ -172,6 +186,8 @@ class Housekeeper:
                 matters["export", name] = ExportFailed(destination=name, error=exported.error)
         workload = await self._store.workload()
         matters |= _neglected(workload)
+        if self._unopened:
+            matters["encryption",] = EncryptionStuck(error=self._unopened)
         self._tell(matters)
         return has_room
 

@@ -21,7 +21,6 @@ from redrive.claiming.ready import SOON
 from redrive.model.delivery import Kind, Lease, Leased
 from redrive.model.gate import Closed
 from redrive.store import Claim, ClaimRequest
-from redrive.stores.codec import event_from
 from redrive.stores.postgres.codec import columns
 from redrive.stores.postgres.facts import Duties, Facts, KnownGate
 from redrive.stores.postgres.ready import NEXT_DUE
@@ -271,7 +270,7 @@ class ClaimStatement:
                 Leased(
                     lease=Lease(number, token),
                     destination=name,
-                    event=event_from(document),
+                    event=facts.codec.event(document, is_strict=False),
                     attempt=1,
                     kind=Kind.FIRST,
                     claimed_at=now,
