@@ -89,6 +89,7 @@ def _gateway(services: int) -> GatewayDocument:
     return GatewayDocument(
         services={f"api-{n}": {"url": f"https://{n}.example.com"} for n in range(services)},
         rules={f"rule-{n}": {"service": f"api-{n}", **rule} for n in range(services)},
+        sources={f"door-{n}": {"kind": "open", "event": "door.rang"} for n in range(services)},
     )
 
 

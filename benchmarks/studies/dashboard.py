@@ -92,6 +92,8 @@ async def addresses(operations: Operations, history: History) -> dict[str, Seque
         "/services/{name}": ["/services/api-0", "/services/api-4"],
         "/rules": ["/rules", "/rules?name=rule-3"],
         "/rules/{name}": ["/rules/rule-0", "/rules/rule-4"],
+        "/sources": ["/sources"],
+        "/sources/{name}": ["/sources/door-0"],
         "/dead-letters": ["/dead-letters"],
         "/dead-letters?destination=": [f"/dead-letters?destination={one}" for one in names],
         "/dead-letters?tenant=": [f"/dead-letters?tenant=tenant-{one}" for one in (1, 7, 500)],
@@ -128,6 +130,7 @@ async def addresses(operations: Operations, history: History) -> dict[str, Seque
         "/workers": ["/workers"],
         "/journal": ["/journal"],
         "/audit": ["/audit", "/audit?name=service-7", "/audit?by=nobody"],
+        "/erase": ["/erase"],
         "/access": ["/access"],
         "/settings": ["/settings"],
     }

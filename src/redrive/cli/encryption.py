@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from redrive.cli.options import By, Json, Reason, Store
 from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
-from redrive.model.encryption import Encryption
+
+if TYPE_CHECKING:
+    from redrive.model.encryption import Encryption
 
 __all__ = ["finish", "off", "on", "show"]
 

@@ -108,8 +108,8 @@ def _refuse_without_reason(why: str) -> None:
 
 def _tell_plan(plan: ErasurePlan) -> None:
     print_result(
-        f"{_events(plan.events)} would be erased, with {_deliveries(plan.deliveries)}, of which "
-        f"{plan.dead_letters:,} {_are(plan.dead_letters)} dead letters."
+        f"{_events(plan.events)} would be erased, with {_deliveries(plan.deliveries)}; "
+        f"{_letters(plan.dead_letters)} among them."
     )
     for count, what in (
         (plan.erased, "erased already"),
