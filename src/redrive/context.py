@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -46,20 +46,10 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
         return self.event.tenant
 
 
-class _Handled(NamedTuple):
-    deliveries: Sequence[Leased]
-    events: Sequence[Event[Any]]
-    terms: Terms
-    is_batch: bool
-
-
-_handled: ContextVar[_Handled] = ContextVar("redrive_handled")
-
-
 class handling:  # noqa: N801 - it reads as a statement
     """Has `current` tell of these deliveries within the block, each with its event as handed."""
 
-    __slots__ = ("_handled", "_token")
+    __slots__ = ("_token", "deliveries", "events", "is_batch", "terms")
 
     def __init__(
         self,
@@ -69,16 +59,22 @@ class handling:  # noqa: N801 - it reads as a statement
         *,
         is_batch: bool,
     ) -> None:
-        self._handled = _Handled(deliveries, events, terms, is_batch)
+        self.deliveries = deliveries
+        self.events = events
+        self.terms = terms
+        self.is_batch = is_batch
 
     def __enter__(self) -> None:
-        self._token = _handled.set(self._handled)
+        self._token = _handled.set(self)
 
     def __exit__(self, *_raised: object) -> None:
         try:  # noqa: SIM105 - for each delivery; `suppress` would be a third of the cost
             _handled.reset(self._token)
         except ValueError:  # a task that Python throws away is closed in another context
             pass
+
+
+_handled: ContextVar[handling] = ContextVar("redrive_handled")
 
 
 def current(event: Event[Any] | None = None) -> Current:
@@ -105,7 +101,7 @@ def current(event: Event[Any] | None = None) -> Current:
     )
 
 
-def _chosen(handled: _Handled, event: Event[Any] | None) -> tuple[Leased, Event[Any]]:
+def _chosen(handled: handling, event: Event[Any] | None) -> tuple[Leased, Event[Any]]:
     if event is None and handled.is_batch:
         raise UsageError(
             "This handler takes a batch, so it works on several deliveries; say of which event: "

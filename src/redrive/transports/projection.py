@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from itertools import takewhile
+from types import coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -113,6 +114,7 @@ class ProjectionTransport:
         self._parts = tuple(parts)
         self._known: dict[str, FunctionTransport | None] = {}
         self._terms = terms
+        self._seconds = terms.timeout.total_seconds()
         self._effects = effects
         self.types = () if refuses else tuple(pattern for pattern, _ in parts)
         self.begin = begin
@@ -167,12 +169,11 @@ class ProjectionTransport:
             return outcome
         except BaseException as error:  # noqa: BLE001 - as below
             return self._broken_off(error)
-        timeout = self._terms.timeout
         try:
-            with self._watching().over(min(timeout.total_seconds(), within)):
-                return await _Rest(first, running)
+            with self._watching().over(min(self._seconds, within)):
+                return await _rest(first, running)
         except TimeoutError:
-            return Faulted(fault=timed_out(timeout), nature=Nature.TRANSIENT)
+            return Faulted(fault=timed_out(self._terms.timeout), nature=Nature.TRANSIENT)
         except BaseException as error:  # noqa: BLE001 - a function may raise any of its own
             return self._broken_off(error)
 
@@ -249,10 +250,12 @@ class ProjectionTransport:
         return run
 
     def _part_for(self, kind: str) -> FunctionTransport | None:
-        if kind not in self._known:
+        try:
+            return self._known[kind]
+        except KeyError:
             fitting = (part for pattern, part in self._parts if matches(pattern, kind))
-            self._known[kind] = next(fitting, None)
-        return self._known[kind]
+            part = self._known[kind] = next(fitting, None)
+            return part
 
 
 class _Follower:
@@ -347,22 +350,19 @@ class _Watch:
         self.task.cancel()
 
 
-class _Rest:
-    """What is left of a call that has begun, and waits for something."""
-
-    def __init__(self, first: object, running: Generator[object, None, Outcome]) -> None:
-        self._first = first
-        self._running = running
-
-    def __await__(self) -> Generator[object, None, Outcome]:
+@coroutine
+def _rest(
+    first: object, running: Generator[object, None, Outcome]
+) -> Generator[object, None, Outcome]:
+    """Return what comes of a call that has begun, and waits for something."""
+    try:
+        yield first
+    except BaseException as error:  # noqa: BLE001 - a cancellation goes to where it waits
+        waits_for: object = None
         try:
-            yield self._first
-        except BaseException as error:  # noqa: BLE001 - a cancellation goes to where it waits
-            waits_for: object = None
-            try:
-                waits_for = self._running.throw(error)
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
-            return (yield from _Rest(waits_for, self._running).__await__())
-        return (yield from self._running)
+            waits_for = running.throw(error)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        return (yield from _rest(waits_for, running))
+    return (yield from running)

@@ -48,6 +48,8 @@ _PACE_SECONDS = 0.25
 _LARGEST_BATCH = 1_000
 _NOT_ITS_TURN = "not this worker's turn"
 _NO_LEASE = Lease(DeliveryId(0), 0)
+_DONE = (Succeeded, Applied)
+"""A tuple, because a union made for each event costs more than asking it."""
 _CHECKPOINT_SECONDS = 10.0
 """How long a checkpoint may stay behind while there is nothing to apply."""
 
@@ -481,7 +483,7 @@ class _Reader:
             outcome: Outcome | None = self._refused.get(place)
             if outcome is None:
                 outcome = await self._transport.apply(some, connection)
-            if isinstance(outcome, Succeeded | Applied):
+            if isinstance(outcome, _DONE):
                 answers += [None] * len(some)
                 continue
             # Of several, which one failed is found out when they are tried one by one.
