@@ -62,19 +62,15 @@ class FunctionTransport:
         self._is_async = is_async(handler)
         self.is_threaded = not self._is_async
         self._place = _place_of(handler)
-        self._takes_batch = batch is not None
+        self.takes_batch = batch is not None
+        """Whether the handler gets a list of events."""
         self.batch = batch or 1
         self._decode = _payload_decoder(
-            handler, takes_batch=self._takes_batch, takes_connection=takes_connection
+            handler, takes_batch=self.takes_batch, takes_connection=takes_connection
         )
 
-    @property
-    def takes_batch(self) -> bool:
-        """Whether the handler gets a list of events."""
-        return self._takes_batch
-
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
-        if self._takes_batch:
+        if self.takes_batch:
             return await self._send_batch(deliveries)
         return (await self.attempt(deliveries[0]),)
 

@@ -296,12 +296,12 @@ class _Watch:
     call runs is set anew for that.
     """
 
-    __slots__ = ("_before", "_is_late", "_is_left", "_loop", "_timer", "_until", "task")
+    __slots__ = ("_before", "_due", "_is_late", "_is_left", "_loop", "_timer", "_until", "task")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
         self._loop = task.get_loop()
-        self._until = math.inf
+        self._until = self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._is_late = self._is_left = False
 
@@ -309,7 +309,7 @@ class _Watch:
         """Watch over a call."""
         self._until = until = self._loop.time() + seconds
         self._before = self.task.cancelling()
-        if self._timer is None or self._timer.when() > until:
+        if self._due > until:
             self._set(until)
         return self
 
@@ -337,10 +337,11 @@ class _Watch:
     def _set(self, until: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._due = until
         self._timer = self._loop.call_at(until, self._look)
 
     def _look(self) -> None:
-        self._timer = None
+        self._timer, self._due = None, math.inf
         if self._until == math.inf:
             return
         if self._loop.time() < self._until:

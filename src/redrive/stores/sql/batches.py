@@ -69,8 +69,11 @@ class Batch:
             for position, payload, edits in await self._session.fetch(_EDITS, projection, numbers):
                 self.edits[position] = (payload, edits)
 
-    def as_edited(self, logged: LoggedEvent) -> LoggedEvent:
-        """Return an event with the payload that a person gave it, if so."""
+    def as_edited(self, events: Sequence[LoggedEvent]) -> Sequence[LoggedEvent]:
+        """Return events with the payloads that a person gave them, if so."""
+        return [self._edited(one) for one in events] if self.edits else events
+
+    def _edited(self, logged: LoggedEvent) -> LoggedEvent:
         if logged.position.number not in self.edits:
             return logged
         payload, _ = self.edits[logged.position.number]

@@ -34,7 +34,6 @@ COLUMNS = """projection, version, log_partition, began_time, began_number, time,
 _ALL = f"""
 SELECT {COLUMNS} FROM redrive.checkpoints ORDER BY projection, version, log_partition
 """
-_ANY = Either("1", "true")
 _OF_EVENT = Either(*(one.replace("{}", "coalesce(key, id::text)") for one in SPREAD))
 # The last column counts what was looked at, of whichever partition.
 _LAG = Either(
@@ -105,7 +104,9 @@ def _counting(statement: Either, first: int) -> tuple[Either, Either]:
     """
     mine = f"% ${first + 1}::integer = ${first}::integer"
     return (
-        Either(*(one.replace("{}", part) for one, part in zip(statement, _ANY, strict=True))),
+        Either(
+            *(one.replace(" FILTER (WHERE {})", "").replace("key, id, ", "") for one in statement)
+        ),
         Either(
             *(
                 one.replace("{}", f"{spread} {mine}")

@@ -395,7 +395,7 @@ async def project(
         batch.is_strict = rebuild.is_strict
         await batch.read_edits(checkpoint.name, page.events)
     whole = [one for one in page.events if one.event.erased is None]
-    await batch.apply([batch.as_edited(one) for one in whole])
+    await batch.apply(batch.as_edited(whole))
     handed_over = await batch.hand_over(name, turn, generation=generation, history=history)
     last = batch.applied[-1].event if batch.applied else None
     reached = batch.stopped_at or page.reached
