@@ -9,6 +9,7 @@ import asyncio
 import random
 import subprocess
 import sys
+import threading
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from redrive import Event, NewEvent, ReadModel, Redrive
-from tests.faults.swapping import Readers, declare, make_anew
+from tests.faults.swapping import PER_SECOND, Readers, declare, make_anew, poll
 from tests.scale import IS_LONG, scaled
 from tests.waiting import eventually, spend, spend_at_once
 
@@ -53,16 +54,9 @@ async def publish_until(app: Redrive, numbers: count[int], stopped: asyncio.Even
     return first
 
 
-async def poll(readers: Readers, seen: list[int], stopped: asyncio.Event) -> None:
-    """Count what readers see, a hundred times a second."""
-    while not stopped.is_set():
-        seen.append(await readers.count())
-        await spend(0.01)
-
-
 @pytest.mark.timeout(3 * SECONDS)
 async def test_who_reads_never_sees_a_part_of_a_version(url: str) -> None:
-    app, stopped = Redrive(url), asyncio.Event()
+    app, stopped = Redrive(url), threading.Event()
     readers, seen = Readers(url), list[int]()
     declare(app, readers.table, 1)
     async with app:
@@ -71,29 +65,38 @@ async def test_who_reads_never_sees_a_part_of_a_version(url: str) -> None:
     second = Redrive(url)
     declare(second, readers.table, 1, 2)
     async with second, readers:
-        polling = asyncio.create_task(poll(readers, seen, stopped))
-        swapped = asyncio.Event()
-        publishing = asyncio.create_task(publish_until(second, count(EVENTS), swapped))
-        async with second.worker():
+        polling = asyncio.create_task(asyncio.to_thread(poll, url, seen, stopped))
+        try:
+            swapped = asyncio.Event()
+            publishing = asyncio.create_task(publish_until(second, count(EVENTS), swapped))
+            async with second.worker():
 
-            async def has_begun() -> bool:
-                return len(await second.projections.list()) > 1
+                async def has_begun() -> bool:
+                    return len(await second.projections.list()) > 1
 
-            await eventually(has_begun, what="the new version is built", within=SECONDS)
-            await second.projections.swap("things", by="ada", version=2, timeout=f"{SECONDS}s")
-            at_the_swap = seen[-1]
-            await spend(0.1)
-            swapped.set()
-            last = await publishing
-            await eventually(lambda: seen[-1] == last, what="nothing is lost", within=SECONDS)
-            [_, figures] = await second.projections.list()
-        stopped.set()
-        await polling
+                await eventually(has_begun, what="the new version is built", within=SECONDS)
+                await second.projections.swap("things", by="ada", version=2, timeout=f"{SECONDS}s")
+                at_the_swap = seen[-1]
+                await spend(0.1)
+                swapped.set()
+                last = await publishing - 1
+                await eventually(
+                    lambda: polling.done() or seen[-1] == last,
+                    what="nothing is lost",
+                    within=SECONDS,
+                )
+                [_, figures] = await second.projections.list()
+        finally:
+            stopped.set()
+            by_the_second = await polling
+        counted = await readers.count()
         await readers.clear()
 
-    assert seen[0] >= EVENTS
+    assert by_the_second >= PER_SECOND * 0.9
+    assert seen[0] >= EVENTS - 1
     assert seen == sorted(seen)
-    assert EVENTS <= at_the_swap <= last
+    assert EVENTS - 1 <= at_the_swap <= seen[-1] == last
+    assert counted == last + 1
     assert figures.is_serving
 
 
