@@ -35,7 +35,7 @@ from redrive.stores.sqlite import SqliteStore
 from redrive.stores.sqlite.schema import migrate
 from tests.conformance.world import OPERATOR, World, a_fault, an_attempt, an_event, entries
 from tests.scale import IS_LONG
-from tests.stores.encrypted import a_vault
+from tests.stores.encrypted import a_vault, rows_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -133,25 +133,7 @@ class Setting:
 
     async def rows(self) -> dict[str, list[str]]:
         """Return all that is kept, as text, by table and column."""
-        if self.name == "sqlite":
-            return _rows_of_file(self.url.removeprefix("sqlite:///"))
-        address = read_address(self.url)
-        connection = await asyncpg.connect(address.dsn)
-        try:
-            tables = await connection.fetch(
-                "SELECT table_name FROM information_schema.tables "
-                "WHERE table_schema = $1 AND table_type = 'BASE TABLE'",
-                address.schema,
-            )
-            found: dict[str, list[str]] = {}
-            for (table,) in tables:
-                select = f'SELECT * FROM {address.schema}."{table}"'  # noqa: S608 - of the schema
-                for row in await connection.fetch(select):
-                    for name, value in row.items():
-                        found.setdefault(f"{table}.{name}", []).append(str(value))
-            return found
-        finally:
-            await connection.close()
+        return await rows_of(self.url)
 
     async def said(self, text: str = PLANTED) -> set[str]:
         """Return the columns that say a text."""
@@ -515,19 +497,6 @@ def sealed_keys(**keys: bytes) -> Vault:
     """Return a vault with keys of one's own."""
     ring = KeyRing(keys)
     return Vault(lambda: ring, entropy=SystemEntropy())
-
-
-def _rows_of_file(path: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'redrive_*'"
-    for table in [str(table) for (table,) in connection.execute(tables)]:
-        names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-        for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 - of the schema
-            for name, value in zip(names, row, strict=True):
-                found.setdefault(f"{table.removeprefix('redrive_')}.{name}", []).append(str(value))
-    connection.close()
-    return found
 
 
 def _text_columns(connection: apsw.Connection) -> set[str]:
