@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import itertools
 import os
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,8 +19,9 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from redrive import Event, ReadModel, Redrive, Retry, Tracking
+from redrive import Event, NewEvent, ReadModel, Redrive, Retry, Tracking
 from redrive.clock import SystemClock
+from redrive.errors import SecretError
 from redrive.model.delivery import Status
 from redrive.operations import GatewayDocument
 from redrive.store import Query
@@ -25,10 +30,11 @@ from redrive.web.application import make_asgi
 from tests.http.receiver import answer, receiving
 from tests.stores.encrypted import rows_of
 from tests.tracking.sinks import Dead
+from tests.waiting import eventually
 from tests.web.client import Client
 
 PLANTED = "planted-name-of-a-patient"
-KEY = f"k1:{base64.b64encode(bytes([1]) * 32).decode()}"
+KEY, NEXT_KEY = (f"k{one}:{base64.b64encode(bytes([one]) * 32).decode()}" for one in (1, 2))
 PAYLOAD = {"patient": PLANTED}
 
 
@@ -166,6 +172,60 @@ async def test_what_is_tracked_and_what_the_journal_has_of_it(store: str, tmp_pa
     assert await ward.telling() == []
 
 
+@pytest.mark.parametrize("keys_file", ["", "nowhere.keys"])
+async def test_without_the_key_what_is_tracked_is_dropped_and_told_of(
+    sqlite_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    keys_file: str,
+) -> None:
+    monkeypatch.setenv("REDRIVE_KEYS", KEY)
+    async with Ward(sqlite_url).opened():
+        pass
+    monkeypatch.delenv("REDRIVE_KEYS")
+    journal = tmp_path / "journal"
+    ward = Ward(sqlite_url, journal=journal, tracking=Tracking(rate=None), keys_file=keys_file)
+    ward.app.destination("dead", "page.*", transport=Dead())
+    async with ward.app as app:
+        app.track("page.seen", PAYLOAD)
+        figures = await app.flush()
+        with pytest.raises(SecretError, match=r"the key 'k1'|nowhere.keys, cannot be read"):
+            await app.publish("visit.begun", PAYLOAD)
+
+    assert (figures.waiting, figures.dropped) == (0, {"journal": 1})
+    assert caplog.text.count("1 tracked events are lost") == 1
+    assert "Traceback" not in caplog.text
+    assert PLANTED not in "".join(one.read_text() for one in journal.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("keys_file", ["", "nowhere.keys"])
+async def test_a_journal_waits_for_who_has_the_key(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_file: str
+) -> None:
+    """Whatever was written by who had no keys and did not reach the store is not refused."""
+    journal = tmp_path / "journal"
+    away = Redrive(f"sqlite:///{tmp_path}/nowhere/x.db", journal=journal)
+    await away.publish("visit.begun", PAYLOAD, journal=True)
+    await away.close()
+    monkeypatch.setenv("REDRIVE_KEYS", KEY)
+    async with Ward(sqlite_url).opened():
+        pass
+
+    monkeypatch.delenv("REDRIVE_KEYS")
+    async with Ward(sqlite_url, journal=journal, keys_file=keys_file).app as app:
+        kept = await app.operations.drain_journal(any_store=True)
+    monkeypatch.setenv("REDRIVE_KEYS", KEY)
+    ward = Ward(sqlite_url, journal=journal)
+    async with ward.app as app:
+        done = await app.operations.drain_journal(any_store=True)
+        await app.drain()
+
+    assert (kept.records, len(kept.left)) == (0, 1)
+    assert "Nothing was changed" in kept.left[0].why
+    assert (done.records, done.left, ward.got) == (1, (), [PAYLOAD])
+
+
 async def test_projections_get_it_plain_and_park_it_sealed(store: str) -> None:
     ward = Ward(store)
     applied: list[object] = []
@@ -282,9 +342,85 @@ async def test_an_export_is_imported_by_another_process_that_has_the_key(
     assert await ward.telling() == []
 
 
+async def test_on_changed_and_off_while_a_worker_runs_and_others_publish(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ward, publisher, clerk = Ward(store), Redrive(store), Redrive(store)
+    numbers = itertools.count()
+    told: list[list[str]] = []
+
+    async def publish_until(is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            await publisher.publish("visit.begun", PAYLOAD | {"n": next(numbers)})
+
+    async with ward.app as app, publisher, clerk, app.worker():
+        await publisher.publish("visit.begun", PAYLOAD | {"n": next(numbers)})
+        for keys in (KEY, f"{NEXT_KEY},{KEY}", None):
+            over, before = asyncio.Event(), len(ward.got)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(publish_until(over))
+                if keys is None:
+                    await clerk.operations.decrypt(by="ada", why="the disk is encrypted")
+                else:
+                    monkeypatch.setenv("REDRIVE_KEYS", keys)
+                    await clerk.operations.encrypt(by="ada", why="names of patients")
+                await eventually(lambda b=before: len(ward.got) > b + 3, what="work goes on")  # type: ignore[misc]
+                over.set()
+            now = await clerk.operations.finish_encryption()
+            assert now is not None
+            assert not now.is_under_way
+            rows = str(await rows_of(store))
+            told.append([one for one in (PLANTED, "~k1:", "~k2:") if one in rows])
+        last = next(numbers)
+        await eventually(lambda: len(ward.got) >= last, what="all are delivered")
+
+    assert told == [["~k1:"], ["~k2:"], [PLANTED]]
+    assert sorted(one["n"] for one in ward.got) == list(range(last))  # type: ignore[index]
+
+
+async def test_a_walk_that_is_killed_is_finished_by_another_process(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ward = Ward(store)
+    async with ward.app as app:
+        await app.publish_many([NewEvent(type="visit.begun", payload=PAYLOAD)] * 600)
+        await app.operations.encrypt(by="ada", why="names of patients")
+        killed = _python("-c", _KILLED, store)
+        rows = await rows_of(store)
+        half = Counter(PLANTED in one for one in rows["events.document"])
+        await app.operations.finish_encryption()
+        assert await ward.telling() == []
+        await app.drain()
+
+    assert (killed.returncode, killed.stderr) == (-signal.SIGKILL, "")
+    assert sorted(half.values()) == [100, 500]
+    assert ward.got == [PAYLOAD] * 600
+
+
+_KILLED = """
+import asyncio, itertools, os, signal, sys
+from redrive import Redrive
+
+steps = itertools.count()
+
+async def walk():
+    async with Redrive(sys.argv[1]) as app:
+        def progress(count):
+            if count == 500 and next(steps):  # that of deliveries, then that of events
+                os.kill(os.getpid(), signal.SIGKILL)
+        await app.operations.finish_encryption(progress=progress)
+
+asyncio.run(walk())
+"""
+
+
 def _redrive(store: str, *arguments: str, keys: str = KEY) -> subprocess.CompletedProcess[str]:
+    return _python("-m", "redrive", *arguments, "--store", store, keys=keys)
+
+
+def _python(*arguments: str, keys: str = KEY) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "redrive", *arguments, "--store", store],
+        [sys.executable, *arguments],
         env={**os.environ, "REDRIVE_KEYS": keys},
         capture_output=True,
         text=True,

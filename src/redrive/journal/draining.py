@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from redrive.conditions.routing import recipients
-from redrive.errors import JournalError, UsageError
+from redrive.errors import JournalError, SecretError, UsageError
 from redrive.journal.folder import (
     DAMAGED_SUFFIX,
     DRAINED_SUFFIX,
@@ -99,7 +99,7 @@ async def drain_folder(
             continue
         try:
             done += await drain_file(path, store, name=name, seal=seal)
-        except JournalError as error:
+        except (JournalError, SecretError) as error:
             done += Drained(left=(LeftFile(name=path.name, why=str(error)),))
     return done
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redrive.clock import Entropy
-from redrive.errors import SecretError
+from redrive.errors import ConfigurationError, SecretError
 from redrive.sealing.envelope import KEY_BYTES, NONCE_BYTES, cipher_of
 from redrive.sealing.keyring import VARIABLE, KeyRing
 
@@ -48,8 +48,11 @@ class Vault:
 
     @property
     def keys(self) -> KeyRing:
-        """The keys there are now."""
-        return self._keys()
+        """The keys there are now; `SecretError` says why they cannot be read."""
+        try:
+            return self._keys()
+        except ConfigurationError as error:  # not a mistake of whoever publishes or looks
+            raise SecretError(f"{error} Nothing was changed.") from error
 
     def check(self, key_id: str) -> None:
         """Say so if what this key seals can be neither written nor read here."""

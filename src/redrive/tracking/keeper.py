@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from redrive.errors import JournalError, StoreError
+from redrive.errors import JournalError, SecretError, StoreError
 from redrive.executor import Executor
 from redrive.journal.line import EventRecord, Record, TriedRecord
 from redrive.journal.writer import JournalWriter
@@ -193,6 +193,8 @@ class Keeper:
                 await store.take_over([*_tried(parts), *arrivals])
         except (StoreError, OSError, TimeoutError):
             self._outlook.lose()
+            return False
+        except SecretError:  # the store is there; the journal cannot take it either, and says why
             return False
         return True
 
