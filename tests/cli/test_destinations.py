@@ -152,7 +152,7 @@ def test_a_breaker_is_opened_by_hand_for_a_while(shell: Shell, shop: Shop) -> No
 
     assert (answer.code, answer.out) == (
         0,
-        "The breaker of billing is open, and tried again in 4 min.\n",
+        "The breaker of billing is open; the next try is in 4 min.\n",
     )
     assert "tried again in 4 min" in shell("breaker", "list").out
 

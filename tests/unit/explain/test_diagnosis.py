@@ -131,7 +131,7 @@ def test_a_pause_is_told_with_who_and_why_and_not_as_lateness() -> None:
 @pytest.mark.parametrize(
     ("until", "said"),
     [
-        (NOW + timedelta(minutes=3), "is open, and tried again in 3 min."),
+        (NOW + timedelta(minutes=3), "is open; the next try is in 3 min."),
         (None, "is open, until somebody resets it."),
     ],
 )

@@ -26,6 +26,7 @@ async def test_a_payload_is_checked_then_edited_and_sent_again(broken: Shop) -> 
     broken.down.clear()
 
     editor = await browser.submit("/editor")
+    assert "It failed by: ConnectionError the certificate has expired" in editor.text
     assert '"card": "visa-4111"' in editor.form("/edit").fields["payload"]
     payload = '{"order": 7, "card": "visa-4111"}'
     checked = await browser.submit("/edit", by="/edit/check", payload=payload)
@@ -38,7 +39,8 @@ async def test_a_payload_is_checked_then_edited_and_sent_again(broken: Shop) -> 
     assert "Edited by local" in told.text
     assert "order" in told.text
     assert "7" not in told.text.split("Edited by local")[1].split("Replayed")[0].split("order")[1]
-    assert "Delivered after 1 try." in told.text
+    assert "Delivered after 1 try since it was replayed." in told.text
+    assert "Dead letters \u203a Event order.paid" in told.text
     actions = [one.action for one in await broken.operations.audit()]
     assert actions == ["replay", "edit", "reveal"]
 
@@ -464,6 +466,27 @@ async def test_a_try_says_how_long_it_took_and_how_long_the_next_one_waited(shop
 
     notes = [one.note for one in moments if one.note]
     assert notes == ["worker w1, took 2 s", "worker w1, took 2 s; then it waited 30 s"]
+
+
+async def test_the_end_is_told_after_the_try_that_brought_it(broken: Shop) -> None:
+    story = await broken.operations.show(await broken.letter())
+    delivery = story.delivery
+    assert delivery.settled_at is not None
+    late = msgspec.structs.replace(
+        delivery.log[-1], ended_at=delivery.settled_at + timedelta(milliseconds=1)
+    )
+    delivery = msgspec.structs.replace(delivery, log=(late,))
+
+    moments = timeline(msgspec.structs.replace(story, delivery=delivery))
+
+    assert [one.what for one in moments[:2]] == ["Failed for good after 1 try", "Try 1: failed"]
+
+
+async def test_a_deed_names_the_delivery_it_was_done_to(broken: Shop) -> None:
+    letter = await broken.letter()
+    await broken.operations.resolve([letter], by="ann", why="done by hand")
+
+    assert f"delivery {letter}" in (await broken.browser().open("/audit")).text
 
 
 def test_a_request_is_copied_as_curl_in_which_nothing_is_obeyed() -> None:

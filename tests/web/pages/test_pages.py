@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
 
+from redrive import Breaker, Event, Redrive, Retry
 from redrive.model.instant import from_micros
 from redrive.operations import GatewayDocument, Operations
 from redrive.policies.access import NEEDS
 from redrive.store import Finding, Level, Topic
+from redrive.testing import Kit
 from redrive.web.caller import LOCAL
 from redrive.web.pages.delivery import DeliveryView
 from redrive.web.pages.destinations import DestinationRow, Destinations
@@ -250,11 +253,50 @@ async def test_an_open_breaker_is_closed_from_the_overview(broken: Shop) -> None
     assert "breaker open" not in after.text
 
 
+async def test_an_outage_is_told_with_its_cause_and_where_more_of_it_stands() -> None:
+    app = Redrive()
+
+    @app.handler("*", name="crm", breaker=Breaker(failures=1))
+    async def crm(event: Event[Any]) -> None:
+        raise ConnectionError("crm.example refused")
+
+    async with Kit(app) as kit:
+        await app.publish("order.paid", {})
+        await kit.drain()
+        browser = Shop(kit, app, []).browser()
+        overview = await browser.open("/")
+        await browser.click(next(one for one in overview.links if "breaker of crm" in one))
+
+    assert "The breaker of crm is open; the next try is in" in overview.text
+    assert "ConnectionError: crm.example refused" in browser.document.text
+    assert "Its last failure: ConnectionError: crm.example refused" in overview.text
+
+
 async def test_destinations_are_sought_by_name_and_need(broken: Shop) -> None:
     browser = broken.browser()
 
     assert "billing" in (await browser.open("/destinations?name=BILL&show=attention")).text
     assert "No destination fits." in (await browser.open("/destinations?name=mail")).text
+
+
+async def test_what_waits_behind_its_key_is_not_said_to_be_held_by_nothing() -> None:
+    app = Redrive()
+
+    @app.handler("*", name="stock", order="park", retry=Retry(max_attempts=1))
+    async def stock(event: Event[Any]) -> None:
+        raise ConnectionError(str(event.payload["order"]))
+
+    async with Kit(app) as kit:
+        for number in (41, 42, 43):
+            await app.publish("order.paid", {"order": number}, key="customer-1")
+        await kit.drain()
+        browser = Shop(kit, app, []).browser()
+
+        assert "order: 2 behind others of their key" in (await browser.open("/destinations")).text
+        await browser.open("/")
+        group = await browser.click("Look into it")
+
+    assert "ConnectionError: #" in group.text
 
 
 async def test_dead_letters_and_audit_are_narrowed_by_the_address(broken: Shop) -> None:
@@ -320,6 +362,7 @@ def test_each_topic_leads_to_its_next_step(
     assert need.step is not None
     assert (need.step.label, need.step.to, bool(need.step.operation)) == (label, to, is_act)
     assert need.detail == ("" if is_act else "by redrive")
+    assert need.place == ("/destinations/billing" if topic is Topic.BREAKER else "")
 
 
 def test_errors_come_first_and_what_is_well_needs_nobody() -> None:
@@ -557,5 +600,5 @@ async def test_style_and_icon_are_our_own(shop: Shop) -> None:
 
 def _fitting(path: str) -> str:
     path = re.sub(r"^/(deliveries|replays)/\d+", r"/\1/{id:int}", path)
-    path = re.sub(r"^/(destinations|events|services|rules)/[^/]+$", r"/\1/{name}", path)
+    path = re.sub(r"^/(destinations|events|services|rules|sources)/[^/]+$", r"/\1/{name}", path)
     return re.sub(r"/groups/[^/]+", "/groups/{group}", path)

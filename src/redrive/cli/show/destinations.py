@@ -104,8 +104,8 @@ def changed(change: BreakerChange, *, now: datetime) -> Text:
     name = safe(change.destination)
     match change.after:
         case Open(until=until):
-            end = "until it is reset" if until is None else f"and tried again {ago(until, now)}"
-            return Text(f"The breaker of {name} is open, {end}.")
+            end = ", until it is reset" if until is None else f"; the next try is {ago(until, now)}"
+            return Text(f"The breaker of {name} is open{end}.")
         case Closed() | HalfOpen():
             return Text(f"The breaker of {name} is {_word(change.after)}.")
         case never:

@@ -210,7 +210,7 @@ def _shut_gates(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Find
         if isinstance(breaker, Open):
             yield Finding(
                 level=Level.WARNING,
-                what=f"The breaker of {name} is open, {_until(breaker, figures)}. {waiting}.",
+                what=f"The breaker of {name} is open{_until(breaker, figures)}. {waiting}.",
                 advice=f"Close it now with: redrive breaker reset {name} --why …",
                 topic=Topic.BREAKER,
                 name=name,
@@ -242,9 +242,9 @@ def _paused_tenants(figures: Figures, paused: Sequence[TenantFigures]) -> Iterat
 
 def _until(breaker: Open, figures: Figures) -> str:
     if breaker.until is None:
-        return "until somebody resets it"
+        return ", until somebody resets it"
     left = max(timedelta(0), breaker.until - figures.now)
-    return f"and tried again in {rough_duration(left)}"
+    return f"; the next try is in {rough_duration(left)}"
 
 
 def _lateness(figures: Figures, gates: Sequence[GateFigures]) -> Iterator[Finding]:

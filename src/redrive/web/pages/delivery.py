@@ -214,6 +214,8 @@ def _commands(delivery: Delivery) -> list[str]:
 
 def _condition(delivery: Delivery) -> tuple[str, str]:
     tries = counted(delivery.attempts, "try", "tries")
+    if delivery.cycles:
+        tries += " since it was replayed"
     match delivery.status:
         case Status.PENDING:
             return "warning", f"Pending after {tries}." if delivery.attempts else "Pending."

@@ -176,7 +176,9 @@ def _breaker(gate: GateFigures | None, now: datetime) -> str:
     match gate.gate.breaker:
         case Open(since=since, until=until, times=times):
             tried = (
-                "until somebody closes it" if until is None else f"tried again {ago(until, now)}"
+                "until somebody closes it"
+                if until is None
+                else f"the next try is {ago(until, now)}"
             )
             opened = f", for the {times}. time in a row" if times > 1 else ""
             return f"open since {ago(since, now)}{opened}, {tried}"

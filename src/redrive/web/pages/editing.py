@@ -10,6 +10,7 @@ import msgspec
 
 from redrive.errors import EditConflictError, UsageError
 from redrive.model.edit import Change
+from redrive.model.outcome import Fault
 from redrive.operations import Story
 from redrive.web.pages.page import Moved, Page, Visit
 from redrive.web.pages.rendering import counted
@@ -20,14 +21,16 @@ __all__ = ["Editor", "check", "edit", "open_editor", "read_json", "readable"]
 class Editor(msgspec.Struct, frozen=True, kw_only=True):
     """A payload that a person edits.
 
-    `text` is what stands in the form, `mark` which state of the delivery it was made of. Once it
-    was checked there are `changes`, or an `error` that says why it cannot be taken, and `line`.
+    `fault` is why it failed, `text` is what stands in the form, and `mark` which state of the
+    delivery it was made of. Once it was checked there are `changes`, or an `error` that says why it
+    cannot be taken, and `line`.
     """
 
     id: int
     title: str
     text: str
     mark: str
+    fault: Fault | None = None
     why: str = ""
     changes: tuple[Change, ...] | None = None
     error: str = ""
@@ -42,7 +45,13 @@ async def open_editor(visit: Visit) -> Page:
             f"Delivery {visit.id} is no dead letter any more; only what has failed is edited."
         )
     return _page(
-        Editor(id=visit.id, title=_title(story), text=readable(story.carried), mark=story.mark)
+        Editor(
+            id=visit.id,
+            title=_title(story),
+            text=readable(story.carried),
+            mark=story.mark,
+            fault=story.delivery.fault,
+        )
     )
 
 
@@ -119,6 +128,7 @@ async def _typed(visit: Visit) -> Editor:
         title=_title(story),
         text=_shown(form.get("payload", "")),
         mark=form.get("mark", ""),
+        fault=story.delivery.fault,
         why=visit.why,
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
 import msgspec
 
+from redrive.model.gate import GateFigures
 from redrive.operations.explain.diagnosis import diagnose
 from redrive.store import Figures, Finding, Group, Level, Topic
 from redrive.web.pages.charts import Charts, read_charts
@@ -29,10 +30,14 @@ _URGENCY = (Level.ERROR, Level.WARNING, Level.OK)
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that needs a person: what it is, what is known of it, and the next step."""
+    """Something that needs a person: what it is, what is known of it, and the next step.
+
+    `place` is where more of it is shown, if the step acts and does not lead there.
+    """
 
     level: Level
     what: str
+    place: str = ""
     detail: str = ""
     step: Step | None = None
 
@@ -64,7 +69,7 @@ async def show_overview(visit: Visit) -> Page:
         projections=await operations.projections(),
     )
     groups = await operations.groups(limit=_MOST_GROUPS + 1) if figures.letters.count else ()
-    needs, known = needs_of(findings, groups), known_of(figures, gates)
+    needs, known = needs_of(findings, groups, gates), known_of(figures, gates)
     level = needs[0].level if needs else Level.OK
     model = Overview(
         level=level,
@@ -78,10 +83,19 @@ async def show_overview(visit: Visit) -> Page:
     return Page(template="overview.html", title="Overview", model=model, is_live=True)
 
 
-def needs_of(findings: Sequence[Finding], groups: Sequence[Group]) -> tuple[Need, ...]:
+def needs_of(
+    findings: Sequence[Finding], groups: Sequence[Group], gates: Sequence[GateFigures] = ()
+) -> tuple[Need, ...]:
     """Return what needs a person, the most urgent first; dead letters by their causes."""
+    errors = {
+        one.destination: one.gate.last_failure.error for one in gates if one.gate.last_failure
+    }
     needs = [
-        *(_need(one) for one in findings if one.level is not Level.OK and not _is_letters(one)),
+        *(
+            _need(one, errors)
+            for one in findings
+            if one.level is not Level.OK and not _is_letters(one)
+        ),
         *_causes(groups),
     ]
     return tuple(sorted(needs, key=lambda one: _URGENCY.index(one.level)))
@@ -133,11 +147,15 @@ def _causes(groups: Sequence[Group]) -> Iterator[Need]:
         )
 
 
-def _need(finding: Finding) -> Need:
+def _need(finding: Finding, errors: Mapping[str, str]) -> Need:
     step = _step(finding)
     does_it = step is not None and bool(step.operation or finding.topic is Topic.TENANT)
-    advice = "" if does_it else finding.advice
-    return Need(level=finding.level, what=finding.what, detail=advice, step=step)
+    detail, place = "" if does_it else finding.advice, ""
+    if finding.topic is Topic.BREAKER:
+        place = destination_path(finding.name)
+        error = errors.get(finding.name)
+        detail = f"Its last failure: {error}" if error else ""
+    return Need(level=finding.level, what=finding.what, place=place, detail=detail, step=step)
 
 
 def _step(finding: Finding) -> Step | None:

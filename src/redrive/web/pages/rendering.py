@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from redrive.model.duration import rough_duration
 from redrive.model.settlement import FailureReason
 from redrive.policies.display import safe_lines
 
-__all__ = ["SCRIPT", "STYLE", "Renderer", "ago", "counted", "reason_of"]
+__all__ = ["SCRIPT", "STYLE", "Renderer", "ago", "breakable", "counted", "reason_of"]
 
 _FOLDER = Path(__file__).parent
 STYLE = (_FOLDER / "templates" / "style.css").read_text(encoding="utf-8")
 SCRIPT = (_FOLDER / "templates" / "live.js").read_text(encoding="utf-8")
 _VERSION = hashlib.sha256(f"{STYLE}{SCRIPT}".encode()).hexdigest()[:12]
 """Changes with what pages bring along, so that no browser keeps what is old."""
+_SPACE, _PART = re.compile(r"(\s+)"), re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[._/])(?=\w)")
+_LONG = 24
+"""Letters, from which on a word may end a line within."""
 _TIME = Markup('<time datetime="{exact}" title="{utc}">{ago}</time>')
 
 
@@ -49,6 +53,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters |= {
+            "breakable": breakable,
             "counted": counted,
             "number": _number,
             "reason": reason_of,
@@ -76,6 +81,19 @@ def when(then: datetime | None, now: datetime) -> Markup | str:
         return "-"
     utc = f"{then:%Y-%m-%d %H:%M:%S} UTC"
     return _TIME.format(exact=then.isoformat(), utc=utc, ago=ago(then, now))
+
+
+def breakable(text: str) -> Markup:
+    """Let long names end a line where a word in them begins, instead of anywhere.
+
+    >>> breakable("ClientConnectorCertificateError: no <host>")
+    Markup('Client<wbr>Connector<wbr>Certificate<wbr>Error: no &lt;host&gt;')
+    """
+    pieces = (
+        _PART.split(word) if len(word) > _LONG else [word]
+        for word in _SPACE.split(safe_lines(text))
+    )
+    return Markup("").join(Markup("<wbr>").join(map(escape, piece)) for piece in pieces)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -79,7 +79,7 @@ def _own(story: Story, acts: Sequence[AuditEntry]) -> Iterator[Moment]:
     for cycle in delivery.cycles:
         yield from _tries(cycle.log, until=None)
         yield Moment(
-            at=cycle.failed_at,
+            at=_end(cycle.failed_at, cycle.log),
             level="error",
             what=f"Failed for good after {counted(cycle.attempts, 'try', 'tries')}",
             detail=f"{reason_of(cycle.reason)}: {cycle.fault.message}",
@@ -93,16 +93,23 @@ def _own(story: Story, acts: Sequence[AuditEntry]) -> Iterator[Moment]:
     if delivery.settled_at is not None and delivery.status is Status.DELIVERED:
         took = rough_duration(max(delivery.settled_at - delivery.enqueued_at, timedelta(0)))
         note = f"{took} after it was enqueued"
-        yield Moment(at=delivery.settled_at, level="ok", what="Delivered", note=note)
+        yield Moment(
+            at=_end(delivery.settled_at, delivery.log), level="ok", what="Delivered", note=note
+        )
     if delivery.settled_at is not None and delivery.status is Status.FAILED:
         reason = "" if delivery.reason is None else reason_of(delivery.reason)
         tries = counted(delivery.attempts, "try", "tries")
         yield Moment(
-            at=delivery.settled_at,
+            at=_end(delivery.settled_at, delivery.log),
             level="error",
             what=f"Failed for good after {tries}",
             detail=reason,
         )
+
+
+def _end(at: datetime, log: Sequence[Attempt]) -> datetime:
+    # The instant may be of before the last try had its own, and the end is told after it.
+    return max(at, log[-1].ended_at) if log else at
 
 
 def _tries(log: Sequence[Attempt], *, until: datetime | None) -> Iterator[Moment]:
