@@ -201,15 +201,16 @@ async def test_a_breaker_is_opened_and_all_are_closed(broken: Shop) -> None:
 
 async def test_all_destinations_of_a_search_are_paused_and_resumed(broken: Shop) -> None:
     browser = broken.browser()
-    await browser.open("/destinations?name=bill")
+    before = await browser.open("/destinations?name=bill")
 
     paused = await browser.submit("/all/pause", why="we move")
     resumed = await browser.submit("/all/resume", why="we moved")
-    nobody = await browser.submit("/all/resume", why="again", sought="nobody")
+    nobody = await browser.submit("/all/pause", why="again", sought="nobody")
 
+    assert "Resume" not in before.text
     assert "1 destination was paused." in paused.text
     assert "1 destination was resumed." in resumed.text
-    assert "0 destinations were resumed." in nobody.text
+    assert "0 destinations were paused." in nobody.text
 
 
 async def test_what_waits_for_a_destination_is_given_up_or_deleted(shop: Shop) -> None:

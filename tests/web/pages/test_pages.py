@@ -365,6 +365,17 @@ def test_each_topic_leads_to_its_next_step(
     assert need.place == ("/destinations/billing" if topic is Topic.BREAKER else "")
 
 
+@pytest.mark.parametrize(("topic", "detail"), [(Topic.SCHEDULE, ""), (None, "with: redrive x")])
+def test_no_command_is_named_where_a_page_does_the_same(topic: Topic | None, detail: str) -> None:
+    finding = Finding(
+        level=Level.WARNING, what="x", advice="with: redrive x", topic=topic, name="nightly"
+    )
+
+    [need] = needs_of([finding], [])
+
+    assert need.detail == detail
+
+
 def test_errors_come_first_and_what_is_well_needs_nobody() -> None:
     found = [Finding(level=one, what=one) for one in (Level.OK, Level.WARNING, Level.ERROR)]
 

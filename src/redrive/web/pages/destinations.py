@@ -79,6 +79,11 @@ class Known(NamedTuple):
         )
 
     @property
+    def is_paused(self) -> bool:
+        """Whether somebody has stopped it."""
+        return self.gate is not None and self.gate.gate.pause is not None
+
+    @property
     def is_broken(self) -> bool:
         """Whether its breaker is not closed."""
         return self.gate is not None and not isinstance(self.gate.gate.breaker, Closed)
@@ -108,7 +113,7 @@ class Destinations(msgspec.Struct, frozen=True, kw_only=True):
     """Destinations, those that need somebody first unless asked for otherwise.
 
     `sought` is part of their names, and `number` the page of them; `found` counts all that fit, of
-    which `broken` have a breaker that is not closed.
+    which `broken` have a breaker that is not closed, and `paused` are.
     """
 
     rows: tuple[DestinationRow, ...]
@@ -118,6 +123,7 @@ class Destinations(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 1
     found: int = 0
     broken: int = 0
+    paused: int = 0
 
     @property
     def pages(self) -> int:
@@ -183,6 +189,7 @@ async def show_destinations(visit: Visit) -> Page:
         number=number,
         found=len(found),
         broken=sum(one.is_broken for one in found),
+        paused=sum(one.is_paused for one in found),
     )
     return Page(template="destinations.html", title="Destinations", model=model)
 

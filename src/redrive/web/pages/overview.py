@@ -26,6 +26,8 @@ __all__ = ["Need", "Overview", "needs_of", "sentence_of", "show_overview"]
 
 _MOST_GROUPS = 5
 _MOST_DESTINATIONS = 20
+_BY_COMMAND = "with: redrive "
+"""An advice for a terminal; where a step leads to the page that does the same, that is enough."""
 _URGENCY = (Level.ERROR, Level.WARNING, Level.OK)
 
 
@@ -150,7 +152,8 @@ def _causes(groups: Sequence[Group]) -> Iterator[Need]:
 def _need(finding: Finding, errors: Mapping[str, str]) -> Need:
     step = _step(finding)
     does_it = step is not None and bool(step.operation or finding.topic is Topic.TENANT)
-    detail, place = "" if does_it else finding.advice, ""
+    leads = step is not None and _BY_COMMAND in finding.advice
+    detail, place = "" if does_it or leads else finding.advice, ""
     if finding.topic is Topic.BREAKER:
         place = destination_path(finding.name)
         error = errors.get(finding.name)
