@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from redrive.stores.sqlite.dialect import rewritten
 from redrive.stores.sqlite.session import SqliteSession
 from tests.conformance.world import OPERATOR, World, a_fault, an_event
 from tests.stores.sqlite.test_keeping import a_world, on
+from tests.waiting import PATIENCE_SECONDS
 
 _ALIASES = ("redrive_deliveries", "d", "one", "next", "head", "busy")
 
@@ -48,6 +52,49 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr(SqliteSession, "fetch", explained)
     return seen
+
+
+@pytest.mark.parametrize(
+    "survey",
+    [
+        lambda store: store.figures(),
+        lambda store: store.gates(),
+        lambda store: store.groups(Query()),
+        lambda store: store.lanes(),
+        lambda store: store.tenants(),
+        lambda store: store.survey(Selection()),
+    ],
+    ids=["figures", "gates", "groups", "lanes", "tenants", "survey"],
+)
+async def test_what_looks_at_the_whole_store_keeps_no_small_look_waiting(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    survey: Callable[[SqliteStore], Coroutine[Any, Any, object]],
+) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+    fetch = SqliteSession.fetch
+
+    async def held_once(
+        session: SqliteSession, statement: str | Either, *values: object
+    ) -> list[Any]:
+        if not has_begun.is_set():
+            has_begun.set()
+            may_end.wait(PATIENCE_SECONDS)
+        return await fetch(session, statement, *values)
+
+    async with a_world(on(tmp_path / "redrive.db")) as world:
+        store = world.store
+        assert isinstance(store, SqliteStore)
+        monkeypatch.setattr(SqliteSession, "fetch", held_once)
+        wide = asyncio.create_task(survey(store))
+        assert await asyncio.to_thread(has_begun.wait, PATIENCE_SECONDS)
+        try:
+            await store.routes()
+
+            assert not wide.done()
+        finally:
+            may_end.set()
+            await wide
 
 
 async def test_no_view_reads_through_deliveries(tmp_path: Path, plans: list[list[str]]) -> None:

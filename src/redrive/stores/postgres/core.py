@@ -161,7 +161,13 @@ class Core(SqlStore):
             sending = asyncio.run_coroutine_threadsafe(self._notifications.finish(), loop)
             sending.result(_LAST_WORDS_SECONDS)
 
-    async def _read(self, job: Job[T], *, is_prompt: bool = False) -> T:
+    async def _read(
+        self,
+        job: Job[T],
+        *,
+        is_prompt: bool = False,
+        is_wide: bool = False,  # noqa: ARG002 - each job has a connection of its own
+    ) -> T:
         """Run a job that only looks, on one consistent view."""
         within = self.facts.patience if is_prompt else _ANSWER_SECONDS
         return await self._run_with_now(job, begin=_BEGIN_READING, within=within)

@@ -21,7 +21,7 @@ from redrive.stores.sql.inspection import (
     where_of,
 )
 from redrive.stores.sql.session import Session, instant
-from redrive.stores.sql.store import SqlStore, reading
+from redrive.stores.sql.store import SqlStore, surveying
 
 __all__ = ["CausesRole", "is_in_index", "letters_of"]
 
@@ -89,7 +89,7 @@ _tenants = msgspec.json.Decoder(list[str | None])
 class CausesRole(SqlStore):
     """`Inspection.groups`."""
 
-    @reading
+    @surveying
     async def groups(
         self, session: Session, query: Query, *, limit: int = 50, most_read: int | None = None
     ) -> Sequence[Group]:

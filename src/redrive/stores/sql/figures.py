@@ -228,7 +228,7 @@ class FiguresRole(CountsRole):
     """The figures of `Inspection`."""
 
     async def figures(self) -> Figures:
-        figures, changes = await self._read(lambda session, _: _read(session))
+        figures, changes = await self._read(lambda session, _: _read(session), is_wide=True)
         await self._fold_many(changes)
         return figures
 

@@ -33,7 +33,7 @@ from redrive.stores.codec import destination_from, json_text
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.session import Either, Session
 from redrive.stores.sql.sharing import read_shared
-from redrive.stores.sql.store import SqlStore, reading, writing
+from redrive.stores.sql.store import SqlStore, surveying, writing
 
 __all__ = ["GateRepository", "GatesRole", "add_gates", "read_overrides"]
 
@@ -141,7 +141,7 @@ class GatesRole(SqlStore):
         await gates.write()
         return gate.breaker.generation if may_check else None
 
-    @reading
+    @surveying
     async def gates(
         self, session: Session, destinations: Sequence[str] | None = None
     ) -> Sequence[GateFigures]:

@@ -22,7 +22,7 @@ from redrive.stores.codec import (
 )
 from redrive.stores.sealed import Codec
 from redrive.stores.sql.session import Session, instant
-from redrive.stores.sql.store import SqlStore, reading
+from redrive.stores.sql.store import SqlStore, reading, surveying
 
 __all__ = [
     "FAR",
@@ -216,7 +216,7 @@ class InspectionRole(SqlStore):
         found = await find_deliveries(session, "WHERE d.id = $1", delivery_id, is_strict=False)
         return (await with_exchanges(session, found, is_strict=False))[0] if found else None
 
-    @reading
+    @surveying
     async def lanes(
         self, session: Session, *, destination: str | None = None, limit: int = 50
     ) -> Sequence[LaneFigures]:

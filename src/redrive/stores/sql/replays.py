@@ -34,7 +34,7 @@ from redrive.stores.sql.audit import record
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.inspection import conditions_of, events_for, within
 from redrive.stores.sql.session import Either, Session, instant
-from redrive.stores.sql.store import SqlStore, reading, writing
+from redrive.stores.sql.store import SqlStore, reading, surveying, writing
 from redrive.stores.sql.surveying import (
     BLOCKING,
     HEAD,
@@ -172,7 +172,7 @@ _Watched = tuple[int, str, AutoReplay, datetime | None]
 class ReplaysRole(SqlStore):
     """`Replays` and `Editing`; each step of a replay is a transaction of its own."""
 
-    @reading
+    @surveying
     async def survey(self, session: Session, selection: Selection) -> Survey:
         return await survey(session, selection)
 

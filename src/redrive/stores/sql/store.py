@@ -32,8 +32,11 @@ class SqlStore(ABC):
     _history: int
 
     @abstractmethod
-    async def _read(self, job: Job[T], *, is_prompt: bool = False) -> T:
-        """Run a job that only looks, on one consistent view."""
+    async def _read(self, job: Job[T], *, is_prompt: bool = False, is_wide: bool = False) -> T:
+        """Run a job that only looks, on one consistent view.
+
+        One that is wide looks at the whole store, and what is looked for meanwhile does not wait.
+        """
 
     @abstractmethod
     async def _write(self, job: Job[T], *, notifies: bool = False, is_prompt: bool = False) -> T:
@@ -72,6 +75,20 @@ def reading(
     @wraps(method)
     async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._read(lambda session, _: method(self, session, *args, **kwargs))
+
+    return run
+
+
+def surveying(
+    method: Callable[Concatenate[S, Session, P], Awaitable[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Run a method that looks at the whole store, and keep nothing else waiting for it."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(
+            lambda session, _: method(self, session, *args, **kwargs), is_wide=True
+        )
 
     return run
 

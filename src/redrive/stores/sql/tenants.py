@@ -15,7 +15,7 @@ from redrive.store import TenantFigures
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.gates import GateRepository
 from redrive.stores.sql.session import Session, instant
-from redrive.stores.sql.store import SqlStore, reading, writing
+from redrive.stores.sql.store import SqlStore, surveying, writing
 
 __all__ = ["TenantsRole"]
 
@@ -90,7 +90,7 @@ DELETE FROM redrive.tenant_pauses WHERE tenant = $1 AND destination = $2 RETURNI
 class TenantsRole(SqlStore):
     """`Tenants`."""
 
-    @reading
+    @surveying
     async def tenants(
         self,
         session: Session,

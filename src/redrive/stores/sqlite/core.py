@@ -44,7 +44,7 @@ class _Options(NamedTuple):
 
 
 class Core(SqlStore):
-    """An open file: one thread that writes, one that reads, and notifications for who waits."""
+    """An open file: one thread that writes, two that read, and notifications for who waits."""
 
     def __init__(
         self, path: Path, *, clock: Clock, history: int, threads: Threads, codec: Codec
@@ -57,6 +57,7 @@ class Core(SqlStore):
         self._threads = threads
         self._writer = threads.writer(self.path)
         self._reader = threads.reader(self.path)
+        self._surveyor = threads.reader(self.path)
         self._watcher: apsw.Connection | None = None
         self._place: Place | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -73,6 +74,7 @@ class Core(SqlStore):
         self._place = self._writer.place = Place(self.path)
         self._writer.start()
         self._reader.start()
+        self._surveyor.start()
 
     def _prepare(self) -> apsw.Connection:
         connection = connect(self.path)
@@ -90,6 +92,7 @@ class Core(SqlStore):
         if watcher is not None:
             await self._threads.run(self._writer.stop)
             await self._threads.run(self._reader.stop)
+            await self._threads.run(self._surveyor.stop)
             let_go(watcher)
 
     async def wait(self, *, at_most: timedelta, since: object = None) -> None:
@@ -129,11 +132,11 @@ class Core(SqlStore):
         job: Job[T],
         *,
         is_prompt: bool = False,  # noqa: ARG002 - a file does not fall silent
+        is_wide: bool = False,
     ) -> T:
         now = self._clock.now()
-        return await self._reader.call(
-            lambda c: finish(job(SqliteSession(c, now, self.codec), now))
-        )
+        reader = self._surveyor if is_wide else self._reader
+        return await reader.call(lambda c: finish(job(SqliteSession(c, now, self.codec), now)))
 
     async def _write(
         self,

@@ -1,4 +1,4 @@
-"""Two threads per open store: one that writes with group commit, one that reads.
+"""Threads of an open store: one that writes with group commit, and those that read.
 
 Each call is a function of a connection. The writer runs everything that waits in one transaction
 and answers after its one commit; a call that fails is undone alone.
