@@ -82,6 +82,7 @@ _SILENT = frozenset(
         *("counters.name", "counts.detail", "count_changes.detail", "settings.name"),
         *("deliveries.generation", "deliveries.worker", "deliveries.reason"),
         *("deliveries.group_id", "deliveries.resolution", "deliveries.rule"),
+        "encryption.document",
         *("destinations.name", "destinations.document", "events.id", "events.type"),
         *("events.destinations", "gates.override"),
         *("gateway.kind", "gateway.name", "gateway.service", "gateway.document"),

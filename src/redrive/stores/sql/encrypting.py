@@ -33,10 +33,11 @@ from redrive.stores.sealed import (
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.registering import hold_routes
 from redrive.stores.sql.session import Session
-from redrive.stores.sql.store import SqlStore, reading, writing
+from redrive.stores.sql.store import PRESENT, SqlStore, writing
 
 __all__ = ["STAGES", "EncryptingRole", "Stage"]
 
+_LOOK = f"SELECT e.document FROM {PRESENT} CROSS JOIN redrive.encryption e"
 _KEEP = """
 INSERT INTO redrive.encryption (id, document) VALUES (1, $1)
 ON CONFLICT (id) DO UPDATE SET document = excluded.document
@@ -202,10 +203,10 @@ _AT_MOST = " + ".join(
 class EncryptingRole(SqlStore):
     """`Encrypting`."""
 
-    @reading
-    async def encryption(self, session: Session) -> Encryption | None:
-        document = await session.value(READ_ENCRYPTION)
-        session.codec.learn(document)
+    async def encryption(self) -> Encryption | None:
+        rows = await self._query(_LOOK)
+        document = rows[0][0] if rows else None
+        self.codec.learn(document)
         kept = kept_from(document)
         return None if kept is None else kept.encryption
 
