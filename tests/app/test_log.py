@@ -145,14 +145,14 @@ async def test_a_subscriber_hears_of_news_that_workers_took(tmp_path: Path) -> N
 
     read: list[LoggedEvent] = []
 
-    async def follow() -> None:
-        async for logged in app.log.subscribe(after=await app.log.end()):
+    async def follow(end: LogPosition) -> None:
+        async for logged in app.log.subscribe(after=end):
             read.append(logged)
             if len(read) == 5:
                 return
 
     async with app, app.worker(), asyncio.timeout(10):
-        following = asyncio.create_task(follow())
+        following = asyncio.create_task(follow(await app.log.end()))
         for number in range(1, 6):
             await publish(app, "order.paid", first=number)
         await done.wait()
