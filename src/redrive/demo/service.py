@@ -133,6 +133,15 @@ class Street:
     ) -> None:
         for one in self._services:
             await self.run(one.go_down())
+        await self.run(_end_the_rest())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end_the_rest() -> None:
+    """Hang up on whoever was let in just when a port was closed, whom its server does not know."""
+    rest = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    for one in rest:
+        one.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
