@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +80,24 @@ async def test_what_is_being_written_is_left_to_its_writer(desk: Desk) -> None:
     assert (done.busy, done.records) == (1, 0)
     assert files_of(desk.folder)[0].state is FileState.BEING_WRITTEN
     desk.writer.let_go()
+    assert (await drain_folder(desk.folder, desk.store)).records == 1
+
+
+async def test_a_file_that_is_drained_just_as_it_is_begun_gets_no_records(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+
+    def drain_first(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        (path,) = to_drain(desk.folder)
+        path.rename(path.with_suffix(".drained"))  # as a drain does with an empty file
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", drain_first)
+    desk.writer.append([a_record()])
+    desk.writer.let_go()
+
     assert (await drain_folder(desk.folder, desk.store)).records == 1
 
 

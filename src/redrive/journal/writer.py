@@ -107,7 +107,7 @@ class JournalWriter:
         is_full = self._length and self._length + len(lines) > self._size
         if self._file is not None and (is_full or self._day != now.date()):
             self._close()
-        if self._file is None:
+        while self._file is None:
             self._begin()
         file = self._file
         assert file is not None  # noqa: S101 - it was just begun
@@ -131,6 +131,10 @@ class JournalWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, _READABLE_BY_OWNER)
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        if not path.exists():  # somebody drained it, empty, before it was locked
+            os.close(self._file)
+            self._file = None
+            return
         header = write_header(host=self._host, process=os.getpid(), began=now, store=self.store)
         self._length, self._day = len(header), now.date()
         try:
