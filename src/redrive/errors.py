@@ -98,7 +98,11 @@ class PayloadError(UsageError):
 
 
 class IdempotencyConflictError(UsageError):
-    """The same source and idempotency key were published before with another body."""
+    """The same source and idempotency key were published before, with another body: `event_id`."""
+
+    def __init__(self, message: str, *, event_id: str = "") -> None:
+        super().__init__(message)
+        self.event_id = event_id
 
 
 class EditConflictError(UsageError):

@@ -291,6 +291,22 @@ async def test_a_message_that_is_sent_again_is_stored_once(way: Way) -> None:
     assert len(await way.events()) == 1
 
 
+async def test_a_message_of_which_the_sender_tells_more_the_second_time_is_the_same(
+    way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    await way.source("stripe", kind="stripe", secrets="env:SENDER_KEY")
+    bodies = [
+        b'{"id":"evt_1","type":"invoice.paid","pending_webhooks":%d}' % count for count in (2, 1)
+    ]
+
+    first, again = [await way.send("stripe", body, stripe(body)) for body in bodies]
+
+    assert (again.status, again.json) == (200, {**first.json, "is_duplicate": True})
+    [event] = await way.events()
+    assert event.payload["pending_webhooks"] == 2
+    assert f"the message evt_1 again, with another content; event {event.id}" in caplog.text
+
+
 async def test_a_crash_before_the_answer_stores_once_when_the_sender_repeats(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,10 @@ from enum import Enum, auto
 from typing import Protocol, Unpack
 
 from redrive.clock import Clock
-from redrive.errors import RedriveError, StoreError
+from redrive.errors import IdempotencyConflictError, RedriveError, StoreError
 from redrive.inbound.message import Message
 from redrive.inbound.source import Source, read_source
-from redrive.model.event import EventAttributes, Receipt
+from redrive.model.event import EventAttributes, EventId, Receipt
 from redrive.model.rule import Stored
 from redrive.sealing import Secrets
 from redrive.sealing.references import is_reference
@@ -76,7 +76,18 @@ class Door:
         if not source.signature.is_genuine(message, self._clock.now()):
             return Refusal.NOT_GENUINE
         event_type, payload, attributes = source.event(message)
-        return await self._publish(event_type, payload, **attributes)
+        try:
+            return await self._publish(event_type, payload, **attributes)
+        except IdempotencyConflictError as conflict:
+            # Senders that get no 2xx send again, and at last stop sending at all.
+            _log.warning(
+                "The source %s was sent the message %s again, with another content; event %s, "
+                "which it was the first time, stays as it is.",
+                name,
+                attributes["idempotency_key"],
+                conflict.event_id,
+            )
+            return Receipt(event_id=EventId(conflict.event_id), destinations=(), is_duplicate=True)
 
     async def _find(self, name: str) -> Stored | None:
         now = self._clock.monotonic()

@@ -334,7 +334,8 @@ class Publisher:
         raise IdempotencyConflictError(
             f"The idempotency key {event.idempotency_key!r} of source {event.source!r} was used "
             f"before, by event {result.event_id}, with another body; nothing was stored. "
-            "Use a new key for a new event."
+            "Use a new key for a new event.",
+            event_id=result.event_id,
         )
 
 
