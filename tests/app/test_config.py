@@ -56,6 +56,7 @@ from tests.app import (
     test_results,
     test_schedules,
     test_secrets,
+    test_services,
     test_terms,
     test_threads,
 )
@@ -332,6 +333,9 @@ SETTINGS: Mapping[str, Callable[..., object]] = {
     "journal_sync": test_tracking.test_journal_sync_is_when_it_is_flushed,
     "journal_size": test_tracking.test_journal_size_is_how_large_a_file_gets,
     "keep_journal": test_tracking.test_keep_journal_is_how_long_drained_files_stay,
+    "service_folders": (
+        test_services.test_a_document_reaches_no_file_of_the_worker_but_in_folders_for_that
+    ),
     "redact": test_redacting.test_whoever_looks_sees_no_secret,
 }
 TERMS: Mapping[str, Callable[..., object]] = {

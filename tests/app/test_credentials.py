@@ -74,7 +74,10 @@ async def test_a_service_is_shown_a_certificate_of_ours(tmp_path: Path) -> None:
     theirs.issue_cert("127.0.0.1").configure_cert(context)
     ours.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
-    async with receiving(tls=context) as receiver, Redrive("memory://") as app:
+    async with (
+        receiving(tls=context) as receiver,
+        Redrive("memory://", service_folders=[tmp_path]) as app,
+    ):
         tls = {"url": receiver.url, "authority": f"file:{authority}"}
         tally, tested = await deliver(app, **tls, certificate=f"file:{pem}")
         served = len(receiver.requests)

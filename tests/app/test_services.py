@@ -357,7 +357,7 @@ async def test_a_secret_comes_from_where_its_reference_says(
 ) -> None:
     monkeypatch.setenv("CRM_TOKEN", "t0ken-of-the-crm")
     (tmp_path / "key").write_text("k3y-of-the-crm\n")
-    async with Redrive("memory://") as app:
+    async with Redrive("memory://", service_folders=[tmp_path]) as app:
         document = gateway(receiver, orders={})
         document.services["crm"] |= {
             "auth": {"bearer": "env:CRM_TOKEN"},
@@ -372,6 +372,45 @@ async def test_a_secret_comes_from_where_its_reference_says(
     assert request.headers["authorization"] == "Bearer t0ken-of-the-crm"
     assert request.headers["x-key"] == "k3y-of-the-crm"
     assert "t0ken" not in repr(kept)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+@pytest.mark.parametrize("key", ["header", "path", "path by a secret", "attachment_folder"])
+async def test_a_document_reaches_no_file_of_the_worker_but_in_folders_for_that(
+    key: str,
+    is_allowed: bool,  # noqa: FBT001 - a case
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Fact] = []
+    file = tmp_path / "authorized_keys"
+    file.write_text("of the machine\n")
+    monkeypatch.setenv("PLACE", str(file))
+    mail: dict[str, object] = {
+        "kind": "smtp",
+        "url": "smtp://127.0.0.1:9",
+        "starttls": False,
+        "allow_private": True,
+    }
+    documents: dict[str, dict[str, object]] = {
+        "header": {"url": "http://example.com", "headers": {"x-key": f"file:{file}"}},
+        "path": {"kind": "file", "path": str(file)},
+        "path by a secret": {"kind": "file", "path": "env:PLACE"},
+        "attachment_folder": {
+            **mail,
+            "sender": "a@example.com",
+            "attachment_folder": str(tmp_path),
+        },
+    }
+    app = Redrive("memory://", service_folders=[tmp_path] if is_allowed else [tmp_path / "other"])
+    app.observe(_Ear(told))
+    async with app:
+        await app.operations.save_service("sly", documents[key], by=WHO, why="to see")
+        await app.drain(services=True)
+
+    unserved = [one.why for one in told if isinstance(one, ServiceUnserved)]
+    assert [("setting service_folders" in why) for why in unserved] == [True] * (not is_allowed)
+    assert file.read_text() == "of the machine\n"
 
 
 @pytest.mark.parametrize(
@@ -484,7 +523,7 @@ weight = 3
 [tenants.noisy]
 rate = "2/h"
 """)
-    app = Redrive("memory://")
+    app = Redrive("memory://", service_folders=[tmp_path])
     async with Kit(app):
         await app.operations.apply_gateway(read_gateway(file), by=WHO)
         for tenant in ("plain", "gold-a", "noisy"):

@@ -43,6 +43,7 @@ EVERYTHING: dict[str, tuple[str, object, object]] = {
     "journal_sync": ("never", "never", "never"),
     "journal_size": ("6MB", 6_000_000, 6_000_000),
     "keep_journal": ("9d", "9d", timedelta(days=9)),
+    "service_folders": ("/srv/a, b", ["/srv/a", "b"], ("/srv/a", "b")),
     "redact": ("iban, card_*", ["iban", "card_*"], ("iban", "card_*")),
 }
 """Each key: as the environment spells it, as redrive.toml does, and what is read."""
@@ -270,6 +271,7 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
         ({"journal": " "}, "journal is ' '; it is the path of a folder"),
         ({"journal_sync": "later"}, "journal_sync is 'later'; it is one of always, interval"),
         ({"journal_size": "1 stone"}, "journal_size is '1 stone'; write a number of bytes"),
+        ({"service_folders": 7}, "service_folders is 7; it is a list of folders"),
         ({"redact": "*"}, "redact is '.'; it is a list of names of headers and fields"),
         ({"payload_limit": "1 stone"}, "payload_limit is '1 stone'; write a number of bytes"),
         ({"payload_limit": 0}, "payload_limit is 0; it is a whole number from 1"),

@@ -24,7 +24,7 @@ APP = """
 import hashlib, os, sys
 from redrive import Redrive, Retry, Terminal, log_fields
 
-app = Redrive()
+app = Redrive(service_folders=["."])
 
 
 @app.handler("order.*", retry=Retry(max_attempts=1))

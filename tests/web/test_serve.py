@@ -39,6 +39,7 @@ def bill(event: Event[dict[str, int]]) -> None:
 
 _GATEWAY = """
 store = "sqlite:///shop.db"
+service_folders = ["."]
 
 [services.ledger]
 kind = "file"

@@ -113,6 +113,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long they are kept once the store has it all; until then they never go."""
     keys_file: str = ""
     """The file with the keys that secrets are encrypted with, unless `REDRIVE_KEYS` has them."""
+    service_folders: tuple[str, ...] = ("/run/secrets",)
+    """Where files of this machine may be that services and sources of the store speak of: secrets,
+    certificates, attachments, and files that are written to."""
     redact: tuple[str, ...] = ()
     """Names of headers and fields, such as `iban` or `card_*`, that are hidden from whoever looks,
     beside the usual ones. Commands know those of `redrive.toml` and the environment."""
@@ -156,6 +159,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self._set("journal", str(self.journal))
         check_sync(self.journal_sync)
         self._set("keys_file", _path("keys_file", self.keys_file, "redrive-keys"))
+        self._set("service_folders", _folders("service_folders", self.service_folders))
         self._set("redact", check_names(self.redact))
         parse_store(self.store)
         self.retention  # noqa: B018 - settings that contradict each other are refused here and now
@@ -236,6 +240,8 @@ class AppOptions(TypedDict, total=False):
     """How long they are kept once the store has it all."""
     keys_file: str | Path
     """The file with the keys that secrets are encrypted with."""
+    service_folders: Sequence[str | Path]
+    """Where files may be that services and sources of the store speak of."""
     redact: Sequence[str]
     """Names of headers and fields that are hidden, beside the usual ones."""
 
@@ -457,6 +463,15 @@ def _path(name: str, value: object, example: str) -> str:
     if not isinstance(value, str | Path):
         raise ConfigurationError(f'{name} is {value!r}; it is a path, such as "{example}".')
     return str(value)
+
+
+def _folders(name: str, value: object) -> tuple[str, ...]:
+    paths = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple) or not all(isinstance(one, str | Path) for one in paths):
+        raise ConfigurationError(
+            f'{name} is {value!r}; it is a list of folders, such as ["/run/secrets"].'
+        )
+    return tuple(str(one) for one in paths if str(one).strip())
 
 
 def _is_name(value: object) -> bool:

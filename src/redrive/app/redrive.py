@@ -41,7 +41,7 @@ from redrive.app.serving import ServerOptions, make_health, make_server
 from redrive.app.session import Session, Sessions
 from redrive.app.store_factory import StoreFactory, forget_parent
 from redrive.app.tracking import AppParts, TrackingDesk, TrackingDoor, make_preparer
-from redrive.app.working import make_drafter, session_worker
+from redrive.app.working import make_drafter, make_secrets, session_worker
 from redrive.archive import open_archive
 from redrive.errors import ConfigurationError, TransactionError, not_found, refuse_unknown
 from redrive.executor import Executor
@@ -53,7 +53,7 @@ from redrive.observers.hooks import Hooks
 from redrive.operations import Operations
 from redrive.pipeline.publish import Publisher
 from redrive.policies.upcasting import Upcast, Upcasts
-from redrive.sealing import KeySource, Secrets
+from redrive.sealing import Secrets
 from redrive.store import Declarer, Store, open_transaction, refuse_in_transaction
 from redrive.transport import Way
 from redrive.transports.function import Handler
@@ -346,7 +346,7 @@ class Redrive(TrackingDoor, HookingDoor, CallingDoor):
     @cached_property
     def secrets(self) -> Secrets:
         """What `secret:NAME`, `env:NAME` and `file:/path` stand for, looked up when needed."""
-        return Secrets(self._store, KeySource(self.settings.keys_file), clock=self._ports.clock)
+        return make_secrets(self._store, self.settings, self._ports)
 
     @property
     def is_encrypted(self) -> bool:

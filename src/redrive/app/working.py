@@ -10,6 +10,7 @@ from redrive.app.declaration import Ports
 from redrive.app.session import Session, SessionWorker
 from redrive.archive import open_archive
 from redrive.observer import Observer
+from redrive.sealing import Folders, KeySource, Secrets
 from redrive.store import LineSeal, Store
 from redrive.transport import Endpoint
 from redrive.transports.options import need
@@ -18,10 +19,9 @@ from redrive.worker.maintenance import Upkeep
 
 if TYPE_CHECKING:
     from redrive.operations.drafting import Drafting
-    from redrive.sealing import Secrets
     from redrive.worker.provider import Provider
 
-__all__ = ["make_drafter", "make_provider", "session_worker"]
+__all__ = ["make_drafter", "make_provider", "make_secrets", "session_worker"]
 
 
 def session_worker(
@@ -81,6 +81,15 @@ def make_drafter() -> Drafting:
 def need_gateway() -> None:
     """Refuse to deal with documents where what templates need is not installed."""
     need("Services, rules, sources and schedules", extra="gateway", modules=("aiohttp", "jinja2"))
+
+
+def make_secrets(
+    store: Callable[[], Awaitable[Store]], settings: Settings, ports: Ports
+) -> Secrets:
+    """Return what looks secrets up, with the keys and in the folders that the settings name."""
+    file = settings.keys_file
+    folders = Folders(settings.service_folders, never=[file] if file else [])
+    return Secrets(store, KeySource(file), clock=ports.clock, folders=folders)
 
 
 def make_provider(store: Store, ports: Ports, secrets: Secrets) -> Provider:

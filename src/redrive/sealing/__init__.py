@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from redrive.sealing.files import SealedLines
+from redrive.sealing.folders import Folders
 from redrive.sealing.keyring import KeyRing, KeySource
 from redrive.sealing.references import Reference, check_reference, is_reference
 from redrive.sealing.resolver import Secrets
 from redrive.sealing.vault import Vault
 
 __all__ = [
+    "Folders",
     "KeyRing",
     "KeySource",
     "Reference",

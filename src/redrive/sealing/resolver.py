@@ -11,6 +11,7 @@ from typing import NamedTuple
 from redrive.clock import Clock
 from redrive.errors import SecretError, StoreError
 from redrive.model.secret import LONGEST_SECRET
+from redrive.sealing.folders import Folders
 from redrive.sealing.keyring import KeyRing
 from redrive.sealing.references import Reference, check_reference
 from redrive.store.secrets import SealedSecrets, about_secret
@@ -39,8 +40,11 @@ class Secrets:
         keys: Callable[[], KeyRing],
         *,
         clock: Clock,
+        folders: Folders,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self.folders = folders
+        """Where files may be that references and documents speak of."""
         self._store = store
         self._keys = keys
         self._clock = clock
@@ -80,6 +84,7 @@ class Secrets:
                     )
                 return value
             case "file":
+                self.folders.check(reference.name)
                 return _read_file(reference)
         kept = await (await self._store()).find_secret(reference.name)
         if kept is None:

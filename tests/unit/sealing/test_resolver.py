@@ -10,12 +10,14 @@ import pytest
 from redrive.clock import SystemEntropy
 from redrive.errors import ConfigurationError, SecretError, StoreUnavailableError
 from redrive.model.audit import Actor
-from redrive.sealing import KeyRing, Secrets, check_reference, is_reference
+from redrive.sealing import Folders, KeyRing, Secrets, check_reference, is_reference
 from redrive.store import KeptSecret, about_secret
 from redrive.stores.memory import MemoryStore
 from redrive.testing.clock import FakeClock
 
 KEYS = KeyRing.read("k1:" + base64.b64encode(b"1" * 32).decode(), origin="a test")
+
+ANYWHERE = Folders(["/"])
 
 
 class Lookup(MemoryStore):
@@ -37,12 +39,16 @@ class Lookup(MemoryStore):
 
 
 class Desk:
-    def __init__(self, keys: KeyRing = KEYS) -> None:
+    def __init__(self, keys: KeyRing = KEYS, folders: Folders = ANYWHERE) -> None:
         self.clock = FakeClock()
         self.store = Lookup(self.clock)
         self.variables = {"CRM_TOKEN": "of the environment"}
         self.secrets = Secrets(
-            self.find_store, lambda: keys, clock=self.clock, environment=self.variables
+            self.find_store,
+            lambda: keys,
+            clock=self.clock,
+            folders=folders,
+            environment=self.variables,
         )
 
     async def find_store(self) -> Lookup:
@@ -119,6 +125,29 @@ async def test_what_is_not_there_is_said_by_its_reference(desk: Desk, tmp_path: 
         with pytest.raises(SecretError, match=complaint) as caught:
             await desk.secrets.value(reference)
         assert reference in str(caught.value)
+
+
+async def test_files_elsewhere_are_nobodys_secrets(tmp_path: Path) -> None:
+    folder, keys = tmp_path / "secrets", tmp_path / "secrets" / "keys"
+    folder.mkdir()
+    keys.write_text("k1:…")
+    (tmp_path / "private").write_text("of the machine")
+    (folder / "crm").symlink_to(tmp_path / "private")
+    (folder / "..data").mkdir()
+    (folder / "..data" / "erp").write_text("as containers mount it")
+    (folder / "erp").symlink_to("..data/erp")
+    desk = Desk(folders=Folders([str(folder)], never=[str(keys)]))
+
+    assert await desk.secrets.value(f"file:{folder}/erp") == "as containers mount it"
+    for path, complaint in (
+        (f"{tmp_path}/private", "setting service_folders"),
+        (f"{folder}/../private", "setting service_folders"),
+        (f"{folder}/crm", "setting service_folders"),
+        ("/proc/self/environ", "setting service_folders"),
+        (str(keys), "has the keys"),
+    ):
+        with pytest.raises(ConfigurationError, match=complaint):
+            await desk.secrets.value(f"file:{path}")
 
 
 async def test_a_key_that_is_missing_is_named_and_nothing_is_changed() -> None:

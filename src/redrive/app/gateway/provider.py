@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from redrive.app.declaration import Ports, have_recall
-from redrive.app.gateway.secrets import references_in
+from redrive.app.gateway.secrets import PEM_FILES, files_in, references_in
 from redrive.app.gateway.service import ReadService, read_service
 from redrive.app.gateway.shaping import Shaper
 from redrive.errors import RedriveError
@@ -52,6 +52,8 @@ class ServiceProvider:
                 await self._ports.clock.sleep(0)
             try:
                 found = await self._secrets.values(_secrets_of(kept.document))
+                for path in files_in(kept.document):
+                    self._secrets.folders.check(found.get(path, path.removeprefix("file:")))
                 service = read_service(kept.name, kept.document, resolve=found.__getitem__)
                 endpoints[kept.name] = self._endpoint(service, wanted[kept.name])
             except RedriveError as error:
@@ -66,5 +68,5 @@ class ServiceProvider:
 
 def _secrets_of(document: dict[str, object]) -> list[str]:
     """Return the references of a document, but for files that are read as what they are."""
-    said = {key: one for key, one in document.items() if key not in ("certificate", "authority")}
+    said = {key: one for key, one in document.items() if key not in PEM_FILES}
     return list(references_in(said))

@@ -9,7 +9,9 @@ from redrive.errors import ConfigurationError
 from redrive.policies.redact import Redaction
 
 __all__ = [
+    "PEM_FILES",
     "Resolve",
+    "files_in",
     "is_reference",
     "placeholder",
     "references_in",
@@ -23,6 +25,9 @@ Resolve = Callable[[str], str]
 """Returns the secret that a reference stands for."""
 
 _KINDS = ("env:", "file:", "secret:")
+PEM_FILES = ("certificate", "authority")
+"""The keys of a service whose files are read as what they are, and stand for no text."""
+_FILES = (*PEM_FILES, "path", "attachment_folder")
 _HIDDEN = Redaction()
 _TEMPLATE = "{{"
 _ANYWHERE = "https://anywhere.example.com"
@@ -47,6 +52,11 @@ def references_in(value: object) -> Iterator[str]:
             yield value
         elif "://" in value:
             yield from (one for _, one in _query(value) if is_reference(one))
+
+
+def files_in(document: Mapping[str, object]) -> Iterator[str]:
+    """Return the files and folders that a service uses, as its document has them."""
+    yield from (one for key in _FILES if isinstance(one := document.get(key), str))
 
 
 def placeholder(reference: str) -> str:
