@@ -499,6 +499,7 @@ def test_every_key_is_listed_with_the_test_that_shows_its_effect(
         test_results,
         test_schedules,
         test_secrets,
+        test_services,
         test_terms,
         test_threads,
         test_tracking,
