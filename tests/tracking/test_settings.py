@@ -33,6 +33,23 @@ def test_journal_is_the_folder_of_what_the_store_could_not_take(tmp_path: Path) 
     assert (file.state, file.records) == (FileState.TO_DRAIN, 1)
 
 
+async def test_the_journal_stays_where_it_is_when_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "before")
+    app = Redrive(NOWHERE, journal="lifeboat")
+    app.track("page.seen")
+    app.tracking.flush_blocking("20s")
+
+    monkeypatch.chdir(tmp_path / "after")
+    told = await app.operations.journal()
+
+    assert (told.folder, len(told.files)) == (str(tmp_path / "before" / "lifeboat"), 1)
+    app.tracking.close()
+
+
 def test_journal_size_is_how_large_a_file_gets(tmp_path: Path) -> None:
     spill(tmp_path / "large", times=6)
     spill(tmp_path / "small", times=6, journal_size="1KB")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -70,11 +71,17 @@ class TrackingDesk:
         parts = self._parts()
         return JournalPlace(
             host=parts.ports.host,
-            folder=parts.ports.journal or Path(parts.settings.journal),
+            folder=self._folder,
             store=store_name(parts.settings.store),
             keep=parts.settings.keep_journal,
             seal=parts.seal,
         )
+
+    @cached_property
+    def _folder(self) -> Path:
+        """Where it is from now on: the working directory of a process may change."""
+        parts = self._parts()
+        return (parts.ports.journal or Path(parts.settings.journal)).absolute()
 
     def figures(self) -> TrackingFigures | None:
         """Return what became of all that was tracked; nothing if nothing was."""
