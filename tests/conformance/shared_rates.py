@@ -97,6 +97,63 @@ class SharedRateConformance:
         served = Counter(one.destination for one in claim.deliveries)
         assert served == {"a": 4, "b": 4, "c": 4}
 
+    async def test_each_in_line_is_told_when_its_turn_is(self, world: World) -> None:
+        account = Account(world, SharedRate("acme", Rate(per_second=1.0)))
+        await account.publish(10)
+
+        first = await account.claim("a", "b")
+        second = await account.claim("c")
+
+        assert [one.destination for one in first.deliveries] == ["a"]
+        assert dict(first.shut) == {"b": world.after("1s"), "a": world.after("2s")}
+        assert first.next_due == world.after("1s")
+        assert dict(second.shut) == {"c": world.after("3s")}
+        assert second.next_due == world.after("3s")
+
+    async def test_who_has_no_more_is_told_nothing(self, world: World) -> None:
+        account = Account(world, SharedRate("acme", Rate(per_second=1.0)))
+        await account.publish(1)
+
+        claim = await account.claim("a", "b")
+
+        assert len(claim.deliveries) == 1
+        assert [name for name, _ in claim.shut] == ["b"]
+
+    async def test_who_rests_until_its_turn_keeps_its_place(self, world: World) -> None:
+        account = Account(world, SharedRate("acme", Rate(per_second=0.2)))
+        await account.publish(10)
+        await account.claim("a")
+        await account.claim("b")
+        turns = dict((await account.claim("c")).shut)
+        world.clock.advance("5s")
+        assert len((await account.claim("a")).deliveries) == 1
+
+        world.clock.advance("5s")
+        claims = [await account.claim(name) for name in ("a", "c", "b")]
+
+        assert turns == {"c": world.now}
+        assert [len(one.deliveries) for one in claims] == [0, 0, 1]
+
+    async def test_those_who_ask_when_it_is_their_turn_use_the_whole_rate(
+        self, world: World
+    ) -> None:
+        account = Account(world, SharedRate("acme", Rate(per_second=1.0)))
+        await account.publish(20)
+        turns = dict.fromkeys(("a", "b", "c"), world.now)
+        served: Counter[str] = Counter()
+        asked = 0
+        for _ in range(30):
+            for name in [one for one, turn in turns.items() if turn <= world.now]:
+                claim = await account.claim(name)
+                served[name] += len(claim.deliveries)
+                turns |= {who: turn or world.now for who, turn in claim.shut}
+                asked += 1
+            world.clock.advance("1s")
+
+        assert sum(served.values()) == 30
+        assert max(served.values()) - min(served.values()) <= 2
+        assert asked <= 30 + 2  # beside the first round, nobody has asked in vain
+
     async def test_who_has_gone_is_not_waited_for(self, world: World) -> None:
         account = Account(world, SharedRate("acme", Rate(per_second=1.0)))
         await account.publish(10)
@@ -105,7 +162,7 @@ class SharedRateConformance:
         world.clock.advance("1s")
         assert ids_of(await account.claim("a")) == []
 
-        world.clock.advance("1s")
+        world.clock.advance("2s")
 
         assert len((await account.claim("a")).deliveries) == 1
 

@@ -35,6 +35,7 @@ from redrive.model.schedule import Schedule
 from redrive.model.secret import Secret
 from redrive.model.settlement import Delivered, FailureReason, RetryAt, Snoozed
 from redrive.model.trend import Measure
+from redrive.policies.buckets import awaited
 from redrive.policies.outage import Shedding
 from redrive.policies.replay import Decision
 from redrive.store import (
@@ -2393,9 +2394,41 @@ class ServesWhoAsksFirstOfTheSharedRate(Mutant):
 class WaitsForWhoSharesForGood(Mutant):
     def _begin_sharing(self, destinations: Sequence[str], now: datetime) -> Sharing:
         for name, one in self._shared.items():
-            waiting = tuple(msgspec.structs.replace(who, seen_at=now) for who in one.waiting)
+            waiting = tuple(msgspec.structs.replace(who, turn=now) for who in one.waiting)
             self._shared[name] = msgspec.structs.replace(one, waiting=waiting)
         return super()._begin_sharing(destinations, now)
+
+
+class TellsNobodyItsTurnAtASharedRate(Mutant):
+    def _end_sharing(self, unserved: Collection[str]) -> list[datetime]:
+        shut = dict(self._shut)
+        opens = super()._end_sharing(unserved)
+        self._shut = shut
+        return opens
+
+
+class TellsAllInLineOfTheNextToken(Mutant):
+    def _end_sharing(self, unserved: Collection[str]) -> list[datetime]:
+        shut = dict(self._shut)
+        opens = super()._end_sharing(unserved)
+        now = self._clock.now()
+        for name in self._shut.keys() - shut.keys():
+            rate = self._limits(name, now).shared_rate
+            assert rate is not None  # noqa: S101 - or it would have no turn
+            self._shut[name] = awaited(self._shared[rate.name].bucket, rate.rate, now=now)
+        return opens
+
+
+class ForgetsWhoRestsUntilItsTurn(Mutant):
+    def _end_sharing(self, unserved: Collection[str]) -> list[datetime]:
+        opens = super()._end_sharing(unserved)
+        now = self._clock.now()
+        for name, one in self._shared.items():
+            waiting = tuple(
+                msgspec.structs.replace(who, turn=min(now, who.turn)) for who in one.waiting
+            )
+            self._shared[name] = msgspec.structs.replace(one, waiting=waiting)
+        return opens
 
 
 class ChargesSharedRatesOnlyForFirstAttempts(Mutant):

@@ -1,8 +1,8 @@
 """Rates that several destinations share: what each may draw from them now, and whose turn it is.
 
 Pure functions of the shared state, and a count of what one claim draws. Whoever had less than it
-could have started waits in line. What there is goes to those who wait longest, one each, or to all
-of them alike where there is enough.
+could have started waits in line, and is told when its turn is. What there is goes to those who wait
+longest, one each, or to all of them alike where there is enough.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from datetime import datetime, timedelta
 import msgspec
 
 from redrive.claiming.passage import SHUT, Passage
-from redrive.claiming.ready import SOON
 from redrive.model.gate import Bucket, Hold
 from redrive.model.limits import Rate, SharedRate
-from redrive.policies.buckets import awaited, taken, whole
+from redrive.policies.buckets import awaited, refilled, taken, whole
 
 __all__ = ["SharedBucket", "Sharing", "held", "share"]
 
 _FORGOTTEN_AFTER = timedelta(seconds=2)
-"""Nobody waits for a destination that was not asked for as long: each worker asks every second."""
+"""Nobody waits for a destination that has not asked for as long since its turn."""
 _NOTED_AFTER = timedelta(milliseconds=500)
+_LONGEST_REST = timedelta(seconds=10)
+"""Whoever waits asks as often, however far its turn is: others may have left the line meanwhile."""
 
 
 class InLine(msgspec.Struct, frozen=True, array_like=True):
-    """A destination that waits for its share, by its place in line, and when it last asked."""
+    """A destination that waits for its share, by its place in line, and when it is to ask again."""
 
     destination: str
     place: int
-    seen_at: datetime
+    turn: datetime
 
 
 class SharedBucket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,51 +111,60 @@ class Sharing:
         bucket = taken(shared.bucket, one.rate, count, now=self._now)
         self._after[one.name] = msgspec.structs.replace(shared, bucket=bucket)
 
-    def held(self) -> dict[str, datetime]:
-        """Return those who used all that they were offered, each with when to ask again."""
-        found = {}
-        for name, bound in self._bounds.items():
-            if self._taken[name] < bound:
-                continue
-            one = self._rates[name]
-            bucket = self._after[one.name].bucket
-            is_anothers = whole(bucket, one.rate, now=self._now) > 0
-            found[name] = (
-                self._now + SOON if is_anothers else awaited(bucket, one.rate, now=self._now)
-            )
-        return found
+    def held(self) -> list[str]:
+        """Return those who used all that they were offered: they wait, if they have more work."""
+        return [name for name, bound in self._bounds.items() if self._taken[name] >= bound]
 
-    def changed(self, waiting: Collection[str]) -> dict[str, SharedBucket]:
-        """Return what is different afterwards, where these destinations still have work."""
-        for destination, one in self._rates.items():
-            self._after[one.name] = _lined_up(
-                self._after[one.name],
-                destination,
-                is_waiting=destination in waiting,
-                is_served=self._taken[destination] > 0,
-                now=self._now,
+    def line_up(self, waiting: Collection[str]) -> dict[str, datetime]:
+        """Line up those of the claim that still have work; returns when each is to ask again."""
+        turns: dict[str, datetime] = {}
+        for name, shared in self._after.items():
+            asked = {who: one.rate for who, one in self._rates.items() if one.name == name}
+            line = [
+                one
+                for one in _waiting(shared, self._now)
+                if one.destination not in asked
+                or (one.destination in waiting and not self._taken[one.destination])
+            ]
+            stayed, last = {one.destination for one in line}, shared.last_place
+            joining = [who for who in asked if who in waiting and who not in stayed]
+            for who in sorted(joining, key=lambda who: self._taken[who] > 0):
+                last += 1
+                line.append(InLine(who, last, self._now))
+            for ahead, one in enumerate(line):
+                if (rate := asked.get(one.destination)) is not None:
+                    turn = _turn(shared.bucket, rate, ahead, now=self._now)
+                    turns[one.destination] = turn
+                    # Who is told nearly the same again is not written down each time.
+                    if abs(turn - one.turn) >= _NOTED_AFTER:
+                        line[ahead] = msgspec.structs.replace(one, turn=turn)
+            self._after[name] = msgspec.structs.replace(
+                shared, waiting=tuple(line), last_place=last
             )
+        return turns
+
+    def step_back(self) -> None:
+        """Send who was served to the end of the line, if it waits: it was for something else."""
+        self.line_up([who.destination for one in self._after.values() for who in one.waiting])
+
+    def changed(self) -> dict[str, SharedBucket]:
+        """Return what is different afterwards."""
         return {name: one for name, one in self._after.items() if one != self._before[name]}
 
 
-def _lined_up(
-    shared: SharedBucket, destination: str, *, is_waiting: bool, is_served: bool, now: datetime
-) -> SharedBucket:
-    """Return the line after a destination was asked: who was served goes to its end."""
-    line = _waiting(shared, now)
-    others = [one for one in line if one.destination != destination]
-    own = [one for one in line if one.destination == destination]
-    last = shared.last_place
-    if is_waiting and (is_served or not own):
-        last += 1
-        others.append(InLine(destination, last, now))
-    elif is_waiting:
-        # Who asks often is not written down each time.
-        is_fresh = abs(now - own[0].seen_at) < _NOTED_AFTER
-        others.append(own[0] if is_fresh else InLine(destination, own[0].place, now))
-    others.sort(key=lambda one: one.place)
-    return msgspec.structs.replace(shared, waiting=tuple(others), last_place=last)
+def _turn(bucket: Bucket, rate: Rate, ahead: int, *, now: datetime) -> datetime:
+    """Return when who has so many others ahead is to ask: once there is a token for each."""
+    latest, wanted = now + _LONGEST_REST, ahead + 1.0
+    missing = wanted - refilled(bucket, rate, now=now)
+    if missing > rate.per_second * _LONGEST_REST.total_seconds():
+        return latest  # what is computed might lie beyond the last of all years
+    return min(latest, awaited(bucket, rate, wanted=wanted, now=now))
 
 
 def _waiting(shared: SharedBucket, now: datetime) -> list[InLine]:
-    return [one for one in shared.waiting if abs(now - one.seen_at) < _FORGOTTEN_AFTER]
+    # A turn that is further off than anybody's was told before the clock was set back.
+    return [
+        one
+        for one in shared.waiting
+        if -_FORGOTTEN_AFTER < one.turn - now < _LONGEST_REST + _FORGOTTEN_AFTER
+    ]

@@ -41,7 +41,8 @@ class MemoryCalls(MemoryGates):
             if not sharing.bound(destination, 1):
                 return out_of_shared(declared)
             sharing.charge(destination, 1)
-            self._shared |= sharing.changed(())
+            sharing.step_back()
+            self._shared |= sharing.changed()
             self._gates[destination] = after
             changes = tuple(breaker_changes(destination, before, after))
             return msgspec.structs.replace(entrance, changes=changes)

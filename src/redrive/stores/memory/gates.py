@@ -236,9 +236,10 @@ class MemoryGates(Tables):
 
     def _end_sharing(self, unserved: Collection[str]) -> list[datetime]:
         """Keep what is left of shared rates; returns when those with more work may go on."""
-        held = {name: when for name, when in self._sharing.held().items() if name in unserved}
-        self._shared |= self._sharing.changed(held)
-        return list(held.values())
+        turns = self._sharing.line_up([one for one in self._sharing.held() if one in unserved])
+        self._shared |= self._sharing.changed()
+        self._shut |= turns
+        return list(turns.values())
 
     def _leave(self, destination: str, turnstile: Turnstile, now: datetime) -> None:
         limits = self._limits(destination, now)

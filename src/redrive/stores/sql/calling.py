@@ -84,5 +84,6 @@ async def _share(session: Session, name: str, rate: SharedRate) -> bool:
     if not sharing.bound(name, 1):
         return False
     sharing.charge(name, 1)
-    await write_shared(session, sharing.changed(()))
+    sharing.step_back()
+    await write_shared(session, sharing.changed())
     return True

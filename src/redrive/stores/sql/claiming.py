@@ -70,6 +70,7 @@ class Choice(ABC):
         self._shut: dict[int, datetime] = {}
         self._before: dict[str, Gate] = {}
         self._sharing = Sharing({}, {}, now=self._now)
+        self._turns: Mapping[str, datetime] = {}
 
     @abstractmethod
     def _ready(self, name: str) -> Ready:
@@ -153,12 +154,16 @@ class Choice(ABC):
             left -= len(serving.chosen)
 
     def shut(self) -> tuple[tuple[str, datetime | None], ...]:
-        """Return whose gates let nothing pass, each with when that may change by itself."""
-        return tuple(
+        """Return who may have nothing for now, each with when that may change by itself.
+
+        Their gates let nothing pass, or their turn at a rate that is shared has not come.
+        """
+        gates = (
             (name, passage.again_at)
             for name, passage in self._passages.items()
             if passage.holds and passage.holds[0] in SHUT
         )
+        return (*gates, *self._turns.items())
 
     async def fitting(self) -> int | None:
         """Return how many of the chosen there is room for, if not for all."""
@@ -174,19 +179,16 @@ class Choice(ABC):
     async def next_due(self, due: datetime | None) -> datetime | None:
         """Return when something more may be claimed, after what was chosen is leased.
 
-        Shared rates are charged by now, and whoever has more work waits for its share of them.
+        Shared rates are charged by now, and whoever has more work waits for its turn at them.
         `due` is when the first of what is not ready will be.
         """
-        held = self._sharing.held()
-        for name, when in held.items():
-            number = self._numbers[name]
-            self._shut[number] = min(when, self._shut.get(number, when))
-        filled: Sequence[int] = ()
-        if self._shut:
-            filled = await self._filled(list(self._shut))
-            self._openings += [self._shut[number] for number in filled]
-        waiting = [name for name in held if self._numbers[name] in filled]
-        await write_shared(self._gates.session, self._sharing.changed(waiting))
+        held = {self._numbers[name]: name for name in self._sharing.held()}
+        asked = list(self._shut | held)
+        filled = await self._filled(asked) if asked else ()
+        self._openings += [self._shut[number] for number in filled if number in self._shut]
+        self._turns = self._sharing.line_up([held[number] for number in filled if number in held])
+        self._openings += self._turns.values()
+        await write_shared(self._gates.session, self._sharing.changed())
         if due is not None:
             self._openings.append(due)
         return min(self._openings, default=None)
