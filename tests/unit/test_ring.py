@@ -12,7 +12,7 @@ from redrive.claiming.allowance import Allowance, Places
 from redrive.model.audit import Actor
 from redrive.model.destination import Destination
 from redrive.model.event import DEFAULT_GENERATION
-from redrive.model.limits import Breaker, Limits, Rate
+from redrive.model.limits import Breaker, Limits, Rate, SharedRate
 from redrive.policies.terms import Terms
 from redrive.store import MOST_BYTES, Claim, ClaimRequest, Report, Work
 from redrive.stores.memory import MemoryStore
@@ -216,6 +216,39 @@ async def test_a_shut_gate_is_not_asked_until_it_opens() -> None:
 
     assert asked == [["d01"]] + [[]] * 9 + [["d01"], []]
     assert crowd.claimed == {"d01": 1}
+
+
+async def test_when_a_gate_opens_is_told_so_that_it_is_open_by_then() -> None:
+    """0.1 + 0.2 is more than 0.3: at the instant that was told, it would still be shut."""
+    limits = Limits(breaker=Breaker(failures=1, open_for="200ms"))
+    crowd = Round(count=MANY, limits=limits)
+    await crowd.publish("d01")
+    crowd.clock.advance("100ms")
+    report = Report(destination="d01", generation=0, is_success=False)
+    await crowd.store.report([report], chance=0.0)
+    await crowd.turn()
+
+    while not crowd.claimed:
+        claim = await crowd.turn()
+        assert claim.next_due is None or claim.next_due > claim.now or crowd.claimed
+        crowd.clock.advance(timedelta(0) if claim.next_due is None else claim.next_due - claim.now)
+
+
+async def test_who_shares_a_rate_is_asked_at_its_turn() -> None:
+    shared = SharedRate("acme", Rate(per_second=1.0))
+    crowd = Round(count=20, every=Limits(shared_rate=shared))
+    await crowd.publish(*crowd.served, count=3)
+    await crowd.turn()  # all are asked, and one is served
+
+    asked = []
+    for _ in range(9):
+        crowd.later()
+        await crowd.turn()
+        asked.append(crowd.asked)
+
+    assert [len(one) for one in asked] == [1] * 9
+    assert len({name for names in asked for name in names}) == 9
+    assert sum(crowd.claimed.values()) == 10
 
 
 async def test_a_gate_that_somebody_opens_is_asked_at_once(many: Round) -> None:

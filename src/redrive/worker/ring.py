@@ -237,7 +237,8 @@ class Ring:
         if not self._alarms:
             return next_due
         wait = max(0.0, self._alarms[0][0] - self._clock.monotonic())
-        when = now + timedelta(seconds=wait)
+        # Rounded down, the alarm might not have come by then, and the same would be told for ever.
+        when = now + timedelta(microseconds=math.ceil(wait * 1e6))
         return when if next_due is None else min(next_due, when)
 
 
