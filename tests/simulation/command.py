@@ -25,7 +25,6 @@ from tests.simulation.run import Result, run
 __all__ = ["KEPT", "Brief", "hunt", "kept_seeds", "main", "run_brief"]
 
 _World = StoreKind | Literal["projections", "tracking", "crowds"]
-
 KEPT = Path(__file__).parent / "kept.txt"
 """Seeds that once found something; every run replays them."""
 _AT_ONCE = 20
@@ -51,14 +50,13 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
-def kept_seeds(world: _World | None = None) -> list[int]:
+def kept_seeds(*world: _World) -> list[int]:
     """Return the seeds of the kept list that found something in worlds as drawn, or in such ones.
 
     What follows a `#` says what each found.
     """
     lines = [line.partition("#")[0].split() for line in KEPT.read_text("utf-8").splitlines()]
-    on = [] if world is None else [world]
-    return [int(line[0]) for line in lines if line and line[1:] == on]
+    return [int(line[0]) for line in lines if line and line[1:] == [*world]]
 
 
 def run_brief(
@@ -127,7 +125,7 @@ def main() -> None:
         _show(run(options.seed, **_world_of(options)))
         return
     start = options.start if options.start is not None else SystemRandom().randrange(10**9)
-    seeds = iter(kept_seeds(_kept_in(options)))
+    seeds = iter(kept_seeds(*_kept_in(options)))
     more = count(start)
     number = options.seeds or (10**9 if options.minutes else 500)
     _run_all(seeds, islice(more, number), start=start, options=options)
@@ -143,13 +141,13 @@ def _world_of(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _kept_in(options: argparse.Namespace) -> _World | None:
+def _kept_in(options: argparse.Namespace) -> list[_World]:
     if options.projections:
-        return "projections"
+        return ["projections"]
     if options.tracking:
-        return "tracking"
-    store: StoreKind | None = options.store
-    return "crowds" if options.crowds else store
+        return ["tracking"]
+    on: list[_World] = [] if options.store is None else [options.store]
+    return [*on, "crowds"] if options.crowds else on
 
 
 class _Catch(msgspec.Struct, frozen=True, kw_only=True):

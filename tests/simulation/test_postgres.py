@@ -49,6 +49,10 @@ def test_what_must_hold_holds_on_a_real_server_in_every_way() -> None:
 
 def test_seeds_that_once_found_something_find_nothing_now() -> None:
     briefs = [run_brief(seed, store="postgres") for seed in kept_seeds("postgres")]
+    briefs += [
+        run_brief(seed, store="postgres", is_crowded=True)
+        for seed in kept_seeds("postgres", "crowds")
+    ]
     reports = [one.report for one in briefs if one.report]
 
     assert briefs

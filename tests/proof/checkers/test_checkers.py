@@ -794,6 +794,13 @@ class TestTimes:
 
         assert scene.wrong == ([] if is_well else ["I12 due time"])
 
+    def test_a_lease_of_another_instant_than_its_claim(self) -> None:
+        scene = Scene()
+        scene.publish()
+        scene.claim(1, claimed_at=NOW - timedelta(milliseconds=58))
+
+        assert scene.wrong == ["I12 due time"]
+
     def test_past_its_deadline(self) -> None:
         scene = Scene()
         scene.publish(deadline=NOW + timedelta(seconds=5))

@@ -17,7 +17,7 @@ __all__ = ["InItsTime"]
 class InItsTime(Check):
     """A claim is at or after the due time, before the deadline, and of its own generations.
 
-    What was due once is due, though somebody has set the clock back.
+    Its leases are of the same instant as the claim. What was due once is due, though somebody has set the clock back.
     """
 
     name = "I12 due time"
@@ -38,6 +38,8 @@ class InItsTime(Check):
         if step.how != "claimed" or entry is None:
             return
         request: ClaimRequest = step.call.given["request"]
+        if step.detail.claimed_at != now:
+            yield f"{entry} was claimed at {step.detail.claimed_at}, by a claim of {now}"
         if self._latest < entry.due:
             yield f"{entry} was claimed at {now}, before it is due at {entry.due}"
         if entry.deadline is not None and now >= entry.deadline:
