@@ -12,6 +12,7 @@ import pytest
 
 from redrive.clock import SystemClock
 from redrive.model.destination import Destination
+from redrive.model.fairness import Fairness
 from redrive.model.gate import Closed, Open
 from redrive.model.limits import Breaker, Limits, Rate, SharedRate
 from redrive.model.settlement import Delivered
@@ -46,12 +47,67 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(
     async with person.transaction():
         await person.execute("UPDATE deliveries SET status = 2 WHERE id = 1")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            first = await world.claim("shop", total=2)
+            first = await world.claim("shop", total=1)
     second = await world.claim("shop", total=2)
     assert [one.lease.delivery_id for one in first.deliveries] == [2]
     assert first.next_due == world.clock.now() + timedelta(milliseconds=100)
     assert [one.lease.delivery_id for one in second.deliveries] == [3]
     assert second.next_due is None
+
+
+@pytest.mark.parametrize(
+    "held_by",
+    [
+        {"limits": Limits(rate=Rate(per_second=0.01, burst=2.0))},
+        {"limits": Limits(shared_rate=SharedRate("acme", Rate(per_second=0.01, burst=2.0)))},
+        {"fairness": Fairness(rate=Rate(per_second=0.01, burst=2.0))},
+    ],
+    ids=lambda held_by: next(iter(held_by)),
+)
+async def test_what_somebody_else_has_a_hold_of_is_charged_to_nobody(
+    world: World, person: asyncpg.Connection[asyncpg.Record], held_by: dict[str, Any]
+) -> None:
+    """A token that nobody used would be lost: here, the next one comes in 100 s."""
+    await world.store.register([Destination(name="shop", patterns=("*",), **held_by)])
+    await world.append(entries(an_event(tenant="a"), an_event(tenant="a"), to=["shop"]))
+    holding = person.transaction()
+    await holding.start()
+    await person.execute("SELECT FROM deliveries WHERE id = 1 FOR UPDATE")
+
+    first = await world.claim("shop")
+    await holding.rollback()
+    second = await world.claim("shop")
+
+    assert [one.lease.delivery_id for one in first.deliveries] == [2]
+    assert first.is_held
+    assert [one.lease.delivery_id for one in second.deliveries] == [1]
+
+
+async def test_others_are_claimed_in_place_of_what_somebody_has_a_hold_of(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    limits = Limits(rate=Rate(per_second=0.01, burst=2.0))
+    await world.store.register([Destination(name="shop", patterns=("*",), limits=limits)])
+    await world.append(entries(*[an_event() for _ in range(5)], to=["shop"]))
+    async with person.transaction():
+        await person.execute("SELECT FROM deliveries WHERE id IN (1, 3) FOR UPDATE")
+
+        claim = await world.claim("shop")
+
+    assert [one.lease.delivery_id for one in claim.deliveries] == [2, 4]
+
+
+async def test_a_claim_ends_where_somebody_has_a_hold_of_all_there_is(
+    world: World, person: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await publish(world, "a", "b", None)
+    async with person.transaction():
+        await person.execute("SELECT FROM deliveries FOR UPDATE")
+
+        claim = await world.claim("shop")
+
+    assert (claim.deliveries, claim.is_held) == ((), True)
+    assert claim.next_due == world.clock.now() + timedelta(milliseconds=100)
 
 
 async def test_a_claim_that_waits_for_a_lane_has_made_nothing_ready_yet(

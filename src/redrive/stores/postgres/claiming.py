@@ -83,7 +83,8 @@ WITH seen AS (
     WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
     FOR NO KEY UPDATE OF d SKIP LOCKED
 ), room AS MATERIALIZED (
-    SELECT count(*) <= 1 OR sum(octet_length(e.document) + free.bytes) <= $16 AS is_enough
+    SELECT count(*) = cardinality($5::text::bigint[])
+       AND (count(*) <= 1 OR sum(octet_length(e.document) + free.bytes) <= $16) AS is_enough
     FROM free JOIN redrive.events e ON e.position = free.position
 ), charged AS (
     UPDATE redrive.gates g SET document = given.document
@@ -110,6 +111,12 @@ WHERE d.id = free.id AND e.position = d.position AND (SELECT is_enough FROM room
 RETURNING free.place, d.id, d.token, d.destination, e.document, d.payload, d.attempts, d.kind,
           d.enqueued_at, d.snoozes, d.crashes, d.last_crash_at, d.breaker_generation,
           coalesce(jsonb_array_length(d.cycles), 0), d.deadline, d.rule
+"""
+_FREE = """
+SELECT d.id FROM unnest($1::text::bigint[]) AS given (id)
+JOIN redrive.deliveries d ON d.id = given.id JOIN redrive.events e ON e.position = d.position
+WHERE d.status = 0 AND d.is_ready AND NOT d.is_behind
+FOR NO KEY UPDATE OF d SKIP LOCKED
 """
 _SIZES = """
 SELECT octet_length(e.document) + coalesce(octet_length(d.payload), 0)
@@ -175,12 +182,12 @@ class ClaimsRole(Core):
     async def _claim_in_steps(self, session: PostgresSession, request: ClaimRequest) -> Claim:
         now = self._given_now
         asked = {one.destination for one in request.allowances}
-        limit, is_limited = request.limit, False
+        limit, held = request.limit, frozenset[int]()
         while True:
             gates = await lock_gates(session, asked, now=now)
             now = session.now
             limited = msgspec.structs.replace(request, limit=limit)
-            choice = _PostgresChoice(session, gates, limited, facts=self.facts)
+            choice = _PostgresChoice(session, gates, limited, facts=self.facts, held=held)
             await choice.hold_shared()
             ahead = await choice.query()
             suspects = await choice.suspects() if ahead.is_suspected else []
@@ -189,13 +196,16 @@ class ClaimsRole(Core):
             else:
                 await choice.choose()
             if ahead.is_changing and await choice.line_up():
+                held = choice.held
                 continue
             deliveries = await choice.lease()
-            fitting = None if deliveries else await choice.fitting()
-            if fitting is None:
+            if deliveries or choice.is_empty:
                 break
-            limit, is_limited = fitting, True
-        if is_limited:
+            if (fitting := await choice.fitting()) is not None:
+                limit = fitting
+            else:
+                held = await choice.find_held()
+        if limit != request.limit:
             choice.ask_soon()
         await self.facts.bounds.follow(session.fetch)
         choice.tell(self.facts)
@@ -219,6 +229,7 @@ class _PostgresChoice(Choice):
         request: ClaimRequest,
         *,
         facts: Facts,
+        held: frozenset[int],
     ) -> None:
         super().__init__(gates, request, sorts=all_sorts(request.generations, kinds=FRESH + 1))
         self._session = session
@@ -227,8 +238,12 @@ class _PostgresChoice(Choice):
         self._generations = list(request.generations)
         self._queries: dict[str, ReadyQuery] = {}
         self._found: Mapping[int, Found] = {}
+        self.held = held
+        """What would have been chosen, and somebody else has a hold of."""
         self.is_held = False
-        """Whether somebody else has a hold of what was chosen, or of what would have been."""
+        """Whether somebody else has a hold of something that is due."""
+        if held:
+            self._leave_held()
 
     async def query(self) -> Ahead:
         """Make ready what has come due, and query what there is."""
@@ -277,7 +292,7 @@ class _PostgresChoice(Choice):
                 destination=self._numbers[name],
                 sorts=open_sorts(self._sorts, turnstile) if is_open else [],
                 tenant=turnstile.gate.rotation.tenant or "",
-                most=turnstile.left + 1 + len(last_probed(turnstile.gate.breaker)),
+                most=turnstile.left + 1 + len(last_probed(turnstile.gate.breaker)) + len(self.held),
             )
 
     def _ready(self, name: str) -> PostgresReady:
@@ -287,6 +302,7 @@ class _PostgresChoice(Choice):
             self._found.get(self._numbers[name]),
             turn=self._gates.fairness(name).turn,
             bounds=self._bounds,
+            held=self.held,
             now=self._now,
         )
 
@@ -297,6 +313,7 @@ class _PostgresChoice(Choice):
             for precedence, number, kind, due, destination, tenant in await self._session.fetch(
                 _SUSPECTS, *given
             )
+            if number not in self.held
         ]
 
     async def _read_states(
@@ -314,10 +331,19 @@ class _PostgresChoice(Choice):
     async def line_up(self) -> bool:
         """Put what was chosen into its lane, if it lacks one; tell whether to choose again."""
         count, busy = await line_up_chosen(self._session, [number for number, _ in self._chosen])
-        if busy:
-            self._chosen = [one for one in self._chosen if one[0] not in busy]
-            self._leave_held()
-        return count > len(busy)
+        self.held |= busy
+        return count > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was chosen."""
+        return not self._chosen
+
+    async def find_held(self) -> frozenset[int]:
+        """Take hold of what was chosen; returns what somebody else has a hold of instead."""
+        chosen = [number for number, _ in self._chosen]
+        free = {number for (number,) in await self._session.fetch(_FREE, numbers(chosen))}
+        return self.held.union(number for number in chosen if number not in free)
 
     def tell(self, facts: Facts) -> None:
         """Remember how the gates were left, and that the worker is on record."""
@@ -328,10 +354,10 @@ class _PostgresChoice(Choice):
             facts.gates[name] = known_gate(self._gates, name, passage, has_tenants=has_tenants)
 
     async def lease(self) -> tuple[Leased, ...]:
-        """Lease what was chosen, and write down what it has cost; nothing if it is too large.
+        """Lease what was chosen, and write down what it has cost.
 
-        What a person is just changing is left out, without waiting for it; there may be other work
-        in its place, so the worker is to ask again soon.
+        It does nothing if that is too large, or if somebody has a hold of some of it: what a person
+        is just changing is left out, without waiting for it, and must not be charged to anybody.
         """
         if not self._chosen:
             await self._gates.write()
@@ -354,8 +380,6 @@ class _PostgresChoice(Choice):
             *columns(served, _ACCOUNT),
             self._request.most_bytes,
         )
-        if len(rows) < len(self._chosen):
-            self._leave_held()
         rows.sort(key=itemgetter(0))
         return tuple(self._marked(self._leased(row[1:])) for row in rows)
 

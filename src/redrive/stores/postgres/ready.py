@@ -8,7 +8,7 @@ what came along unasked is kept until it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -296,7 +296,7 @@ async def query_ready(
 
 
 class PostgresReady:
-    """`Ready`, with what the first query has found."""
+    """`Ready`, with what the first query has found, but for what somebody else has a hold of."""
 
     def __init__(
         self,
@@ -306,8 +306,10 @@ class PostgresReady:
         *,
         turn: int,
         bounds: Reading,
+        held: Collection[int],
         now: datetime,
     ) -> None:
+        self._held = held
         self._link = link
         self._bounds = bounds
         self._first = first
@@ -365,7 +367,9 @@ class PostgresReady:
         return list(laps[1].values())
 
     async def lines(self, asked: Sequence[tuple[str, Sort, int]]) -> list[list[Candidate]]:
-        unknown = [one for one in asked if not self._is_known(*one)]
+        more = len(self._held)
+        wanted = [(tenant, sort, limit + more) for tenant, sort, limit in asked]
+        unknown = [one for one in wanted if not self._is_known(*one)]
         if unknown:
             number = self._first.destination
             given = [
@@ -376,7 +380,10 @@ class PostgresReady:
             for (tenant, sort, limit), line in zip(unknown, rows, strict=True):
                 known = _candidates(self._bounds, number, sort, tenant, line)
                 self._lines[tenant, sort] = known, limit
-        return [self._lines[tenant, sort][0][:limit] for tenant, sort, limit in asked]
+        return [self._free(self._lines[tenant, sort][0])[:limit] for tenant, sort, limit in asked]
+
+    def _free(self, line: list[Candidate]) -> list[Candidate]:
+        return [one for one in line if one.id not in self._held] if self._held else line
 
     def _is_known(self, tenant: str, sort: Sort, limit: int) -> bool:
         if (tenant, sort) not in self._lines:
