@@ -23,7 +23,7 @@ RATE = Rate(per_second=8.0, burst=2.0)
 
 
 class Distant(MemoryStore):
-    """A store that takes its time, as one behind a network does; it counts whom it was asked for."""
+    """A store that takes its time, as one behind a network; it counts whom it was asked for."""
 
     asked = 0
 

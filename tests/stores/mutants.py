@@ -2414,7 +2414,7 @@ class TellsAllInLineOfTheNextToken(Mutant):
         now = self._clock.now()
         for name in self._shut.keys() - shut.keys():
             rate = self._limits(name, now).shared_rate
-            assert rate is not None  # noqa: S101 - or it would have no turn
+            assert rate is not None, "it has a turn"
             self._shut[name] = awaited(self._shared[rate.name].bucket, rate.rate, now=now)
         return opens
 

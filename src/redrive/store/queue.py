@@ -79,9 +79,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `suspects` counts due deliveries that must be claimed alone and have an allowance.
     `is_heartbeat` says that the claim counts as a heartbeat of the worker. `routes_version` is
     the version of the routes, if it was looked at: always where a destination that was asked for
-    may have changed. `shut` names those asked for whose gate is paused or open: nothing passes it
-    until the instant it names, or until somebody changes it. `is_held` says that somebody else
-    has a hold of something that is due: it may be free again in a moment.
+    may have changed. `shut` names those asked for that may have nothing until the instant it
+    names, or until somebody changes their gate: because it is paused or open, or because their
+    turn at a rate that they share has not come. `is_held` says that somebody else has a hold of
+    something that is due: it may be free again in a moment.
     """
 
     now: datetime

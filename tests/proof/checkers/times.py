@@ -17,7 +17,8 @@ __all__ = ["InItsTime"]
 class InItsTime(Check):
     """A claim is at or after the due time, before the deadline, and of its own generations.
 
-    Its leases are of the same instant as the claim. What was due once is due, though somebody has set the clock back.
+    Its leases are of the same instant as the claim. What was due once is due, though somebody has
+    set the clock back.
     """
 
     name = "I12 due time"

@@ -62,7 +62,7 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_is_changing(
         {"limits": Limits(shared_rate=SharedRate("acme", Rate(per_second=0.01, burst=2.0)))},
         {"fairness": Fairness(rate=Rate(per_second=0.01, burst=2.0))},
     ],
-    ids=lambda held_by: next(iter(held_by)),
+    ids=["rate", "shared_rate", "tenant_rate"],
 )
 async def test_what_somebody_else_has_a_hold_of_is_charged_to_nobody(
     world: World, person: asyncpg.Connection[asyncpg.Record], held_by: dict[str, Any]
