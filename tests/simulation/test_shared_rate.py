@@ -25,18 +25,21 @@ RATE = Rate(per_second=8.0, burst=2.0)
 class Distant(MemoryStore):
     """A store that takes its time, as one behind a network; it counts whom it was asked for."""
 
-    asked = 0
+    def __init__(self, clock: HostClock, loop: SimulationLoop) -> None:
+        super().__init__(clock)
+        self._loop = loop
+        self.asked = 0
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self.asked += len(request.allowances)
-        await self._clock.sleep(0.05)
+        await self._loop.pause(0.05)
         return await super().claim(request)
 
 
 async def served(loop: SimulationLoop, *, workers: int) -> tuple[Counter[str], int]:
     """Return how often each was served that shares the rate, and how many were asked for it."""
     clock = HostClock(loop)
-    store = Distant(clock)
+    store = Distant(clock, loop)
     app = Redrive("memory://", concurrency=3)
     received: Counter[str] = Counter()
 
