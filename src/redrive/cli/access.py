@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli.options import By, Json, Reason, Store
-from redrive.cli.printing import print_json, print_result, print_warning
+from redrive.cli.printing import print_change, print_json, print_result, print_warning
 from redrive.cli.session import current_user, in_session
 
 __all__ = ["create_token", "list_tokens", "revoke_token"]
@@ -104,10 +104,5 @@ def revoke_token(
         lambda app: app.operations.revoke_token(token_id, by=by or current_user(), why=why),
         store=store,
     )
-    if json:
-        changed, unchanged = ([token_id], []) if is_new else ([], [token_id])
-        print_json({"changed": changed, "unchanged": unchanged})
-    else:
-        print_result(f"Revoked {token_id}." if is_new else f"{token_id} was revoked already.")
-    if not is_new:
-        raise typer.Exit(1)
+    done, otherwise = f"Revoked {token_id}.", f"{token_id} was revoked already."
+    print_change(token_id, done, otherwise, is_new=is_new, json=json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redrive.cli.options import By, Json, Reason, Store, Why
-from redrive.cli.printing import print_json, print_result
+from redrive.cli.printing import print_change, print_json, print_result
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
@@ -81,12 +81,8 @@ def pause(
     is_new = in_session(
         lambda app: app.operations.pause(name, by=by or current_user(), why=why), store=store
     )
-    _tell(
-        name,
-        f"Paused {name}." if is_new else f"{name} was paused already.",
-        is_new=is_new,
-        json=json,
-    )
+    done, otherwise = f"Paused {name}.", f"{name} was paused already."
+    print_change(name, done, otherwise, is_new=is_new, json=json)
 
 
 def resume(
@@ -96,14 +92,8 @@ def resume(
     is_new = in_session(
         lambda app: app.operations.resume(name, by=by or current_user(), why=why), store=store
     )
-    _tell(
-        name,
-        f"Resumed {name}; what has waited goes out at the pace of retries."
-        if is_new
-        else f"{name} was not paused.",
-        is_new=is_new,
-        json=json,
-    )
+    done = f"Resumed {name}; what has waited goes out at the pace of retries."
+    print_change(name, done, f"{name} was not paused.", is_new=is_new, json=json)
 
 
 def set_limits(
@@ -158,14 +148,8 @@ def unset_limits(
         lambda app: app.operations.end_override(name, by=by or current_user(), why=why),
         store=store,
     )
-    _tell(
-        name,
-        f"{name} keeps to its declared limits again."
-        if is_new
-        else f"No limits were set for {name}.",
-        is_new=is_new,
-        json=json,
-    )
+    done = f"{name} keeps to its declared limits again."
+    print_change(name, done, f"No limits were set for {name}.", is_new=is_new, json=json)
 
 
 def list_lanes(
@@ -278,16 +262,6 @@ def _check_reason(why: str, act: str) -> None:
 
     if not why:
         raise UsageError(f"A reason is needed to {act}; say why.")
-
-
-def _tell(name: str, sentence: str, *, is_new: bool, json: bool) -> None:
-    if json:
-        changed, unchanged = ([name], []) if is_new else ([], [name])
-        print_json({"changed": changed, "unchanged": unchanged})
-    else:
-        print_result(sentence)
-    if not is_new:
-        raise typer.Exit(1)
 
 
 def _tell_change(change: BreakerChange, *, json: bool) -> None:

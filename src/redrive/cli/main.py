@@ -26,6 +26,7 @@ from redrive.cli import (
     projections,
     replays,
     rerouting,
+    rules,
     schedules,
     secrets,
     services,
@@ -482,14 +483,14 @@ service.command("test")(services.try_service)
 service.command("enable")(services.enable_service)
 service.command("disable")(services.disable_service)
 service.command("delete")(services.delete_service)
-rule.command("list")(services.list_rules)
-rule.command("show")(services.show_rule)
-rule.command("add")(services.add_rule)
-rule.command("set")(services.set_rule)
-rule.command("enable")(services.enable_rule)
-rule.command("disable")(services.disable_rule)
+rule.command("list")(rules.list_rules)
+rule.command("show")(rules.show_rule)
+rule.command("add")(rules.add_rule)
+rule.command("set")(rules.set_rule)
+rule.command("enable")(rules.enable_rule)
+rule.command("disable")(rules.disable_rule)
 rule.command("preview")(previewing.preview_rule)
-rule.command("delete")(services.delete_rule)
+rule.command("delete")(rules.delete_rule)
 source.command("list")(sources.list_sources)
 source.command("show")(sources.show_source)
 source.command("add")(sources.add_source)

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+import typer
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = [
     "flush_output",
+    "print_change",
     "print_error",
     "print_json",
     "print_result",
@@ -54,6 +57,17 @@ def print_json(value: object) -> None:
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     _write(sys.stdout, f"{escape_controls(text)}\n")
+
+
+def print_change(name: str, done: str, otherwise: str, *, is_new: bool, json: bool) -> None:
+    """Print whether an act has changed what it names; the command ends with 1 if it has not."""
+    if json:
+        changed, unchanged = ([name], []) if is_new else ([], [name])
+        print_json({"changed": changed, "unchanged": unchanged})
+    else:
+        print_result(done if is_new else otherwise)
+    if not is_new:
+        raise typer.Exit(1)
 
 
 def print_warning(message: str) -> None:

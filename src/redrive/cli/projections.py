@@ -150,7 +150,7 @@ def reset(
     Example:
       redrive projection reset orders --why "a new column"
     """  # noqa: D301 - as above
-    from redrive.cli.show.words import counted, safe
+    from redrive.cli.show.words import safe
 
     if not yes:
         confirm(f"Have {safe(name)} begin anew, and remove what failed of it?")
@@ -160,11 +160,7 @@ def reset(
         ),
         store=store,
     )
-    if json:
-        print_json({"changed": [name], "removed": removed})
-    else:
-        letters = counted(removed, "delivery was", "deliveries were")
-        print_result(f"{safe(name)} begins anew; {letters} removed.")
+    _tell_removed(name, removed, f"{safe(name)} begins anew", json=json)
 
 
 def rebuild(
@@ -198,7 +194,7 @@ def rebuild(
     Example:
       redrive projection rebuild orders --version 2 --rate 500/s --why "the totals were wrong"
     """  # noqa: D301 - as above
-    from redrive.cli.show.words import counted, safe
+    from redrive.cli.show.words import safe
 
     if cancel:
         in_session(
@@ -226,11 +222,7 @@ def rebuild(
         ),
         store=store,
     )
-    if json:
-        print_json({"changed": [name], "removed": removed})
-    else:
-        letters = counted(removed, "delivery was", "deliveries were")
-        print_result(f"{safe(name)} is rebuilt; {letters} removed.")
+    _tell_removed(name, removed, f"{safe(name)} is rebuilt", json=json)
 
 
 def swap(
@@ -296,7 +288,7 @@ def drop(
     Example:
       redrive projection drop orders --version 1 --why "nobody wants it back"
     """  # noqa: D301 - as above
-    from redrive.cli.show.words import counted, safe
+    from redrive.cli.show.words import safe
 
     if not yes:
         what = safe(name) if version is None else f"version {version} of {safe(name)}"
@@ -307,9 +299,15 @@ def drop(
         ),
         store=store,
     )
+    which = "" if version is None else f"Version {version} of "
+    _tell_removed(name, removed, f"{which}{safe(name)} is forgotten", json=json)
+
+
+def _tell_removed(name: str, removed: int, sentence: str, *, json: bool) -> None:
+    """Say what has become of a projection, and how many deliveries went with it."""
+    from redrive.cli.show.words import counted
+
     if json:
         print_json({"changed": [name], "removed": removed})
     else:
-        letters = counted(removed, "delivery was", "deliveries were")
-        which = "" if version is None else f"Version {version} of "
-        print_result(f"{which}{safe(name)} is forgotten; {letters} removed.")
+        print_result(f"{sentence}; {counted(removed, 'delivery was', 'deliveries were')} removed.")

@@ -9,7 +9,7 @@ import typer
 from redrive.cli.asking import confirm
 from redrive.cli.destinations import Name
 from redrive.cli.options import By, Generation, Json, Reason, Store, Why, Yes
-from redrive.cli.printing import print_json, print_result, progress
+from redrive.cli.printing import print_change, print_json, print_result, progress
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
@@ -64,18 +64,11 @@ def restore(
         lambda app: app.operations.restore_destination(name, by=by or current_user(), why=why),
         store=store,
     )
-    if json:
-        changed, unchanged = ([name], []) if is_new else ([], [name])
-        print_json({"changed": changed, "unchanged": unchanged})
-    elif is_new:
-        print_result(
-            f"Restored {name}. What was published meanwhile it gets by "
-            f"`redrive destination backfill {name}`."
-        )
-    else:
-        print_result(f"{name} was not removed.")
-    if not is_new:
-        raise typer.Exit(1)
+    done = (
+        f"Restored {name}. What was published meanwhile it gets by "
+        f"`redrive destination backfill {name}`."
+    )
+    print_change(name, done, f"{name} was not removed.", is_new=is_new, json=json)
 
 
 def move(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redrive.cli.documents import Documents, Keys, Versions, delete_document, show_versions
 from redrive.cli.options import By, Json, Store, Why
-from redrive.cli.printing import print_json, print_result
-from redrive.cli.services import Keys, Versions, delete_document, save_document, show_versions
+from redrive.cli.printing import print_change, print_json, print_result
 from redrive.cli.session import current_user, in_session
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+_STORED = Documents(
+    save=lambda operations: operations.save_schedule,
+    alter=lambda operations: operations.alter_schedule,
+)
 
 
 def list_schedules(*, store: Store = None, json: Json = False) -> None:
@@ -72,13 +76,7 @@ def show(
 
 
 def add_schedule(
-    name: Name,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
+    name: Name, keys: Keys, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Add a schedule; its keys are those of a file.
 
@@ -88,25 +86,11 @@ def add_schedule(
     Example:
       redrive schedule add nightly event=report.due cron="0 2 * * *" payload.kind=sales
     """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.save_schedule(
-            name, read_keys(keys), by=by or current_user(), why=why, is_new=True
-        ),
-        store=store,
-        json=json,
-    )
+    _STORED.add(name, keys, why=why, by=by, store=store, json=json)
 
 
 def set_schedule(
-    name: Name,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
+    name: Name, keys: Keys, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Change keys of a schedule of the store; KEY= without a value takes one out.
 
@@ -114,15 +98,7 @@ def set_schedule(
     Example:
       redrive schedule set nightly cron="30 2 * * *" timezone=Europe/Berlin
     """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.alter_schedule(
-            name, read_keys(keys), by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _STORED.change(name, keys, why=why, by=by, store=store, json=json)
 
 
 def delete_schedule(
@@ -135,9 +111,9 @@ def delete_schedule(
       redrive schedule delete nightly
     """  # noqa: D301 - as above
     delete_document(
+        "schedule",
         name,
         lambda operations: operations.delete_schedule(name, by=by or current_user(), why=why),
-        what="schedule",
         store=store,
         json=json,
     )
@@ -211,10 +187,5 @@ def _act(
     from redrive.cli.show.words import safe
 
     is_new = in_session(lambda app: act(app.operations), store=store)
-    if json:
-        changed, unchanged = ([name], []) if is_new else ([], [name])
-        print_json({"changed": changed, "unchanged": unchanged})
-    else:
-        print_result(sentences[0 if is_new else 1].format(safe(name)))
-    if not is_new:
-        raise typer.Exit(1)
+    done, otherwise = (one.format(safe(name)) for one in sentences)
+    print_change(name, done, otherwise, is_new=is_new, json=json)

@@ -1,59 +1,40 @@
-"""The commands about services and rules: list, show, add, set, enable, disable and delete them."""
+"""The commands about services: list, show, add, set, try, enable, disable and delete them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from redrive.cli.documents import (
+    Documents,
+    Keys,
+    Versions,
+    delete_document,
+    show_document,
+    show_versions,
+)
 from redrive.cli.options import By, Json, Store, Why
 from redrive.cli.printing import print_json, print_result
 from redrive.cli.session import current_user, in_session
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from redrive.cli.session import Operated
-    from redrive.model.rule import Stored
-    from redrive.operations import Operations, RulePreview
-
 __all__ = [
-    "Keys",
-    "Versions",
-    "add_rule",
     "add_service",
-    "delete_document",
-    "delete_rule",
     "delete_service",
-    "disable_rule",
     "disable_service",
-    "enable_rule",
     "enable_service",
-    "list_rules",
     "list_services",
     "log",
-    "save_document",
-    "set_rule",
     "set_service",
-    "show_document",
-    "show_rule",
     "show_service",
-    "show_versions",
     "try_service",
 ]
 
-ServiceName = Annotated[str, typer.Argument(metavar="NAME", help="The service's name.")]
-RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule's name.")]
-Versions = Annotated[
-    bool, typer.Option("--versions", help="Its versions: when, by whom, and what was different.")
-]
-Keys = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="KEY=VALUE",
-        help='A key and its value as TOML has it, such as rate="10/s"; text needs no quotes.',
-    ),
-]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The service's name.")]
+_SERVICES = Documents(
+    save=lambda operations: operations.save_service,
+    alter=lambda operations: operations.alter_service,
+)
 
 
 def list_services(*, store: Store = None, json: Json = False) -> None:
@@ -73,7 +54,7 @@ def list_services(*, store: Store = None, json: Json = False) -> None:
 
 
 def show_service(
-    name: ServiceName, *, versions: Versions = False, store: Store = None, json: Json = False
+    name: Name, *, versions: Versions = False, store: Store = None, json: Json = False
 ) -> None:
     """Show one service, as a file has it, and its version.
 
@@ -89,13 +70,7 @@ def show_service(
 
 
 def add_service(
-    name: ServiceName,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
+    name: Name, keys: Keys, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Add a service; its keys are those of a file.
 
@@ -103,25 +78,11 @@ def add_service(
     Example:
       redrive service add crm url=https://api.example.com/hooks auth.bearer=env:CRM_TOKEN
     """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.save_service(
-            name, read_keys(keys), by=by or current_user(), why=why, is_new=True
-        ),
-        store=store,
-        json=json,
-    )
+    _SERVICES.add(name, keys, why=why, by=by, store=store, json=json)
 
 
 def set_service(
-    name: ServiceName,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
+    name: Name, keys: Keys, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Change keys of a service; KEY= without a value takes one out.
 
@@ -131,19 +92,11 @@ def set_service(
     Example:
       redrive service set crm rate=10/s timeout=5s
     """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.alter_service(
-            name, read_keys(keys), by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _SERVICES.change(name, keys, why=why, by=by, store=store, json=json)
 
 
 def enable_service(
-    name: ServiceName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Serve a service again; what waits for it is sent.
 
@@ -151,17 +104,11 @@ def enable_service(
     Example:
       redrive service enable crm
     """  # noqa: D301 - as above
-    save_document(
-        lambda operations: operations.alter_service(
-            name, {"enabled": True}, by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _SERVICES.switch(name, enabled=True, why=why, by=by, store=store, json=json)
 
 
 def disable_service(
-    name: ServiceName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Send a service nothing; what it gets waits, and nothing is lost.
 
@@ -169,17 +116,11 @@ def disable_service(
     Example:
       redrive service disable crm --why "they move to another data centre"
     """  # noqa: D301 - as above
-    save_document(
-        lambda operations: operations.alter_service(
-            name, {"enabled": False}, by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _SERVICES.switch(name, enabled=False, why=why, by=by, store=store, json=json)
 
 
 def log(
-    name: ServiceName,
+    name: Name,
     *,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1000, metavar="N", help="How many at most.")
@@ -203,7 +144,7 @@ def log(
 
 
 def try_service(
-    name: ServiceName,
+    name: Name,
     payload: Annotated[
         str, typer.Argument(metavar="[PAYLOAD]", help="What to send, as JSON.")
     ] = "null",
@@ -256,7 +197,7 @@ def try_service(
 
 
 def delete_service(
-    name: ServiceName,
+    name: Name,
     *,
     leave_waiting: Annotated[
         bool,
@@ -279,223 +220,11 @@ def delete_service(
       redrive service delete crm --why "it was switched off"
     """  # noqa: D301 - as above
     delete_document(
+        "service",
         name,
         lambda operations: operations.delete_service(
             name, by=by or current_user(), why=why, leave_waiting=leave_waiting
         ),
-        what="service",
         store=store,
         json=json,
     )
-
-
-def list_rules(
-    *,
-    service: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Those to this service alone.")
-    ] = None,
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """List the rules by which services get events.
-
-    \b
-    Example:
-      redrive rule list --service crm
-    """  # noqa: D301 - as above
-    found = in_session(lambda app: app.operations.rules(service=service), store=store)
-    if json:
-        print_json({"rules": found})
-    else:
-        from redrive.cli.show.gateway import rules
-
-        print_result(*rules(found))
-
-
-def show_rule(
-    name: RuleName, *, versions: Versions = False, store: Store = None, json: Json = False
-) -> None:
-    """Show one rule, as a file has it, and its version.
-
-    \b
-    Example:
-      redrive rule show orders
-    """  # noqa: D301 - as above
-    if versions:
-        show_versions("rule", name, store=store, json=json)
-        return
-
-    async def look(app: Operated) -> tuple[Stored, RulePreview]:
-        [found] = await app.operations.rules(name=name)
-        return found, await app.operations.preview_rule(name, limit=1)
-
-    found, preview = in_session(look, store=store)
-    show_document(found, json=json)
-    if not json and preview.undecided:
-        from redrive.cli.show.gateway import undecided
-
-        print_result(undecided(found, preview))
-
-
-def add_rule(
-    name: RuleName,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """Add a rule; its keys are those of a file.
-
-    \b
-    Example:
-      redrive rule add orders service=crm event=order.* path=/orders
-    """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.save_rule(
-            name, read_keys(keys), by=by or current_user(), why=why, is_new=True
-        ),
-        store=store,
-        json=json,
-    )
-
-
-def set_rule(
-    name: RuleName,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """Change keys of a rule; KEY= without a value takes one out.
-
-    What was published before goes by the version that was in force then.
-
-    \b
-    Example:
-      redrive rule set orders path=/v2/orders
-    """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.alter_rule(
-            name, read_keys(keys), by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
-
-
-def enable_rule(
-    name: RuleName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
-) -> None:
-    """Have a rule give events again, from now on.
-
-    \b
-    Example:
-      redrive rule enable orders
-    """  # noqa: D301 - as above
-    save_document(
-        lambda operations: operations.alter_rule(
-            name, {"enabled": True}, by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
-
-
-def disable_rule(
-    name: RuleName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
-) -> None:
-    """Have a rule give no events; what it has given goes on.
-
-    \b
-    Example:
-      redrive rule disable orders
-    """  # noqa: D301 - as above
-    save_document(
-        lambda operations: operations.alter_rule(
-            name, {"enabled": False}, by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
-
-
-def delete_rule(
-    name: RuleName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
-) -> None:
-    """Delete a rule; what it has given goes on, by the version that gave it.
-
-    \b
-    Example:
-      redrive rule delete orders
-    """  # noqa: D301 - as above
-    delete_document(
-        name,
-        lambda operations: operations.delete_rule(name, by=by or current_user(), why=why),
-        what="rule",
-        store=store,
-        json=json,
-    )
-
-
-def save_document(
-    save: Callable[[Operations], Awaitable[Stored]], *, store: str | None, json: bool
-) -> None:
-    """Save a document, and say which version is in force."""
-    from redrive.cli.show.words import safe
-
-    saved = in_session(lambda app: save(app.operations), store=store)
-    if json:
-        print_json(saved)
-    else:
-        print_result(f"Version {saved.version} of the {saved.kind} {safe(saved.name)} is in force.")
-
-
-def delete_document(
-    name: str,
-    delete: Callable[[Operations], Awaitable[bool]],
-    *,
-    what: str,
-    store: str | None,
-    json: bool,
-) -> None:
-    """Delete a document, and say whether there was one."""
-    from redrive.cli.show.words import safe
-
-    is_new = in_session(lambda app: delete(app.operations), store=store)
-    if json:
-        changed, unchanged = ([name], []) if is_new else ([], [name])
-        print_json({"changed": changed, "unchanged": unchanged})
-    else:
-        said = f"Deleted the {what} {{}}." if is_new else f"There is no {what} {{}}."
-        print_result(said.format(safe(name)))
-    if not is_new:
-        raise typer.Exit(1)
-
-
-def show_document(found: Stored, *, json: bool) -> None:
-    """Show a document as a file has it."""
-    if json:
-        print_json(found)
-    else:
-        from redrive.cli.show.gateway import document
-
-        print_result(*document(found))
-
-
-def show_versions(kind: str, name: str, *, store: str | None, json: bool) -> None:
-    """Show the versions of a document, and what each changed."""
-    found = in_session(lambda app: app.operations.past_versions(kind, name), store=store)
-    if json:
-        print_json({"versions": found})
-    else:
-        from redrive.cli.show.gateway import versions
-
-        print_result(*versions(found))

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from redrive.cli.documents import Documents, Keys, delete_document, show_document
 from redrive.cli.options import By, Json, Store, Why
 from redrive.cli.printing import print_json, print_result
-from redrive.cli.services import Keys, delete_document, save_document, show_document
 from redrive.cli.session import current_user, in_session
 
 __all__ = [
@@ -21,9 +21,13 @@ __all__ = [
     "show_source",
 ]
 
-SourceName = Annotated[
+Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The source's name, which stands in its address.")
 ]
+_SOURCES = Documents(
+    save=lambda operations: operations.save_source,
+    alter=lambda operations: operations.alter_source,
+)
 
 
 def list_sources(*, store: Store = None, json: Json = False) -> None:
@@ -42,7 +46,7 @@ def list_sources(*, store: Store = None, json: Json = False) -> None:
         print_result(*sources(found))
 
 
-def show_source(name: SourceName, *, store: Store = None, json: Json = False) -> None:
+def show_source(name: Name, *, store: Store = None, json: Json = False) -> None:
     """Show one source, as a file has it, and its version.
 
     \b
@@ -54,13 +58,7 @@ def show_source(name: SourceName, *, store: Store = None, json: Json = False) ->
 
 
 def add_source(
-    name: SourceName,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
+    name: Name, keys: Keys, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Let somebody's webhooks in, at /in/NAME of the server; its keys are those of a file.
 
@@ -68,25 +66,11 @@ def add_source(
     Example:
       redrive source add github kind=github secrets=env:GITHUB_SECRET
     """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.save_source(
-            name, read_keys(keys), by=by or current_user(), why=why, is_new=True
-        ),
-        store=store,
-        json=json,
-    )
+    _SOURCES.add(name, keys, why=why, by=by, store=store, json=json)
 
 
 def set_source(
-    name: SourceName,
-    keys: Keys,
-    *,
-    why: Why = "",
-    by: By = None,
-    store: Store = None,
-    json: Json = False,
+    name: Name, keys: Keys, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Change keys of a source; KEY= without a value takes one out.
 
@@ -96,19 +80,11 @@ def set_source(
     Example:
       redrive source set github unique_for=1d
     """  # noqa: D301 - as above
-    from redrive.app.gateway.keys import read_keys
-
-    save_document(
-        lambda operations: operations.alter_source(
-            name, read_keys(keys), by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _SOURCES.change(name, keys, why=why, by=by, store=store, json=json)
 
 
 def enable_source(
-    name: SourceName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Let a source in again.
 
@@ -116,17 +92,11 @@ def enable_source(
     Example:
       redrive source enable github
     """  # noqa: D301 - as above
-    save_document(
-        lambda operations: operations.alter_source(
-            name, {"enabled": True}, by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _SOURCES.switch(name, enabled=True, why=why, by=by, store=store, json=json)
 
 
 def disable_source(
-    name: SourceName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Let nothing of a source in; to who sends, it is not there.
 
@@ -134,17 +104,11 @@ def disable_source(
     Example:
       redrive source disable github --why "their secret has leaked"
     """  # noqa: D301 - as above
-    save_document(
-        lambda operations: operations.alter_source(
-            name, {"enabled": False}, by=by or current_user(), why=why
-        ),
-        store=store,
-        json=json,
-    )
+    _SOURCES.switch(name, enabled=False, why=why, by=by, store=store, json=json)
 
 
 def delete_source(
-    name: SourceName, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
+    name: Name, *, why: Why = "", by: By = None, store: Store = None, json: Json = False
 ) -> None:
     """Delete a source; what it has sent stays.
 
@@ -153,9 +117,9 @@ def delete_source(
       redrive source delete github
     """  # noqa: D301 - as above
     delete_document(
+        "source",
         name,
         lambda operations: operations.delete_source(name, by=by or current_user(), why=why),
-        what="source",
         store=store,
         json=json,
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli.options import By, Json, Limit, Reason, Store, Why
-from redrive.cli.printing import print_json, print_result
+from redrive.cli.printing import print_change, print_json, print_result
 from redrive.cli.session import current_user, in_session
 
 __all__ = ["list_tenants", "pause_tenant", "resume_tenant"]
@@ -62,7 +62,8 @@ def pause_tenant(
         store=store,
     )
     where = _where(name, destination)
-    _tell(name, f"Paused {where}." if is_new else f"{where} was paused already.", is_new, json=json)
+    done, otherwise = f"Paused {where}.", f"{where} was paused already."
+    print_change(name, done, otherwise, is_new=is_new, json=json)
 
 
 def resume_tenant(
@@ -82,7 +83,8 @@ def resume_tenant(
         store=store,
     )
     where = _where(name, destination)
-    _tell(name, f"Resumed {where}." if is_new else f"{where} was not paused.", is_new, json=json)
+    done, otherwise = f"Resumed {where}.", f"{where} was not paused."
+    print_change(name, done, otherwise, is_new=is_new, json=json)
 
 
 def _where(name: str, destination: str | None) -> str:
@@ -93,13 +95,3 @@ def _where(name: str, destination: str | None) -> str:
         if destination is None
         else f"{safe(name)} at {safe(destination)}"
     )
-
-
-def _tell(name: str, sentence: str, is_new: bool, *, json: bool) -> None:  # noqa: FBT001 - what to tell
-    if json:
-        changed, unchanged = ([name], []) if is_new else ([], [name])
-        print_json({"changed": changed, "unchanged": unchanged})
-    else:
-        print_result(sentence)
-    if not is_new:
-        raise typer.Exit(1)

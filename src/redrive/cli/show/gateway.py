@@ -12,14 +12,16 @@ from redrive.cli.show.words import counted, safe
 from redrive.policies.difference import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from redrive.model.request_log import LoggedRequest
-    from redrive.model.rule import Stored
+    from redrive.model.rule import DocumentKind, Stored
     from redrive.operations import GatewayPlan, Previewed, RulePreview, ServiceTest
     from redrive.store import KeptVersion
+
+    Columns = Mapping[str, Callable[[Stored], object]]
 
 __all__ = [
     "document",
@@ -53,23 +55,12 @@ def plan_of(plan: GatewayPlan, *, done: bool) -> Sequence[str]:
 
 def services(found: Sequence[Stored]) -> Sequence[RenderableType]:
     """Return a table of services."""
-    if not found:
-        return ["No service is in the store; add one with redrive service add, or redrive apply."]
-    table = Listing()
-    table.add_words("Name", "Kind", "Where", "Tenant")
-    table.add_figures("Version")
-    table.add_words("State")
-    for one in found:
-        said = one.document
-        table.add_row(
-            safe(one.name),
-            safe(str(said.get("kind", "http"))),
-            safe(_where(said)),
-            safe(str(said.get("tenant", ""))),
-            str(one.version),
-            "enabled" if said.get("enabled", True) else "disabled",
-        )
-    return [table]
+    columns: Columns = {
+        "Kind": lambda one: one.document.get("kind", "http"),
+        "Where": lambda one: _where(one.document),
+        "Tenant": lambda one: one.document.get("tenant", ""),
+    }
+    return _documents("service", found, columns)
 
 
 def requests(found: Sequence[LoggedRequest]) -> Sequence[RenderableType]:
@@ -111,44 +102,21 @@ def tested(one: ServiceTest) -> Sequence[RenderableType]:
 
 def rules(found: Sequence[Stored]) -> Sequence[RenderableType]:
     """Return a table of rules."""
-    if not found:
-        return ["No rule is in the store; add one with redrive rule add, or redrive apply."]
-    table = Listing()
-    table.add_words("Name", "Events", "Service", "Condition")
-    table.add_figures("Version")
-    table.add_words("State")
-    for one in found:
-        said = one.document
-        events = said.get("event", "")
-        table.add_row(
-            safe(one.name),
-            safe(", ".join(events) if isinstance(events, list) else str(events)),
-            safe(one.service),
-            safe(str(said.get("condition", ""))),
-            str(one.version),
-            "enabled" if said.get("enabled", True) else "disabled",
-        )
-    return [table]
+    columns: Columns = {
+        "Events": lambda one: _events(one.document),
+        "Service": lambda one: one.service,
+        "Condition": lambda one: one.document.get("condition", ""),
+    }
+    return _documents("rule", found, columns)
 
 
 def sources(found: Sequence[Stored]) -> Sequence[RenderableType]:
     """Return a table of sources."""
-    if not found:
-        return ["No source is in the store; add one with redrive source add, or redrive apply."]
-    table = Listing()
-    table.add_words("Name", "Kind", "Way in")
-    table.add_figures("Version")
-    table.add_words("State")
-    for one in found:
-        said = one.document
-        table.add_row(
-            safe(one.name),
-            safe(str(said.get("kind", ""))),
-            safe(f"/in/{one.name}"),
-            str(one.version),
-            "enabled" if said.get("enabled", True) else "disabled",
-        )
-    return [table]
+    columns: Columns = {
+        "Kind": lambda one: one.document.get("kind", ""),
+        "Way in": lambda one: f"/in/{one.name}",
+    }
+    return _documents("source", found, columns)
 
 
 def document(found: Stored) -> Sequence[str]:
@@ -208,6 +176,32 @@ def _previewed(one: Previewed) -> Sequence[str]:
         *(safe(f"{name}: {value}") for name, value in one.headers.items()),
         *(safe(line) for line in one.body.splitlines()),
     ]
+
+
+def _documents(
+    kind: DocumentKind, found: Sequence[Stored], columns: Columns
+) -> Sequence[RenderableType]:
+    """Return a table of documents: what is told of each kind between name, version and state."""
+    if not found:
+        return [f"No {kind} is in the store; add one with redrive {kind} add, or redrive apply."]
+    table = Listing()
+    table.add_words("Name", *columns)
+    table.add_figures("Version")
+    table.add_words("State")
+    for one in found:
+        table.add_row(
+            safe(one.name),
+            *(safe(str(told(one))) for told in columns.values()),
+            str(one.version),
+            "enabled" if one.document.get("enabled", True) else "disabled",
+        )
+    return [table]
+
+
+def _events(said: Mapping[str, object]) -> str:
+    """Return the types of events that a rule is about."""
+    events = said.get("event", "")
+    return ", ".join(events) if isinstance(events, list) else str(events)
 
 
 def _where(said: Mapping[str, object]) -> str:
