@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -10,11 +10,12 @@ from redrive.errors import ConfigurationError
 from redrive.model.pattern import check_pattern
 from redrive.model.recipient import pinned
 
-__all__ = ["NO_SERVICE", "DocumentKind", "RuleRoute", "Stored"]
+__all__ = ["DOCUMENT_KINDS", "NO_SERVICE", "DocumentKind", "RuleRoute", "Stored"]
 
 OnError = Literal["hold", "skip"]
 DocumentKind = Literal["service", "rule", "source", "schedule"]
 """What documents are about: where events go, which of them, where they come from, and when."""
+DOCUMENT_KINDS: tuple[DocumentKind, ...] = get_args(DocumentKind)
 
 NO_SERVICE = ""
 """What sources and schedules lead to: their events go wherever patterns and rules say."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from redrive.errors import ConditionError, UsageError, not_found
 from redrive.model.event import Event, EventId, NewEvent
-from redrive.model.rule import DocumentKind, Stored
+from redrive.model.rule import DOCUMENT_KINDS, Stored
 from redrive.operations.context import OperationContext, check_limit
 from redrive.operations.drafting import Document, Previewed
 from redrive.policies.payload import encode_payload
@@ -114,14 +114,13 @@ class Previewing(OperationContext):
     ) -> Sequence[KeptVersion]:
         """Return the versions of a `"service"`, `"rule"`, `"source"` or `"schedule"`."""
         check_limit(limit)
-        if kind not in get_args(DocumentKind):
-            raise UsageError(f"kind is {kind!r}; it is one of {', '.join(get_args(DocumentKind))}.")
+        if kind not in DOCUMENT_KINDS:
+            raise UsageError(f"kind is {kind!r}; it is one of {', '.join(DOCUMENT_KINDS)}.")
         store = await self._store()
         found = await store.past_versions(kind, name, limit=limit)
         if not found:
-            gateway = await store.gateway()
-            every = (*gateway.services, *gateway.rules, *gateway.sources, *gateway.schedules)
-            raise not_found(name, [one.name for one in every if one.kind == kind], what=kind)
+            known = (await store.gateway()).of(kind)
+            raise not_found(name, [one.name for one in known], what=kind)
         told = self._redaction.text
         return [msgspec.structs.replace(one, why=told(one.why)) for one in found]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from redrive.errors import ConfigurationError, UsageError, not_found
 from redrive.model.audit import Actor
-from redrive.model.rule import NO_SERVICE, DocumentKind, Stored
+from redrive.model.rule import DOCUMENT_KINDS, NO_SERVICE, DocumentKind, Stored
 from redrive.observer import Operated
 from redrive.operations.context import OperationContext
 from redrive.operations.drafting import Document
@@ -20,7 +20,6 @@ from redrive.store import Gateway, GatewayChange, Store
 __all__ = ["GatewayDocument", "GatewayPlan", "PlanStep", "Servicing"]
 
 _TRIES = 20
-_KINDS: tuple[DocumentKind, ...] = get_args(DocumentKind)
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +53,8 @@ class GatewayDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, kind: DocumentKind) -> dict[str, dict[str, Any]]:
         """Return the documents of a kind."""
-        named: dict[DocumentKind, dict[str, dict[str, Any]]] = {
-            "service": self.services,
-            "rule": self.rules,
-            "source": self.sources,
-            "schedule": self.schedules,
-        }
-        return named[kind]
+        found: dict[str, dict[str, Any]] = getattr(self, f"{kind}s")
+        return found
 
 
 class Servicing(OperationContext):
@@ -248,10 +242,10 @@ class Servicing(OperationContext):
         """Return all services, rules, sources and schedules as a file can have them."""
         gateway = await (await self._store()).gateway()
         return GatewayDocument(
-            services={one.name: one.document for one in gateway.services},
-            rules={one.name: one.document for one in gateway.rules},
-            sources={one.name: one.document for one in gateway.sources},
-            schedules={one.name: one.document for one in gateway.schedules},
+            **{
+                f"{kind}s": {one.name: one.document for one in gateway.of(kind)}
+                for kind in DOCUMENT_KINDS
+            }
         )
 
     async def plan_gateway(
@@ -361,7 +355,10 @@ class Servicing(OperationContext):
     ) -> tuple[Changed, GatewayChange]:
         """Return what is in force afterwards, and what the store has to change for it."""
         versions = await store.next_versions([(one.kind, one.name) for one in steps])
-        before, after = kept.before, {kind: kept.in_force(kind, versions) for kind in _KINDS}
+        before, after = (
+            kept.before,
+            {kind: kept.in_force(kind, versions) for kind in DOCUMENT_KINDS},
+        )
         services, rules = after["service"], after["rule"]
         of_service: dict[str, list[Stored]] = {}
         for rule in rules.values():
@@ -393,21 +390,16 @@ class Kept:
     """Documents by kind and name, as they were read and as they are to be."""
 
     def __init__(self, before: Gateway) -> None:
-        found: dict[DocumentKind, tuple[Stored, ...]] = {
-            "service": before.services,
-            "rule": before.rules,
-            "source": before.sources,
-            "schedule": before.schedules,
-        }
-        self.before = {kind: {one.name: one for one in kept} for kind, kept in found.items()}
+        self.before = {kind: {one.name: one for one in before.of(kind)} for kind in DOCUMENT_KINDS}
         self.after: dict[DocumentKind, dict[str, Document]] = {
-            kind: {one.name: one.document for one in kept} for kind, kept in found.items()
+            kind: {name: one.document for name, one in kept.items()}
+            for kind, kept in self.before.items()
         }
         self.leads_to: dict[str, str] = {}
 
     def replace(self, wanted: GatewayDocument, *, keep_others: bool) -> None:
         """Have it be what is wanted, beside what there is or in its place."""
-        for kind in _KINDS:
+        for kind in DOCUMENT_KINDS:
             kept = self.after[kind] if keep_others else {}
             self.after[kind] = {**kept, **wanted.of(kind)}
 
@@ -423,7 +415,9 @@ class Kept:
     def steps(self) -> list[PlanStep]:
         """Return what changes."""
         return [
-            step for kind in _KINDS for step in _steps(kind, self.before[kind], self.after[kind])
+            step
+            for kind in DOCUMENT_KINDS
+            for step in _steps(kind, self.before[kind], self.after[kind])
         ]
 
     def in_force(
@@ -490,9 +484,8 @@ def _check_new(kind: str, name: str, known: Collection[str], *, is_new: bool | N
         raise not_found(name, sorted(known), what=kind)
 
 
-async def _names(store: Store, kind: str) -> list[str]:
-    gateway = await store.gateway()
-    return [one.name for one in (gateway.services if kind == "service" else gateway.rules)]
+async def _names(store: Store, kind: DocumentKind) -> list[str]:
+    return [one.name for one in (await store.gateway()).of(kind)]
 
 
 def _steps(

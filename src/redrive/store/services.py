@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -12,7 +12,7 @@ from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.destination import Destination
-from redrive.model.rule import Stored
+from redrive.model.rule import DOCUMENT_KINDS, DocumentKind, Stored
 from redrive.model.schedule import Schedule
 
 __all__ = ["Gateway", "GatewayChange", "KeptVersion", "Services"]
@@ -26,6 +26,19 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Stored, ...] = ()
     sources: tuple[Stored, ...] = ()
     schedules: tuple[Stored, ...] = ()
+
+    @classmethod
+    def holding(cls, kept: Collection[Stored], *, revision: int) -> Self:
+        """Return documents by their kinds."""
+        by_kind = {
+            f"{kind}s": tuple(one for one in kept if one.kind == kind) for kind in DOCUMENT_KINDS
+        }
+        return cls(revision=revision, **by_kind)
+
+    def of(self, kind: DocumentKind) -> tuple[Stored, ...]:
+        """Return the documents of a kind."""
+        found: tuple[Stored, ...] = getattr(self, f"{kind}s")
+        return found
 
 
 class GatewayChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tomli_w
 
 from redrive.errors import ConfigurationError, refuse_unknown
@@ -94,12 +95,7 @@ def _with_tenants(
 
 def write_gateway(document: GatewayDocument) -> str:
     """Return services, rules, sources and schedules as a file has them."""
-    tables = {
-        "services": document.services,
-        "rules": document.rules,
-        "sources": document.sources,
-        "schedules": document.schedules,
-    }
+    tables = msgspec.structs.asdict(document)
     return tomli_w.dumps({name: _written(one) for name, one in tables.items() if one})
 
 

@@ -26,13 +26,7 @@ class MemoryServices(Tables):
             kept = sorted(self._in_force.values(), key=lambda one: one.name)
             if services is not None:
                 kept = [one for one in kept if one.service in services]
-            return Gateway(
-                revision=self._gateway_revision,
-                services=tuple(one for one in kept if one.kind == "service"),
-                rules=tuple(one for one in kept if one.kind == "rule"),
-                sources=tuple(one for one in kept if one.kind == "source"),
-                schedules=tuple(one for one in kept if one.kind == "schedule"),
-            )
+            return Gateway.holding(kept, revision=self._gateway_revision)
 
     async def change_gateway(
         self, change: GatewayChange, *, revision: int, actor: Actor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import msgspec
 
@@ -11,7 +11,7 @@ from redrive.model.access import WHOLE_STORE, Scope
 from redrive.model.audit import Actor
 from redrive.model.delivery import DeliveryId
 from redrive.model.recipient import split_pin
-from redrive.model.rule import DocumentKind, Stored
+from redrive.model.rule import DOCUMENT_KINDS, DocumentKind, Stored
 from redrive.policies.declaring import removed
 from redrive.store import Gateway, GatewayChange, KeptVersion
 from redrive.stores.codec import json_text
@@ -93,13 +93,7 @@ class ServicesRole(SqlStore):
         else:
             rows = await session.fetch(_OF_SERVICES, sorted(services))
         kept = [_kept(*row) for row in rows]
-        return Gateway(
-            revision=await session.value(_REVISION),
-            services=tuple(one for one in kept if one.kind == "service"),
-            rules=tuple(one for one in kept if one.kind == "rule"),
-            sources=tuple(one for one in kept if one.kind == "source"),
-            schedules=tuple(one for one in kept if one.kind == "schedule"),
-        )
+        return Gateway.holding(kept, revision=await session.value(_REVISION))
 
     @writing(notifies=True)
     async def change_gateway(
@@ -174,7 +168,7 @@ def _kept(kind: str, name: str, service: str, version: int, document: Any) -> St
 
 
 async def _keep_versions(session: Session, change: GatewayChange, actor: Actor) -> None:
-    for kind in get_args(DocumentKind):
+    for kind in DOCUMENT_KINDS:
         names = [one.name for one in (*change.kept, *change.gone) if one.kind == kind]
         if names:
             await session.fetch(_SET_PAST, kind, names)
