@@ -179,15 +179,15 @@ class RemoteActing(RemoteContext):
 
     async def pause_replay(self, replay_id: int, *, by: str = "", why: str = "") -> bool:
         """Send no more letters for now; tells whether it was running."""
-        return await self._steered("pause_replay", by, why, id=replay_id)
+        return await self._act("pause_replay", requests.Act(why=why), by, id=replay_id)
 
     async def resume_replay(self, replay_id: int, *, by: str = "", why: str = "") -> bool:
         """Go on with one that was paused, or, beginning with a canary again, that has stopped."""
-        return await self._steered("resume_replay", by, why, id=replay_id)
+        return await self._act("resume_replay", requests.Act(why=why), by, id=replay_id)
 
     async def cancel_replay(self, replay_id: int, *, by: str = "", why: str = "") -> bool:
         """Leave the letters that are not sent yet alone for good; tells whether it was not over."""
-        return await self._steered("cancel_replay", by, why, id=replay_id)
+        return await self._act("cancel_replay", requests.Act(why=why), by, id=replay_id)
 
     async def auto_replays(self) -> Sequence[AutomaticReplay]:
         """Return the destinations that are replayed by themselves, and when that is next due."""
@@ -195,11 +195,11 @@ class RemoteActing(RemoteContext):
 
     async def pause(self, destination: str, *, by: str = "", why: str = "") -> bool:
         """Stop a destination; its deliveries wait, and no attempt is spent."""
-        return await self._steered("pause", by, why, name=destination)
+        return await self._act("pause", requests.Act(why=why), by, name=destination)
 
     async def resume(self, destination: str, *, by: str = "", why: str = "") -> bool:
         """Let a paused destination go on, at the pace of retries."""
-        return await self._steered("resume", by, why, name=destination)
+        return await self._act("resume", requests.Act(why=why), by, name=destination)
 
     async def override(
         self,
@@ -227,7 +227,7 @@ class RemoteActing(RemoteContext):
 
     async def end_override(self, destination: str, *, by: str = "", why: str = "") -> bool:
         """Go back to the declared limits before an override ends by itself."""
-        return await self._steered("end_override", by, why, name=destination)
+        return await self._act("end_override", requests.Act(why=why), by, name=destination)
 
     async def open_breaker(
         self, destination: str, *, by: str = "", why: str = "", until: datetime | None = None
@@ -242,19 +242,13 @@ class RemoteActing(RemoteContext):
         self, destination: str, *, by: str = "", why: str = ""
     ) -> BreakerChange:
         """Close a breaker by hand; what waited goes on at the pace of retries."""
-        self._refuse_actor(by)
-        path = {"name": destination}
-        return await self._sender.ask(
-            "reset_breaker", BreakerChange, requests.Act(why=why), path=path
-        )
+        given = requests.Act(why=why)
+        return await self._do("reset_breaker", BreakerChange, given, by, name=destination)
 
     async def reset_breakers(self, *, by: str = "", why: str = "") -> list[BreakerChange]:
         """Close all breakers that are not closed, such as after an outage of your own network."""
-        self._refuse_actor(by)
-        told = await self._sender.ask(
-            "reset_breakers", answers.BreakerChanges, requests.Act(why=why)
-        )
-        return list(told.changes)
+        given = requests.Act(why=why)
+        return list((await self._do("reset_breakers", answers.BreakerChanges, given, by)).changes)
 
     async def pause_tenant(
         self, tenant: str, *, by: str = "", why: str = "", destination: str | None = None
@@ -270,15 +264,15 @@ class RemoteActing(RemoteContext):
 
     async def pause_schedule(self, name: str, *, by: str = "", why: str = "") -> bool:
         """Publish none of its ticks until it is resumed; tells whether it was not paused before."""
-        return await self._steered("pause_schedule", by, why, name=name)
+        return await self._act("pause_schedule", requests.Act(why=why), by, name=name)
 
     async def resume_schedule(self, name: str, *, by: str = "", why: str = "") -> bool:
         """Publish its ticks from now on; tells whether it was paused."""
-        return await self._steered("resume_schedule", by, why, name=name)
+        return await self._act("resume_schedule", requests.Act(why=why), by, name=name)
 
     async def run_schedule(self, name: str, *, by: str = "", why: str = "") -> bool:
         """Have a worker publish its event now, beside its ticks; tells whether nobody had asked."""
-        return await self._steered("run_schedule", by, why, name=name)
+        return await self._act("run_schedule", requests.Act(why=why), by, name=name)
 
     async def _changed(self, operation: str, given: Sequence[requests.Given]) -> list[DeliveryId]:
         changed: list[DeliveryId] = []
@@ -286,18 +280,11 @@ class RemoteActing(RemoteContext):
             changed += (await self._sender.ask(operation, answers.Changed, one)).changed
         return changed
 
-    async def _steered(self, operation: str, by: str, why: str, **path: object) -> bool:
-        self._refuse_actor(by)
-        given = requests.Act(why=why)
-        return (await self._sender.ask(operation, answers.Acted, given, path=path)).changed
-
     async def _act_on_tenant(
         self, operation: str, tenant: str, by: str, why: str, destination: str | None
     ) -> bool:
-        self._refuse_actor(by)
         given = requests.ActOnTenant(why=why, destination=destination)
-        path = {"name": tenant}
-        return (await self._sender.ask(operation, answers.Acted, given, path=path)).changed
+        return await self._act(operation, given, by, name=tenant)
 
 
 def _selected(selection: Query | Sequence[int] | None) -> dict[str, Any]:

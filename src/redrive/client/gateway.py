@@ -47,26 +47,22 @@ class RemoteServicing(RemoteContext):
         is_new: bool | None = None,
     ) -> Stored:
         """Put a service in force as a document says, in the place of what there was of it."""
-        self._refuse_actor(by)
         given = drafts.SaveDocument(document=dict(document), why=why, is_new=is_new)
-        return await self._sender.ask("save_service", Stored, given, path={"name": name})
+        return await self._do("save_service", Stored, given, by, name=name)
 
     async def alter_service(
         self, name: str, changes: Document, *, by: str = "", why: str = ""
     ) -> Stored:
         """Change some keys of a service; `None` takes one out."""
-        self._refuse_actor(by)
         given = drafts.AlterDocument(changes=dict(changes), why=why)
-        return await self._sender.ask("alter_service", Stored, given, path={"name": name})
+        return await self._do("alter_service", Stored, given, by, name=name)
 
     async def delete_service(
         self, name: str, *, by: str = "", why: str = "", leave_waiting: bool = False
     ) -> bool:
         """Delete a service and all rules to it; nothing is sent there any more."""
-        self._refuse_actor(by)
         given = drafts.DeleteService(why=why, leave_waiting=leave_waiting)
-        path = {"name": name}
-        return (await self._sender.ask("delete_service", answers.Acted, given, path=path)).changed
+        return await self._act("delete_service", given, by, name=name)
 
     async def request_log(self, name: str, *, limit: int = 50) -> Sequence[LoggedRequest]:
         """Return the last requests to a destination, the latest first: successes too, if kept."""
@@ -87,11 +83,10 @@ class RemoteServicing(RemoteContext):
         why: str = "",
     ) -> ServiceTest:
         """Send one request to a service now, and return it with its answer, without secrets."""
-        self._refuse_actor(by)
         given = drafts.TestService(
             payload=payload, type=type, key=key, tenant=tenant, rule=rule, why=why
         )
-        return await self._sender.ask("try_service", ServiceTest, given, path={"name": name})
+        return await self._do("try_service", ServiceTest, given, by, name=name)
 
     async def save_rule(
         self,
@@ -103,23 +98,19 @@ class RemoteServicing(RemoteContext):
         is_new: bool | None = None,
     ) -> Stored:
         """Put a rule in force as a document says, in the place of what there was of it."""
-        self._refuse_actor(by)
         given = drafts.SaveDocument(document=dict(document), why=why, is_new=is_new)
-        return await self._sender.ask("save_rule", Stored, given, path={"name": name})
+        return await self._do("save_rule", Stored, given, by, name=name)
 
     async def alter_rule(
         self, name: str, changes: Document, *, by: str = "", why: str = ""
     ) -> Stored:
         """Change some keys of a rule; `None` takes one out."""
-        self._refuse_actor(by)
         given = drafts.AlterDocument(changes=dict(changes), why=why)
-        return await self._sender.ask("alter_rule", Stored, given, path={"name": name})
+        return await self._do("alter_rule", Stored, given, by, name=name)
 
     async def delete_rule(self, name: str, *, by: str = "", why: str = "") -> bool:
         """Delete a rule; what it has given goes on. Tells whether there was one."""
-        self._refuse_actor(by)
-        given, path = requests.Act(why=why), {"name": name}
-        return (await self._sender.ask("delete_rule", answers.Acted, given, path=path)).changed
+        return await self._act("delete_rule", requests.Act(why=why), by, name=name)
 
     async def sources(self, *, name: str | None = None) -> Sequence[Stored]:
         """Return the sources that are in force, or one of them."""
@@ -136,23 +127,19 @@ class RemoteServicing(RemoteContext):
         is_new: bool | None = None,
     ) -> Stored:
         """Put a source in force as a document says; what it sends is let in within seconds."""
-        self._refuse_actor(by)
         given = drafts.SaveDocument(document=dict(document), why=why, is_new=is_new)
-        return await self._sender.ask("save_source", Stored, given, path={"name": name})
+        return await self._do("save_source", Stored, given, by, name=name)
 
     async def alter_source(
         self, name: str, changes: Document, *, by: str = "", why: str = ""
     ) -> Stored:
         """Change some keys of a source; `None` takes one out."""
-        self._refuse_actor(by)
         given = drafts.AlterDocument(changes=dict(changes), why=why)
-        return await self._sender.ask("alter_source", Stored, given, path={"name": name})
+        return await self._do("alter_source", Stored, given, by, name=name)
 
     async def delete_source(self, name: str, *, by: str = "", why: str = "") -> bool:
         """Delete a source; nothing of it is let in any more. Tells whether there was one."""
-        self._refuse_actor(by)
-        given, path = requests.Act(why=why), {"name": name}
-        return (await self._sender.ask("delete_source", answers.Acted, given, path=path)).changed
+        return await self._act("delete_source", requests.Act(why=why), by, name=name)
 
     async def save_schedule(
         self,
@@ -164,26 +151,22 @@ class RemoteServicing(RemoteContext):
         is_new: bool | None = None,
     ) -> Stored:
         """Put a schedule in force as a document says; workers that serve services publish it."""
-        self._refuse_actor(by)
         given = drafts.SaveDocument(document=dict(document), why=why, is_new=is_new)
-        return await self._sender.ask("save_schedule", Stored, given, path={"name": name})
+        return await self._do("save_schedule", Stored, given, by, name=name)
 
     async def alter_schedule(
         self, name: str, changes: Document, *, by: str = "", why: str = ""
     ) -> Stored:
         """Change some keys of a stored schedule; `None` takes one out."""
-        self._refuse_actor(by)
         given = drafts.AlterDocument(changes=dict(changes), why=why)
-        return await self._sender.ask("alter_schedule", Stored, given, path={"name": name})
+        return await self._do("alter_schedule", Stored, given, by, name=name)
 
     async def delete_schedule(self, name: str, *, by: str = "", why: str = "") -> bool:
         """Delete a schedule, stored or declared by code that is gone; tells whether there was one.
 
         While the code of a live worker declares it that is refused.
         """
-        self._refuse_actor(by)
-        given, path = requests.Act(why=why), {"name": name}
-        return (await self._sender.ask("delete_schedule", answers.Acted, given, path=path)).changed
+        return await self._act("delete_schedule", requests.Act(why=why), by, name=name)
 
     async def preview_rule(
         self,
@@ -232,8 +215,7 @@ class RemoteServicing(RemoteContext):
         leave_waiting: bool = False,
     ) -> GatewayPlan:
         """Have services, rules, sources and schedules be these, all at once."""
-        self._refuse_actor(by)
         given = drafts.ApplyGateway(
             gateway=wanted, why=why, keep_others=keep_others, leave_waiting=leave_waiting
         )
-        return await self._sender.ask("apply_gateway", GatewayPlan, given)
+        return await self._do("apply_gateway", GatewayPlan, given, by)

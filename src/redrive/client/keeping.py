@@ -47,8 +47,7 @@ class RemoteKeeping(RemoteContext):
         self, *, by: str = "", why: str = "", progress: Progress | None = None
     ) -> PrunePlan:
         """Remove what was kept long enough, as workers do by themselves, and tell how much."""
-        self._refuse_actor(by)
-        done = await self._sender.ask("prune", PrunePlan, requests.Act(why=why))
+        done = await self._do("prune", PrunePlan, requests.Act(why=why), by)
         _tell(progress, done.pruned.delivered + done.pruned.events)
         return done
 
@@ -91,11 +90,11 @@ class RemoteKeeping(RemoteContext):
 
     async def remove_destination(self, destination: str, *, by: str = "", why: str = "") -> bool:
         """Route nothing to a destination any more; what it has stays, held."""
-        return await self._kept("remove_destination", by, why, destination)
+        return await self._act("remove_destination", requests.Act(why=why), by, name=destination)
 
     async def restore_destination(self, destination: str, *, by: str = "", why: str = "") -> bool:
         """Take a removal back: the destination gets what is published from now on."""
-        return await self._kept("restore_destination", by, why, destination)
+        return await self._act("restore_destination", requests.Act(why=why), by, name=destination)
 
     async def move(
         self,
@@ -107,9 +106,8 @@ class RemoteKeeping(RemoteContext):
         progress: Progress | None = None,
     ) -> Moved:
         """Hand what waits for a destination, and its dead letters, to another one."""
-        self._refuse_actor(by)
         given = requests.MoveDeliveries(target=target, why=why)
-        moved = await self._sender.ask("move", Moved, given, path={"name": source})
+        moved = await self._do("move", Moved, given, by, name=source)
         _tell(progress, len(moved.moved) + moved.skipped + moved.busy)
         return moved
 
@@ -246,11 +244,9 @@ class RemoteKeeping(RemoteContext):
         after: LogPosition | str | None = None,
     ) -> int:
         """Have a projection begin anew, from the start of the log or behind a position."""
-        self._refuse_actor(by)
         place = None if after is None else str(after)
         given = requests.ResetProjection(why=why, version=version, after=place)
-        path = {"name": name}
-        return (await self._sender.ask("reset_projection", answers.Counted, given, path=path)).count
+        return (await self._do("reset_projection", answers.Counted, given, by, name=name)).count
 
     async def rebuild_projection(
         self,
@@ -280,9 +276,8 @@ class RemoteKeeping(RemoteContext):
         self, name: str, *, by: str = "", why: str = "", version: int | None = None
     ) -> None:
         """Have a version that is rebuilt beside the one that readers have apply nothing more."""
-        self._refuse_actor(by)
-        given, path = requests.ActOnVersion(why=why, version=version), {"name": name}
-        await self._sender.ask("cancel_rebuild", answers.Acted, given, path=path)
+        given = requests.ActOnVersion(why=why, version=version)
+        await self._act("cancel_rebuild", given, by, name=name)
 
     async def swap_projection(
         self,
@@ -310,9 +305,8 @@ class RemoteKeeping(RemoteContext):
         self, name: str, *, by: str = "", why: str = "", version: int | None = None
     ) -> int:
         """Forget a version that no worker reads for, and let its events go when it is time."""
-        self._refuse_actor(by)
-        given, path = requests.ActOnVersion(why=why, version=version), {"name": name}
-        return (await self._sender.ask("drop_projection", answers.Counted, given, path=path)).count
+        given = requests.ActOnVersion(why=why, version=version)
+        return (await self._do("drop_projection", answers.Counted, given, by, name=name)).count
 
     async def tokens(
         self,
@@ -373,21 +367,16 @@ class RemoteKeeping(RemoteContext):
 
     async def set_secret(self, name: str, value: str, *, by: str = "", why: str) -> Secret:
         """Keep a secret, in place of the one of that name; workers go by it within seconds."""
-        self._refuse_actor(by)
         given = requests.SetSecret(name=name, value=value, why=why)
-        return await self._sender.ask("set_secret", Secret, given)
+        return await self._do("set_secret", Secret, given, by)
 
     async def rotate_secrets(self, *, by: str = "", why: str) -> Rotated:
         """Encrypt all secrets by the server's current key."""
-        self._refuse_actor(by)
-        given = requests.ActWithReason(why=why)
-        return await self._sender.ask("rotate_secrets", Rotated, given)
+        return await self._do("rotate_secrets", Rotated, requests.ActWithReason(why=why), by)
 
     async def delete_secret(self, name: str, *, by: str = "", why: str) -> bool:
         """Forget a secret for good; what refers to it fails from then on, and says so."""
-        self._refuse_actor(by)
-        given, path = requests.ActWithReason(why=why), {"name": name}
-        return (await self._sender.ask("delete_secret", answers.Acted, given, path=path)).changed
+        return await self._act("delete_secret", requests.ActWithReason(why=why), by, name=name)
 
     async def encryption(self) -> Encryption | None:
         """Return by which key payloads are kept, and how far that is; `None` if they never were."""
@@ -395,15 +384,11 @@ class RemoteKeeping(RemoteContext):
 
     async def encrypt(self, *, by: str = "", why: str) -> Encryption:
         """Encrypt payloads by the first of the server's keys from now on."""
-        self._refuse_actor(by)
-        given = requests.ActWithReason(why=why)
-        return await self._sender.ask("encrypt", Encryption, given)
+        return await self._do("encrypt", Encryption, requests.ActWithReason(why=why), by)
 
     async def decrypt(self, *, by: str = "", why: str) -> Encryption:
         """Keep payloads as they are from now on, and by and by decrypt all that are encrypted."""
-        self._refuse_actor(by)
-        given = requests.ActWithReason(why=why)
-        return await self._sender.ask("decrypt", Encryption, given)
+        return await self._do("decrypt", Encryption, requests.ActWithReason(why=why), by)
 
     async def finish_encryption(self, *, progress: Progress | None = None) -> Encryption | None:
         """Rewrite all that is still to be, as workers do, and return how it stands."""
@@ -427,21 +412,14 @@ class RemoteKeeping(RemoteContext):
         self, *, by: str = "", why: str = "", any_store: bool = False
     ) -> Drained:
         """Give the journal of the server's own machine to the store, each record once."""
-        self._refuse_actor(by)
         given = journaled.DrainJournal(why=why, any_store=any_store)
-        return await self._sender.ask("drain_journal", Drained, given)
-
-    async def _kept(self, operation: str, by: str, why: str, name: str) -> bool:
-        self._refuse_actor(by)
-        given, path = requests.Act(why=why), {"name": name}
-        return (await self._sender.ask(operation, answers.Acted, given, path=path)).changed
+        return await self._do("drain_journal", Drained, given, by)
 
     async def _count(
         self, operation: str, name: str, by: str, why: str, progress: Progress | None
     ) -> int:
-        self._refuse_actor(by)
-        given, path = requests.ActWithReason(why=why), {"name": name}
-        count = (await self._sender.ask(operation, answers.Counted, given, path=path)).count
+        given = requests.ActWithReason(why=why)
+        count = (await self._do(operation, answers.Counted, given, by, name=name)).count
         _tell(progress, count)
         return count
 

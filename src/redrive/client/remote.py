@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -18,7 +18,8 @@ from redrive.observer import Observers
 from redrive.operations.context import MOST_PER_PAGE, OperationContext
 from redrive.policies.payload import encode_payload
 from redrive.store import Query, Store
-from redrive.web.requests import Filter
+from redrive.web.answers import Acted
+from redrive.web.requests import Filter, Given
 
 __all__ = [
     "RemoteContext",
@@ -30,6 +31,8 @@ __all__ = [
     "span_text",
     "stretches",
 ]
+
+T = TypeVar("T")
 
 
 class RemoteContext(OperationContext):
@@ -46,6 +49,15 @@ class RemoteContext(OperationContext):
                 "A server knows who acts by the token, so nobody acts through it as "
                 f"{by or caller!s:.100}; leave by= (or --by) out."
             )
+
+    async def _do(self, operation: str, kind: type[T], given: Given, by: str, **path: object) -> T:
+        """Have an act done, in the name of whose token it is."""
+        self._refuse_actor(by)
+        return await self._sender.ask(operation, kind, given, path=path)
+
+    async def _act(self, operation: str, given: Given, by: str, **path: object) -> bool:
+        """Have an act done that may change nothing; tells whether it did."""
+        return (await self._do(operation, Acted, given, by, **path)).changed
 
     def within(self, scope: Scope) -> Self:
         """Refuse: which part of the store is theirs, a server knows by the token."""
