@@ -67,7 +67,7 @@ class Door:
         published.
         """
         stored = await self._find(name)
-        if stored is None or not stored.document.get("enabled", True):
+        if stored is None or not stored.is_enabled:
             return Refusal.UNKNOWN
         source = await self._read(stored)
         if source is None:

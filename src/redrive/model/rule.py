@@ -60,6 +60,11 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any]
 
     @property
+    def is_enabled(self) -> bool:
+        """Whether it does what it is for; it does if it says nothing about it."""
+        return bool(self.document.get("enabled", True))
+
+    @property
     def pin(self) -> str:
         """The version of a rule, as deliveries name it."""
         return pinned(self.name, self.version)

@@ -193,7 +193,7 @@ def _documents(
             safe(one.name),
             *(safe(str(told(one))) for told in columns.values()),
             str(one.version),
-            "enabled" if one.document.get("enabled", True) else "disabled",
+            "enabled" if one.is_enabled else "disabled",
         )
     return [table]
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from http import HTTPStatus
-from itertools import zip_longest
-from urllib.parse import quote
 
 import msgspec
 
-from redrive.errors import RedriveError, UsageError
+from redrive.errors import RedriveError
 from redrive.model.rule import Stored
 from redrive.operations import Previewed, SampleEvent
-from redrive.policies.difference import spelled
-from redrive.store import KeptVersion
-from redrive.web.pages.editing import read_json, readable
+from redrive.web.pages.documents import VersionRow, back, read_document, text_of, version_rows
+from redrive.web.pages.editing import read_json
 from redrive.web.pages.numbered import Numbered, Sought
 from redrive.web.pages.page import Moved, Page, Visit
 
 __all__ = [
     "RuleView",
-    "VersionRow",
     "delete_rule",
     "disable_rule",
     "enable_rule",
@@ -28,17 +23,9 @@ __all__ = [
     "save_rule",
     "show_rule",
     "show_rules",
-    "version_rows",
 ]
 
 _PREVIEWS = 10
-
-
-class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A version, and what it changed of the one before."""
-
-    version: KeptVersion
-    changed: str
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,24 +47,6 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: int = 0
     undecided: int = 0
     failing: str = ""
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether it gives events."""
-        return bool(self.rule.document.get("enabled", True))
-
-
-def version_rows(versions: Sequence[KeptVersion]) -> tuple[VersionRow, ...]:
-    """Return versions, the latest first, each with what it changed."""
-    return tuple(
-        VersionRow(
-            version=one,
-            changed=""
-            if before is None
-            else spelled(before.kept.document, one.kept.document) or "nothing",
-        )
-        for one, before in zip_longest(versions, versions[1:])
-    )
 
 
 async def show_rules(visit: Visit) -> Page:
@@ -123,23 +92,27 @@ async def save_rule(visit: Visit) -> Page | Moved:
     view = await _typed(visit)
     try:
         saved = await visit.operations.save_rule(
-            visit.name, _document(view), by=visit.by, why=visit.why, is_new=False
+            visit.name,
+            read_document("rule", view.text),
+            by=visit.by,
+            why=visit.why,
+            is_new=False,
         )
     except RedriveError as error:
         return _refused(view, error)
-    return _back(visit, f"Version {saved.version} is in force.")
+    return back("rule", visit, f"Version {saved.version} is in force.")
 
 
 async def enable_rule(visit: Visit) -> Moved:
     """Have a rule give events again."""
     await visit.operations.alter_rule(visit.name, {"enabled": True}, by=visit.by, why=visit.why)
-    return _back(visit, f"{visit.name} gives events from now on.")
+    return back("rule", visit, f"{visit.name} gives events from now on.")
 
 
 async def disable_rule(visit: Visit) -> Moved:
     """Have a rule give no events."""
     await visit.operations.alter_rule(visit.name, {"enabled": False}, by=visit.by, why=visit.why)
-    return _back(visit, f"{visit.name} gives no events any more; what it has given goes on.")
+    return back("rule", visit, f"{visit.name} gives no events any more; what it has given goes on.")
 
 
 async def delete_rule(visit: Visit) -> Moved:
@@ -151,8 +124,7 @@ async def delete_rule(visit: Visit) -> Moved:
 async def _view(visit: Visit) -> RuleView:
     [rule] = await visit.operations.rules(name=visit.name)
     versions = await visit.operations.past_versions("rule", visit.name)
-    text = readable(msgspec.Raw(msgspec.json.encode(rule.document)))
-    return RuleView(rule=rule, text=text, versions=version_rows(versions))
+    return RuleView(rule=rule, text=text_of(rule.document), versions=version_rows(versions))
 
 
 async def _typed(visit: Visit) -> RuleView:
@@ -167,16 +139,9 @@ async def _typed(visit: Visit) -> RuleView:
     )
 
 
-def _document(view: RuleView) -> dict[str, object]:
-    found = msgspec.json.decode(read_json(view.text))
-    if not isinstance(found, dict):
-        raise UsageError("A rule is a JSON object; begin it with {.")
-    return found
-
-
 def _changes(view: RuleView) -> dict[str, object]:
     """Return the whole of what was typed: what it leaves out goes."""
-    return {**dict.fromkeys(view.rule.document), **_document(view)}
+    return {**dict.fromkeys(view.rule.document), **read_document("rule", view.text)}
 
 
 def _sample(view: RuleView) -> SampleEvent | None:
@@ -192,7 +157,3 @@ def _refused(view: RuleView, error: RedriveError) -> Page:
 
 def _page(view: RuleView, status: HTTPStatus = HTTPStatus.OK) -> Page:
     return Page(template="rule.html", title=view.rule.name, model=view, status=status)
-
-
-def _back(visit: Visit, said: str) -> Moved:
-    return Moved(f"/rules/{quote(visit.name, safe='')}", said)

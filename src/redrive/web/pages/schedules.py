@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 import msgspec
 
-from redrive.errors import NotFoundError, RedriveError, UsageError
+from redrive.errors import NotFoundError, RedriveError
 from redrive.model.duration import spell_duration
 from redrive.model.schedule import Schedule
 from redrive.operations import ScheduleFigures
 from redrive.policies.schedule import ScheduleState
-from redrive.web.pages.editing import read_json, readable
+from redrive.web.pages.documents import read_document, text_of
 from redrive.web.pages.page import Moved, Page, Visit
 
 __all__ = [
@@ -68,9 +68,7 @@ async def save_schedule(visit: Visit) -> Page | Moved:
     """Put a schedule in force as it stands in the form."""
     text = visit.form.get("schedule", "")
     try:
-        document = msgspec.json.decode(read_json(text))
-        if not isinstance(document, dict):
-            raise UsageError("A schedule is a JSON object; begin it with {.")
+        document = read_document("schedule", text)
         saved = await visit.operations.save_schedule(
             visit.name, document, by=visit.by, why=visit.why
         )
@@ -92,7 +90,7 @@ async def _document(visit: Visit, name: str) -> str:
         [latest] = await visit.operations.past_versions("schedule", name, limit=1)
     except NotFoundError:
         return ""
-    return readable(msgspec.Raw(msgspec.json.encode(latest.kept.document)))
+    return text_of(latest.kept.document)
 
 
 async def _page(visit: Visit, model: Schedules, status: HTTPStatus = HTTPStatus.OK) -> Page:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from redrive.model.request_log import LoggedRequest
 from redrive.model.rule import Stored
-from redrive.store import DestinationFigures, KeptVersion
-from redrive.web.pages.editing import readable
+from redrive.store import DestinationFigures
+from redrive.web.pages.documents import VersionRow, back, text_of, version_rows
 from redrive.web.pages.numbered import Numbered, Sought
 from redrive.web.pages.page import Moved, Page, Visit
-from redrive.web.pages.rules import VersionRow, version_rows
 
 __all__ = [
     "ServiceRow",
@@ -45,11 +44,6 @@ class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
         """Whose events it gets; everybody's if it is empty."""
         return str(self.service.document.get("tenant", ""))
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether it is sent anything."""
-        return bool(self.service.document.get("enabled", True))
-
 
 class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
     """A service, its rules, and its versions."""
@@ -79,12 +73,10 @@ async def show_service(visit: Visit) -> Page:
     """Show one service, what leads there, and what it was before."""
     [service] = await visit.operations.services(name=visit.name)
     rules = await visit.operations.rules(service=visit.name)
-    versions: tuple[KeptVersion, ...] = tuple(
-        await visit.operations.past_versions("service", visit.name)
-    )
+    versions = await visit.operations.past_versions("service", visit.name)
     model = ServiceView(
         row=_row(service, len(rules), (await _figures(visit)).get(service.name)),
-        text=readable(msgspec.Raw(msgspec.json.encode(service.document))),
+        text=text_of(service.document),
         rules=tuple(rules),
         versions=version_rows(versions),
         requests=tuple(await visit.operations.request_log(visit.name, limit=_MOST_REQUESTS)),
@@ -95,13 +87,13 @@ async def show_service(visit: Visit) -> Page:
 async def enable_service(visit: Visit) -> Moved:
     """Serve a service again."""
     await visit.operations.alter_service(visit.name, {"enabled": True}, by=visit.by, why=visit.why)
-    return _back(visit, f"{visit.name} is served again; what waited for it is sent.")
+    return back("service", visit, f"{visit.name} is served again; what waited for it is sent.")
 
 
 async def disable_service(visit: Visit) -> Moved:
     """Send a service nothing, so that what it gets waits."""
     await visit.operations.alter_service(visit.name, {"enabled": False}, by=visit.by, why=visit.why)
-    return _back(visit, f"{visit.name} is disabled; what it gets waits.")
+    return back("service", visit, f"{visit.name} is disabled; what it gets waits.")
 
 
 async def delete_service(visit: Visit) -> Moved:
@@ -113,10 +105,6 @@ async def delete_service(visit: Visit) -> Moved:
         leave_waiting=visit.form.get("leave_waiting") == "yes",
     )
     return Moved("/services", f"{visit.name} and the rules to it were deleted.")
-
-
-def _back(visit: Visit, said: str) -> Moved:
-    return Moved(f"/services/{quote(visit.name, safe='')}", said)
 
 
 async def _figures(visit: Visit) -> dict[str, DestinationFigures]:

@@ -8,10 +8,9 @@ import msgspec
 
 from redrive.model.rule import Stored
 from redrive.store import EventQuery, FoundEvent
-from redrive.web.pages.editing import readable
+from redrive.web.pages.documents import VersionRow, back, text_of, version_rows
 from redrive.web.pages.numbered import Numbered, Sought
 from redrive.web.pages.page import Moved, Page, Visit
-from redrive.web.pages.rules import VersionRow, version_rows
 
 __all__ = [
     "SourceRow",
@@ -51,11 +50,6 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
         """Where it sends to, below the server."""
         return f"/in/{quote(self.source.name, safe='')}"
 
-    @property
-    def is_enabled(self) -> bool:
-        """Whether its messages are let in."""
-        return bool(self.source.document.get("enabled", True))
-
 
 class SourceView(msgspec.Struct, frozen=True, kw_only=True):
     """A source, its versions, and the last events that it has sent."""
@@ -84,7 +78,7 @@ async def show_source(visit: Visit) -> Page:
     )
     model = SourceView(
         row=SourceRow(source=source),
-        text=readable(msgspec.Raw(msgspec.json.encode(source.document))),
+        text=text_of(source.document),
         versions=version_rows(versions),
         events=events.events,
     )
@@ -94,20 +88,16 @@ async def show_source(visit: Visit) -> Page:
 async def enable_source(visit: Visit) -> Moved:
     """Let a source in again."""
     await visit.operations.alter_source(visit.name, {"enabled": True}, by=visit.by, why=visit.why)
-    return _back(visit, f"{visit.name} is let in again.")
+    return back("source", visit, f"{visit.name} is let in again.")
 
 
 async def disable_source(visit: Visit) -> Moved:
     """Let nothing of a source in."""
     await visit.operations.alter_source(visit.name, {"enabled": False}, by=visit.by, why=visit.why)
-    return _back(visit, f"{visit.name} is disabled; its messages are turned away.")
+    return back("source", visit, f"{visit.name} is disabled; its messages are turned away.")
 
 
 async def delete_source(visit: Visit) -> Moved:
     """Delete a source."""
     await visit.operations.delete_source(visit.name, by=visit.by, why=visit.why)
     return Moved("/sources", f"{visit.name} was deleted; its messages are turned away.")
-
-
-def _back(visit: Visit, said: str) -> Moved:
-    return Moved(f"/sources/{quote(visit.name, safe='')}", said)
