@@ -94,6 +94,16 @@ def _post(
     )
 
 
+def _put_in_force(
+    path: str, save: Endpoint, alter: Endpoint, *, example: object, changes: object
+) -> tuple[Route, Route]:
+    """Return the routes of a kind of documents: to put one in force, and to change keys of it."""
+    return (
+        _post(path, save, Stored, drafts.SaveDocument, example={"document": example}),
+        _post(f"{path}/alter", alter, Stored, drafts.AlterDocument, example={"changes": changes}),
+    )
+
+
 ROUTES: tuple[Route, ...] = (
     _post("/events", publishing.publish, Receipt, published.PublishEvent, example=_EVENT),
     _post(
@@ -248,19 +258,12 @@ ROUTES: tuple[Route, ...] = (
     _post("/schedules/{name}/pause", steering.pause_schedule, answers.Acted),
     _post("/schedules/{name}/resume", steering.resume_schedule, answers.Acted),
     _post("/schedules/{name}/run", steering.run_schedule, answers.Acted),
-    _post(
+    *_put_in_force(
         "/schedules/{name}",
         gateway.save_schedule,
-        Stored,
-        drafts.SaveDocument,
-        example={"document": {"event": "report.due", "cron": "0 2 * * *"}},
-    ),
-    _post(
-        "/schedules/{name}/alter",
         gateway.alter_schedule,
-        Stored,
-        drafts.AlterDocument,
-        example={"changes": {"cron": "30 2 * * *"}},
+        example={"event": "report.due", "cron": "0 2 * * *"},
+        changes={"cron": "30 2 * * *"},
     ),
     _post("/schedules/{name}/delete", gateway.delete_schedule, answers.Acted),
     _get("/projections", keeping.projections, answers.Projections),
@@ -327,19 +330,12 @@ ROUTES: tuple[Route, ...] = (
     _post("/encryption/off", granting.decrypt, Encryption, requests.ActWithReason),
     _post("/encryption/finish", granting.finish_encryption, answers.Encrypted, requests.Nothing),
     _get("/services", gateway.services, answers.Documents, drafts.ListServices),
-    _post(
+    *_put_in_force(
         "/services/{name}",
         gateway.save_service,
-        Stored,
-        drafts.SaveDocument,
-        example={"document": {"url": "https://api.example.com/hooks"}},
-    ),
-    _post(
-        "/services/{name}/alter",
         gateway.alter_service,
-        Stored,
-        drafts.AlterDocument,
-        example={"changes": {"rate": "10/s", "enabled": True}},
+        example={"url": "https://api.example.com/hooks"},
+        changes={"rate": "10/s", "enabled": True},
     ),
     _get(
         "/services/{name}/requests",
@@ -356,35 +352,21 @@ ROUTES: tuple[Route, ...] = (
     ),
     _post("/services/{name}/delete", gateway.delete_service, answers.Acted, drafts.DeleteService),
     _get("/rules", gateway.rules, answers.Documents, drafts.ListRules),
-    _post(
+    *_put_in_force(
         "/rules/{name}",
         gateway.save_rule,
-        Stored,
-        drafts.SaveDocument,
-        example={"document": {"service": "crm", "event": "order.*"}},
-    ),
-    _post(
-        "/rules/{name}/alter",
         gateway.alter_rule,
-        Stored,
-        drafts.AlterDocument,
-        example={"changes": {"path": "/orders"}},
+        example={"service": "crm", "event": "order.*"},
+        changes={"path": "/orders"},
     ),
     _post("/rules/{name}/delete", gateway.delete_rule, answers.Acted),
     _get("/sources", gateway.sources, answers.Documents, drafts.ListServices),
-    _post(
+    *_put_in_force(
         "/sources/{name}",
         gateway.save_source,
-        Stored,
-        drafts.SaveDocument,
-        example={"document": {"kind": "github", "secrets": "env:GITHUB_SECRET"}},
-    ),
-    _post(
-        "/sources/{name}/alter",
         gateway.alter_source,
-        Stored,
-        drafts.AlterDocument,
-        example={"changes": {"unique_for": "1d"}},
+        example={"kind": "github", "secrets": "env:GITHUB_SECRET"},
+        changes={"unique_for": "1d"},
     ),
     _post("/sources/{name}/delete", gateway.delete_source, answers.Acted),
     _post(
