@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from redrive import ConfigurationError, Redrive, UsageError
@@ -131,6 +133,18 @@ def test_who_acts_is_known_to_the_server(shell: Shell, shop: Shop) -> None:
     assert (refused.code, done.code) == (2, 0)
     assert "leave by= (or --by) out" in refused.err
     assert [one["by"] for one in shell("audit", "--json").json["entries"]] == ["local"]
+
+
+def test_encryption_is_begun_and_ended_by_whom_the_server_knows(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDRIVE_KEYS", f"k1:{base64.b64encode(bytes(32)).decode()}")
+
+    begun = shell("encryption", "on", "--why", "addresses are in there")
+    ended = shell("encryption", "off", "--why", "the disk is encrypted")
+
+    assert (begun.code, ended.code) == (0, 0), begun.err + ended.err
+    assert {one["by"] for one in shell("audit", "--json").json["entries"]} == {"local"}
 
 
 def test_a_server_and_a_store_at_once_are_refused(

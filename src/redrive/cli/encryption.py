@@ -32,8 +32,9 @@ def on(
     Example:
       redrive encryption on --why "customers' addresses are in there"
     """  # noqa: D301 - the help keeps what stands below \b as it is
-    who = by or current_user()
-    found = in_session(lambda app: app.operations.encrypt(by=who, why=why), store=store)
+    found = in_session(
+        lambda app: app.operations.encrypt(by=by or current_user(), why=why), store=store
+    )
     _tell(_finished(store) if wait else found, json=json)
 
 
@@ -46,8 +47,9 @@ def off(
     Example:
       redrive encryption off --why "the disk is encrypted"
     """  # noqa: D301 - as above
-    who = by or current_user()
-    found = in_session(lambda app: app.operations.decrypt(by=who, why=why), store=store)
+    found = in_session(
+        lambda app: app.operations.decrypt(by=by or current_user(), why=why), store=store
+    )
     _tell(_finished(store) if wait else found, json=json)
 
 
