@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
 
 import typer
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from redrive.model.rule import DocumentKind, Stored
     from redrive.operations import Operations
+
+    Put = Callable[[Operations, str, Mapping[str, object], str, str], Awaitable[Stored]]
+    """What puts a document in force: its name, what is said of it, who does it, and why."""
 
 __all__ = ["Documents", "Keys", "Versions", "delete_document", "show_document", "show_versions"]
 
@@ -38,52 +41,23 @@ class Act(TypedDict):
     json: bool
 
 
-class Save(Protocol):
-    """An operation such as `save_service`."""
-
-    def __call__(
-        self, name: str, document: Mapping[str, object], *, by: str, why: str, is_new: bool
-    ) -> Awaitable[Stored]: ...
-
-
-class Alter(Protocol):
-    """An operation such as `alter_service`."""
-
-    def __call__(
-        self, name: str, changes: Mapping[str, object], *, by: str, why: str
-    ) -> Awaitable[Stored]: ...
-
-
 class Documents(NamedTuple):
     """The commands about documents of one kind, by the operations that save and alter them."""
 
-    save: Callable[[Operations], Save]
-    alter: Callable[[Operations], Alter]
+    save: Put
+    alter: Put
 
     def add(self, name: str, keys: Keys, **act: Unpack[Act]) -> None:
         """Add a document, and say which version is in force."""
-        _put_in_force(
-            lambda operations, by: self.save(operations)(
-                name, _read(keys), by=by, why=act["why"], is_new=True
-            ),
-            act,
-        )
+        _put_in_force(self.save, name, lambda: _read(keys), act)
 
     def change(self, name: str, keys: Keys, **act: Unpack[Act]) -> None:
         """Change keys of a document, and say which version is in force."""
-        _put_in_force(
-            lambda operations, by: self.alter(operations)(name, _read(keys), by=by, why=act["why"]),
-            act,
-        )
+        _put_in_force(self.alter, name, lambda: _read(keys), act)
 
     def switch(self, name: str, *, enabled: bool, **act: Unpack[Act]) -> None:
         """Enable or disable a document, and say which version is in force."""
-        _put_in_force(
-            lambda operations, by: self.alter(operations)(
-                name, {"enabled": enabled}, by=by, why=act["why"]
-            ),
-            act,
-        )
+        _put_in_force(self.alter, name, lambda: {"enabled": enabled}, act)
 
 
 def delete_document(
@@ -123,11 +97,12 @@ def show_versions(kind: DocumentKind, name: str, *, store: str | None, json: boo
         print_result(*versions(found))
 
 
-def _put_in_force(save: Callable[[Operations, str], Awaitable[Stored]], act: Act) -> None:
+def _put_in_force(put: Put, name: str, read: Callable[[], Mapping[str, object]], act: Act) -> None:
     from redrive.cli.show.words import safe
 
     saved = in_session(
-        lambda app: save(app.operations, act["by"] or current_user()), store=act["store"]
+        lambda app: put(app.operations, name, read(), act["by"] or current_user(), act["why"]),
+        store=act["store"],
     )
     if act["json"]:
         print_json(saved)

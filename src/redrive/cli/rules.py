@@ -35,8 +35,12 @@ __all__ = [
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule's name.")]
 _RULES = Documents(
-    save=lambda operations: operations.save_rule,
-    alter=lambda operations: operations.alter_rule,
+    save=lambda operations, name, document, by, why: operations.save_rule(
+        name, document, by=by, why=why, is_new=True
+    ),
+    alter=lambda operations, name, changes, by, why: operations.alter_rule(
+        name, changes, by=by, why=why
+    ),
 )
 
 

@@ -29,8 +29,12 @@ __all__ = [
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 _STORED = Documents(
-    save=lambda operations: operations.save_schedule,
-    alter=lambda operations: operations.alter_schedule,
+    save=lambda operations, name, document, by, why: operations.save_schedule(
+        name, document, by=by, why=why, is_new=True
+    ),
+    alter=lambda operations, name, changes, by, why: operations.alter_schedule(
+        name, changes, by=by, why=why
+    ),
 )
 
 

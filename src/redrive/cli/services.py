@@ -32,8 +32,12 @@ __all__ = [
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The service's name.")]
 _SERVICES = Documents(
-    save=lambda operations: operations.save_service,
-    alter=lambda operations: operations.alter_service,
+    save=lambda operations, name, document, by, why: operations.save_service(
+        name, document, by=by, why=why, is_new=True
+    ),
+    alter=lambda operations, name, changes, by, why: operations.alter_service(
+        name, changes, by=by, why=why
+    ),
 )
 
 

@@ -25,8 +25,12 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The source's name, which stands in its address.")
 ]
 _SOURCES = Documents(
-    save=lambda operations: operations.save_source,
-    alter=lambda operations: operations.alter_source,
+    save=lambda operations, name, document, by, why: operations.save_source(
+        name, document, by=by, why=why, is_new=True
+    ),
+    alter=lambda operations, name, changes, by, why: operations.alter_source(
+        name, changes, by=by, why=why
+    ),
 )
 
 
