@@ -18,16 +18,18 @@ from redrive.model.health import HealthCheck
 from redrive.model.outcome import Faulted, Nature, Outcome, Succeeded
 from redrive.policies.terms import Terms
 from redrive.transport import Transport
+from redrive.transports.confirmed import Publication, confirmed, written
 from redrive.transports.envelope import Body, encode_event
 from redrive.transports.failures import broken, refused
 from redrive.transports.options import need, read_choice, read_count, read_name
 from redrive.transports.server import Server, ServerOptions, read_login, read_server
-from redrive.transports.shared import SharedLine, unless_ours
+from redrive.transports.shared import SharedLine
 
 if TYPE_CHECKING:
-    from aio_pika import Message
-    from aio_pika.abc import AbstractChannel, AbstractExchange
+    from aio_pika.abc import AbstractChannel
     from aio_pika.connection import Connection
+    from aiormq.channel import Channel
+    from pamqp.commands import Basic
 
 __all__ = ["AmqpBlueprint", "AmqpOptions", "AmqpTransport", "amqp"]
 
@@ -101,7 +103,7 @@ def amqp(url: str, **options: Unpack[AmqpOptions]) -> AmqpBlueprint:
 class _Channel(NamedTuple):
     connection: Connection
     channel: AbstractChannel
-    exchange: AbstractExchange
+    confirming: Channel
 
 
 class AmqpTransport:
@@ -119,11 +121,7 @@ class AmqpTransport:
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         try:
             async with self._line.use() as line:
-                if len(deliveries) == 1:
-                    return [await self._publish(line, deliveries[0])]
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._publish(line, one)) for one in deliveries]
-                return [task.result() for task in tasks]
+                return await self._publish(line, deliveries)
         except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
             return [self._failed(error)] * len(deliveries)
 
@@ -139,20 +137,37 @@ class AmqpTransport:
             return self._failed(error).fault.message
         return ""
 
-    async def _publish(self, line: _Channel, one: Leased) -> Outcome:
-        key = self._plan.routing_key or one.event.type
+    async def _publish(self, line: _Channel, deliveries: Sequence[Leased]) -> list[Outcome]:
+        """Publish all, and wait for all confirms at once: a task for each costs more."""
+        outcomes: list[Outcome] = [_SUCCEEDED] * len(deliveries)
+        publications: dict[int, Publication] = {}
+        for place, one in enumerate(deliveries):
+            made = self._written(line, one)
+            if isinstance(made, Faulted):
+                outcomes[place] = made
+            else:
+                publications[place] = made
+        if not publications:
+            return outcomes
+        answers = await confirmed(line.confirming, list(publications.values()))
+        for place, wrong in zip(publications, answers, strict=True):
+            if wrong is None:
+                continue
+            if not _is_about_message(wrong):
+                self._line.doubt(line)
+            outcomes[place] = self._failed(_broken_off(wrong))
+        return outcomes
+
+    def _written(self, line: _Channel, one: Leased) -> Publication | Faulted:
+        plan, event = self._plan, one.event
+        key = plan.routing_key or event.type
         if len(key.encode()) > _LONGEST_KEY:
             return self._refused(f"the routing key {key[:40]!r}… is too long", rule="bad key")
         try:
-            await line.exchange.publish(_message(one.event, self._plan.body), key, mandatory=True)
-        except asyncio.CancelledError as error:
-            self._line.doubt(line)
-            return self._failed(unless_ours(error))
+            body = encode_event(event, plan.body)
+            return written(line.confirming, plan.exchange, key, _properties(event), body)
         except Exception as error:  # noqa: BLE001 - whatever the client raises is an outcome
-            if not _is_about_message(error):
-                self._line.doubt(line)
             return self._failed(error)
-        return _SUCCEEDED
 
     def _failed(  # noqa: PLR0911 - one row per kind of failure
         self, error: Exception
@@ -208,6 +223,7 @@ class AmqpTransport:
 
     async def _connect(self) -> _Channel:
         from aio_pika.connection import Connection  # noqa: PLC0415 - the extra
+        from aiormq.channel import Channel  # noqa: PLC0415 - the extra
         from yarl import URL  # noqa: PLC0415 - the extra
 
         plan = self._plan
@@ -226,14 +242,13 @@ class AmqpTransport:
         try:
             await connection.connect()
             channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-            exchange = channel.default_exchange
-            if plan.exchange:
-                exchange = await channel.get_exchange(plan.exchange, ensure=False)
+            confirming = await channel.get_underlay_channel()
+            assert isinstance(confirming, Channel)  # noqa: S101 - it is the only one there is
         except BaseException:
             with suppress(Exception):
                 await connection.close()
             raise
-        return _Channel(connection, channel, exchange)
+        return _Channel(connection, channel, confirming)
 
 
 class _Guarded:
@@ -258,22 +273,29 @@ def _is_open(line: _Channel) -> bool:
     return not (line.connection.is_closed or line.channel.is_closed)
 
 
-def _is_about_message(error: Exception) -> bool:
+def _is_about_message(error: BaseException) -> bool:
     from aiormq.exceptions import DeliveryError  # noqa: PLC0415 - the extra
 
     return isinstance(error, DeliveryError)
 
 
-def _message(event: Event[msgspec.Raw], body: Body) -> Message:
-    from aio_pika import DeliveryMode, Message  # noqa: PLC0415 - the extra
+def _broken_off(error: BaseException) -> Exception:
+    """Return what it means that the library has cancelled what we wait for: a closed connection."""
+    if isinstance(error, Exception):
+        return error
+    return ConnectionResetError("the connection was closed while an answer was awaited")
+
+
+def _properties(event: Event[msgspec.Raw]) -> Basic.Properties:
+    from aio_pika import DeliveryMode  # noqa: PLC0415 - the extra
+    from pamqp.commands import Basic  # noqa: PLC0415
 
     told = {"key": event.key, "tenant": event.tenant, "source": event.source}
     headers: dict[str, Any] = {name: value for name, value in told.items() if value}
     headers |= {name: event.headers[name] for name in ("traceparent",) if name in event.headers}
-    return Message(
-        encode_event(event, body),
+    return Basic.Properties(
         message_id=event.id,
-        type=event.type if len(event.type.encode()) <= _LONGEST_KEY else None,
+        message_type=event.type if len(event.type.encode()) <= _LONGEST_KEY else None,
         timestamp=event.occurred_at,
         content_type="application/json",
         delivery_mode=DeliveryMode.PERSISTENT,

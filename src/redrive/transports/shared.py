@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
-__all__ = ["SharedLine", "unless_ours"]
+__all__ = ["SharedLine"]
 
 T = TypeVar("T")
 
@@ -89,15 +89,3 @@ class SharedLine(Generic[T]):
     async def _disconnected(self, value: T) -> None:
         with suppress(Exception):  # it may be broken in any way: nobody waits for it any more
             await self._disconnect(value)
-
-
-def unless_ours(error: asyncio.CancelledError) -> ConnectionError:
-    """Return what it means that a library has cancelled what we wait for; raise our own end again.
-
-    Libraries cancel the futures of their callers when a connection breaks. Were that taken for the
-    end of the try, nobody would ever hear that it failed.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise error
-    return ConnectionResetError("the connection was closed while an answer was awaited")
