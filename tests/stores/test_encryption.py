@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from redrive.model.edit import Change, ChangeKind
 from redrive.model.limits import Breaker, Limits
 from redrive.model.outcome import Addressees, Exchange
 from redrive.model.request_log import LoggedRequest
+from redrive.model.retention import Retention
 from redrive.model.schedule import Schedule
 from redrive.model.settlement import Delivered, Failed, FailureReason
 from redrive.sealing import KeyRing, Vault
@@ -40,6 +43,7 @@ from tests.stores.encrypted import a_vault, rows_of
 pytestmark = pytest.mark.asyncio
 
 PLANTED = "planted-in-a-payload"
+_numbers = itertools.count()
 IN_FLIGHT = 1_000 if IS_LONG else 12
 PLAIN = {
     "ids, names, places, times and counts": {
@@ -346,6 +350,74 @@ async def test_the_walk_goes_on_where_it_was_by_another_process(setting: Setting
             await walk(other)
         assert await setting.said() == set()
         await check_whole(world, letter)
+
+
+async def test_the_walk_ends_whatever_is_published_in_each_of_its_steps(setting: Setting) -> None:
+    async with setting.world() as world:
+        await plant(world)
+        await publish_named(world, count=30)
+        await world.store.encrypt("k1", actor=OPERATOR)
+        steps = 0
+        while await world.store.reseal(limit=3):
+            steps += 1
+            assert steps < 500, "it runs after what is published"
+            await publish_named(world, count=4)
+
+        assert await setting.said() == set()
+
+
+async def test_what_somebody_has_in_hand_is_rewritten_later_in_the_same_round(
+    postgres_url: str,
+) -> None:
+    """Were that another round, there would be no end to them on a busy queue."""
+    setting = Setting("postgres", postgres_url)
+    address = read_address(postgres_url)
+    deliveries = [stage.table for stage in STAGES].index("deliveries")
+    async with setting.world() as world:
+        letter = await plant(world)
+        await world.store.encrypt("k1", actor=OPERATOR)
+        other = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+        is_locked, steps, count = False, 0, 1
+        while count:
+            [document] = (await setting.rows())["encryption.document"]
+            is_locked = not is_locked and msgspec.json.decode(document).get("stage") == deliveries
+            async with other.transaction():
+                if is_locked:
+                    await other.fetch("SELECT id FROM deliveries FOR UPDATE")
+                count = await world.store.reseal(limit=100)
+            steps += 1
+            assert steps < 100, "each round leads to another"
+        await other.close()
+
+        assert await setting.said() == set()
+        await check_whole(world, letter)
+
+
+async def test_digests_of_events_that_have_gone_are_keyed(setting: Setting) -> None:
+    short = Retention(delivered=timedelta(hours=1), events=timedelta(hours=1))
+    async with setting.world() as world:
+        await publish_named(world, count=5)
+        for leased in (await world.claim(total=5)).deliveries:
+            await world.settle(leased, Delivered())
+        world.clock.advance("2h")
+        for _ in range(3):
+            await world.store.prune(short)
+        before = (await setting.rows())["idempotency.remains"]
+        await world.store.encrypt("k1", actor=OPERATOR)
+
+        await walk(world, limit=2)
+
+        after = (await setting.rows())["idempotency.remains"]
+        assert len(before) == len(after) == 5
+        assert not any('"digest":"~' in one for one in before)
+        assert all('"digest":"~' in one for one in after)
+
+
+async def publish_named(world: World, *, count: int) -> None:
+    """Publish events whose idempotency keys grow, as those of orders do."""
+    for _ in range(count):
+        key = f"order-{next(_numbers):09}"
+        await world.append(entries(an_event({"note": PLANTED}, idempotency_key=key)))
 
 
 async def test_all_can_be_decrypted_again(setting: Setting) -> None:

@@ -53,6 +53,7 @@ __all__ = [
     "Codec",
     "KeptEncryption",
     "Kind",
+    "Place",
     "kept_from",
 ]
 
@@ -61,19 +62,25 @@ READ_ENCRYPTION = "SELECT document FROM redrive.encryption"
 HIDDEN = "(encrypted)"
 """What stands where a text was, for whoever looks with SQL."""
 
+Place = tuple[int | str, ...]
+"""Where a row is in the order that its table is walked through in; empty before the first."""
+
 
 class KeptEncryption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the store keeps what, and what digests are made by.
 
     The digests' key is sealed by the key, or plain in base64 once nothing is encrypted any more.
-    `stage` and `after` are how far the walk has come in this round, and `is_again` whether
-    there has to be another.
+    `stage` and `after` are how far the walk has come in this round, `ends` where each of its
+    tables ended when the round began, `left` what somebody had in hand when it came by in the
+    table it is in, and `is_again` whether there has to be another round.
     """
 
     encryption: Encryption
     digests: str
     stage: int = 0
-    after: tuple[int | str, ...] = ()
+    after: Place = ()
+    ends: tuple[Place, ...] = ()
+    left: tuple[Place, ...] = ()
     is_again: bool = False
 
 

@@ -1,7 +1,7 @@
 """Encryption at rest: begun in one transaction, then walked through a few rows at a time.
 
-The walk ends with a round that has found nothing to change, so that what was written meanwhile by
-whoever did not know yet is found, too.
+The walk goes by rounds, each to where the tables ended when it began. It ends with a round that has
+found nothing to change, so that what was written meanwhile by whoever did not know yet is found.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from redrive.stores.sealed import (
     SCHEDULE,
     KeptEncryption,
     Kind,
+    Place,
     kept_from,
 )
 from redrive.stores.sql.audit import record
@@ -55,7 +56,9 @@ class Stage(NamedTuple):
     """A table that is walked through, in the order of what names its rows.
 
     Of each row `rewrite` is handed what `needs` says, and then the columns that it returns anew.
-    `names` and `columns` are with their types.
+    `names` and `columns` are with their types. Where publishers put new names between old ones,
+    `since` is a column of times that stands before the names in the order, and rows without a time
+    are passed by.
     """
 
     table: str
@@ -63,13 +66,65 @@ class Stage(NamedTuple):
     columns: tuple[str, ...]
     rewrite: _Rewrite
     needs: tuple[str, ...] = ()
+    since: str = ""
 
-    def next(self, after: Sequence[int | str]) -> str:
-        """Return what selects the names of the next rows."""
-        names = ", ".join(_bare(self.names))
-        places = ", ".join(f"${place}" for place in range(2, len(after) + 2))
-        behind = f"WHERE ({names}) > ({places})" if after else ""
-        return f"SELECT {names} FROM redrive.{self.table} {behind} ORDER BY {names} LIMIT $1"
+    @property
+    def next(self) -> str:
+        """What selects the next rows behind a place and up to another, each as a place."""
+        size = len(self._place)
+        behind, end = self._given_places(2), self._given_places(2 + size)
+        return self._places(f"{self._order} > ({behind}) AND {self._order} <= ({end})", "")
+
+    @property
+    def first(self) -> str:
+        """What selects the first rows up to a place, each as a place."""
+        return self._places(f"{self._order} <= ({self._given_places(2)})", "")
+
+    @property
+    def last(self) -> str:
+        """What selects the place of the last row."""
+        return self._places("", " DESC")
+
+    @property
+    def there(self) -> str:
+        """What selects the names of rows that are still there, of those with these names."""
+        names = ", ".join(f"t.{one}" for one in _bare(self.names))
+        return (
+            f"SELECT {names} FROM {self._given(self.names)} JOIN redrive.{self.table} t "
+            f"ON {self._is_it}"
+        )
+
+    def named(self, place: Place) -> Place:
+        """Return the names of the row at a place."""
+        return place[len(place) - len(self.names) :]
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return (f"{self.since} timestamptz", *self.names) if self.since else self.names
+
+    @property
+    def _order(self) -> str:
+        return f"({', '.join(_bare(self._place))})"
+
+    def _given_places(self, first: int) -> str:
+        kinds = [one.split()[1] for one in self._place]
+        return ", ".join(
+            f"${number}::text::timestamptz" if kind == "timestamptz" else f"${number}"
+            for number, kind in enumerate(kinds, first)
+        )
+
+    def _places(self, condition: str, direction: str) -> str:
+        columns = [
+            f"{name}::text" if kind == "timestamptz" else name
+            for name, kind in map(str.split, self._place)
+        ]
+        order = ", ".join(f"{name}{direction}" for name in _bare(self._place))
+        known = f"{self.since} IS NOT NULL" if self.since else ""
+        where = " AND ".join(filter(None, (known, condition)))
+        return (
+            f"SELECT {', '.join(columns)} FROM redrive.{self.table} "
+            f"{where and f'WHERE {where} '}ORDER BY {order} LIMIT $1"
+        )
 
     @property
     def read(self) -> str:
@@ -185,7 +240,7 @@ STAGES: tuple[Stage, ...] = (
         _projection_edit,
         needs=(_EVENT_ID,),
     ),
-    Stage("idempotency", ("source text", "key text"), ("remains text",), _remains),
+    Stage("idempotency", ("source text", "key text"), ("remains text",), _remains, since="since"),
     Stage(
         "events", ("position bigint",), ("document text",), _event, needs=("t.id::text", "t.type")
     ),
@@ -267,14 +322,20 @@ async def _begin(session: Session, key_id: str, *, actor: Actor) -> str:
 
 
 async def _walk(session: Session, kept: KeptEncryption, limit: int) -> tuple[int, KeptEncryption]:
-    """Rewrite the next rows that have to be; returns how many were looked at, and how far it is."""
-    stage, encryption = STAGES[kept.stage], kept.encryption
-    names = await session.fetch(stage.next(kept.after), limit, *kept.after)
+    """Rewrite the next rows that have to be; returns how many were looked at, and how far it is.
+
+    What is new behind the ends of the round is written as it is to be: whoever publishes cannot
+    make a round longer.
+    """
+    if not kept.ends:
+        kept = replace(kept, ends=await _ends(session), after=(), left=())
+    stage, left = STAGES[kept.stage], kept.left
+    places = await _next_places(session, kept, limit - len(left)) if len(left) < limit else []
+    names = [*left, *map(stage.named, places)]
     if not names:
         return 1, _went_on(session, kept)
     labels = _bare(stage.names)
-    wanted = session.records([dict(zip(labels, one, strict=True)) for one in names])
-    found = await session.fetch(stage.read, wanted)
+    found = await session.fetch(stage.read, _records(session, labels, names))
     changed: list[dict[str, object]] = []
     for row in found:
         own, rest = row[: len(labels)], row[len(labels) :]
@@ -285,15 +346,40 @@ async def _walk(session: Session, kept: KeptEncryption, limit: int) -> tuple[int
             changed.append(dict(zip(labels, own, strict=True)) | dict(columns))
     if changed:
         await session.fetch(stage.write, session.records(changed))
-    is_again = kept.is_again or bool(changed) or len(found) < len(names)
+    seen = {tuple(row[: len(labels)]) for row in found}
+    if unseen := [one for one in names if one not in seen]:
+        there = await session.fetch(stage.there, _records(session, labels, unseen))
+        unseen = [tuple(row) for row in there]
     encryption = replace(
-        encryption,
-        done=encryption.done + len(names),
-        changed=encryption.changed + len(changed),
+        kept.encryption,
+        done=kept.encryption.done + len(places),
+        changed=kept.encryption.changed + len(changed),
     )
     return len(names), replace(
-        kept, encryption=encryption, after=tuple(names[-1]), is_again=is_again
+        kept,
+        encryption=encryption,
+        after=places[-1] if places else kept.after,
+        left=tuple(unseen),
+        is_again=kept.is_again or bool(changed),
     )
+
+
+async def _ends(session: Session) -> tuple[Place, ...]:
+    """Return where each of the tables ends now."""
+    rows = [await session.fetch(stage.last, 1) for stage in STAGES]
+    return tuple(tuple(found[0]) if found else () for found in rows)
+
+
+async def _next_places(session: Session, kept: KeptEncryption, limit: int) -> list[Place]:
+    stage, end = STAGES[kept.stage], kept.ends[kept.stage]
+    if not end:
+        return []
+    statement = stage.next if kept.after else stage.first
+    return [tuple(row) for row in await session.fetch(statement, limit, *kept.after, *end)]
+
+
+def _records(session: Session, labels: Sequence[str], names: Sequence[Place]) -> str:
+    return session.records([dict(zip(labels, one, strict=True)) for one in names])
 
 
 def _went_on(session: Session, kept: KeptEncryption) -> KeptEncryption:
@@ -302,5 +388,7 @@ def _went_on(session: Session, kept: KeptEncryption) -> KeptEncryption:
         return replace(kept, stage=kept.stage + 1, after=())
     if kept.is_again:
         encryption = replace(kept.encryption, done=0)
-        return replace(kept, encryption=encryption, stage=0, after=(), is_again=False)
+        return replace(
+            kept, encryption=encryption, stage=0, after=(), ends=(), left=(), is_again=False
+        )
     return replace(kept, encryption=replace(kept.encryption, finished_at=session.now))
