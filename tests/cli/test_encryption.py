@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -318,6 +319,55 @@ def test_encryption_is_begun_changed_and_ended_by_commands(
         "encrypt",
         "encrypt",
     ]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_doctor_names_every_key_that_is_still_needed_and_not_here(
+    kind: str, request: pytest.FixtureRequest, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = request.getfixturevalue(f"{kind}_url")
+    monkeypatch.setenv("REDRIVE_STORE", url)
+    monkeypatch.setenv("REDRIVE_KEYS", keys("k1"))
+    asyncio.run(_schedule(url))
+    assert shell("encryption", "on", "--wait", *WHY).code == 0
+    for ids in (("k2", "k1"), ("k3", "k2", "k1")):
+        monkeypatch.setenv("REDRIVE_KEYS", keys(*ids))
+        assert shell("encryption", "on", *WHY).code == 0
+
+    under_way = shell("encryption", "show").out
+    monkeypatch.setenv("REDRIVE_KEYS", keys("k3", "k1"))
+    one_missing = shell("doctor").out
+    monkeypatch.setenv("REDRIVE_KEYS", keys("k3"))
+    two_missing = shell("doctor").out
+    monkeypatch.setenv("REDRIVE_KEYS", keys("k3", "k2", "k1"))
+    none_missing = shell("doctor").out
+    assert shell("encryption", "finish").code == 0
+    monkeypatch.setenv("REDRIVE_KEYS", keys("k3"))
+    finished = shell("doctor").out
+
+    assert "Until then the keys k1, k2 must stay." in " ".join(under_way.split())
+    assert _missing(one_missing) == ["k2"]
+    assert "up to" in one_missing
+    assert _missing(two_missing) == ["k1", "k2"]
+    assert "Schedules were not looked at" in " ".join(two_missing.split())
+    assert _missing(none_missing) == _missing(finished) == []
+
+
+def _missing(told: str) -> list[str]:
+    return re.findall(r"The key '(\w+)' is not among those here", " ".join(told.split()))
+
+
+async def _schedule(url: str) -> None:
+    """Have a schedule, and an event that was tried."""
+    app = Redrive(url)
+    app.schedule("0 3 * * *", "visit.begun", payload={"patient": PLANTED})
+
+    @app.handler("visit.*")
+    async def ward(_: Event[dict[str, str]]) -> None: ...
+
+    async with app:
+        await app.publish("visit.begun", {"patient": PLANTED})
+        await app.drain()
 
 
 async def _open(ward: Ward) -> None:

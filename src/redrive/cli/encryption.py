@@ -85,5 +85,12 @@ def _tell(found: Encryption | None, *, json: bool) -> None:
     share = min(found.done, found.at_most)
     print_result(
         f"{how}. What was there before follows: {found.changed:,} rewritten, "
-        f"{share:,} of at most {found.at_most:,} rows looked at in this round."
+        f"{share:,} of at most {found.at_most:,} rows looked at in this round.{_needed(found)}"
     )
+
+
+def _needed(found: Encryption) -> str:
+    if not found.former:
+        return ""
+    keys = "key" if len(found.former) == 1 else "keys"
+    return f" Until then the {keys} {', '.join(found.former)} must stay."

@@ -70,6 +70,9 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
             return bytes(self.carried).decode(errors="replace")
 
 
+_GIVE_KEY = "Give this process the key, in REDRIVE_KEYS or the file of keys."
+
+
 class Looking(OperationContext):
     """Look at the system, without changing anything; what is shown has its secrets blanked."""
 
@@ -91,6 +94,7 @@ class Looking(OperationContext):
         store = await self._store()
         figures, gates = await store.figures(), await self.gates()
         tenants = await store.tenants(only_paused=True)
+        schedules, unread = await self._readable_schedules()
         return (
             *await store.check(),
             *diagnose(
@@ -100,12 +104,13 @@ class Looking(OperationContext):
                 overdue=len(await store.overdue()),
                 stuck=await store.stuck(),
                 miscounts=await store.miscounts(),
-                schedules=await self.schedules(),
+                schedules=schedules,
                 projections=await store.projections(),
                 keeps=self._retention.keeps,
                 unopened=self._unopened(await store.secrets()),
             ),
-            *await _sealed(store),
+            *await _sealed(store, self._ids_here() or ()),
+            *unread,
             *await self._examine_journal(),
         )
 
@@ -120,17 +125,28 @@ class Looking(OperationContext):
 
     def _unopened(self, secrets: Sequence[Secret]) -> Mapping[str, Sequence[str]]:
         """Return secrets by their keys that are missing; who is given no keys needs none."""
-        is_needed = True
-        try:
-            here = self._keys().ids
-            is_needed = bool(here)
-        except ConfigurationError:  # there should be some
-            here = ()
-        missing = sorted({one.key_id for one in secrets if one.key_id not in here})
+        here = self._ids_here()
+        is_needed = here is None or bool(here)
+        missing = sorted({one.key_id for one in secrets if one.key_id not in (here or ())})
         return {
             key_id: [one.name for one in secrets if one.key_id == key_id]
             for key_id in (missing if is_needed else ())
         }
+
+    def _ids_here(self) -> Sequence[str] | None:
+        """Return the ids of the keys that are here; `None` if there should be some."""
+        try:
+            return self._keys().ids
+        except ConfigurationError:
+            return None
+
+    async def _readable_schedules(self) -> tuple[Sequence[ScheduleFigures], Sequence[Finding]]:
+        """Return the schedules, or why they cannot be read: that must not hide all the rest."""
+        try:
+            return await self.schedules(), ()
+        except SecretError as error:
+            what = f"Schedules were not looked at. {error}"
+            return (), [Finding(level=Level.ERROR, what=what, advice=_GIVE_KEY)]
 
     async def schedules(self) -> Sequence[ScheduleFigures]:
         """Return every schedule that is stored or that a worker has ever declared, by name."""
@@ -324,26 +340,31 @@ class Looking(OperationContext):
         return next((one for one in found if one.id == named), None)
 
 
-async def _sealed(store: Store) -> Sequence[Finding]:
-    """Tell of payloads that are encrypted, and whether this process can read them."""
+async def _sealed(store: Store, here: Sequence[str]) -> Sequence[Finding]:
+    """Tell of payloads that are encrypted, and of every key they need that is not here."""
     kept = await store.encryption()
     if kept is None:
         return ()
+    findings = [
+        Finding(
+            level=Level.ERROR,
+            what=f"The key {key_id!r} is not among those here, and up to {kept.left:,} rows may "
+            "still be encrypted by it: they can be neither read nor rewritten here.",
+            advice="Add the key to REDRIVE_KEYS or the file of keys, and keep it until redrive "
+            "encryption show names it no more.",
+        )
+        for key_id in kept.former
+        if key_id not in here
+    ]
     try:
         await store.check_keys()
     except SecretError as error:
-        return [
-            Finding(
-                level=Level.ERROR,
-                what=str(error),
-                advice="Give this process the key, in REDRIVE_KEYS or the file of keys.",
-            )
-        ]
+        return [Finding(level=Level.ERROR, what=str(error), advice=_GIVE_KEY), *findings]
     if kept.is_under_way:
         how = f"encrypted by the key {kept.key_id!r}" if kept.is_on else "decrypted"
         what = f"Payloads are being {how}: {kept.changed:,} rows have been rewritten so far."
         advice = "Workers go on with it; by hand: redrive encryption finish"
-        return [Finding(level=Level.WARNING, what=what, advice=advice)]
+        return [*findings, Finding(level=Level.WARNING, what=what, advice=advice)]
     if not kept.is_on:
         return ()
     what = f"Payloads are encrypted by the key {kept.key_id!r}, which is here."

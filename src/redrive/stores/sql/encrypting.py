@@ -309,6 +309,7 @@ async def _begin(session: Session, key_id: str, *, actor: Actor) -> str:
         began_at=session.now,
         began_by=actor.by,
         at_most=int(await session.value(f"SELECT {_AT_MOST}")),
+        former=_former(kept, key_id),
     )
     document = json_text(KeptEncryption(encryption=encryption, digests=digests))
     await session.fetch(_KEEP, document)
@@ -319,6 +320,15 @@ async def _begin(session: Session, key_id: str, *, actor: Actor) -> str:
     await session.change_routes([])
     await record(session, "encrypt" if key_id else "decrypt", (), actor, count=1, detail=key_id)
     return document
+
+
+def _former(kept: KeptEncryption | None, key_id: str) -> tuple[str, ...]:
+    """Return the keys that what is there may need beside the one that is begun with."""
+    if kept is None:
+        return ()
+    known = kept.encryption
+    before = (known.key_id, *(known.former if known.is_under_way else ()))
+    return tuple(sorted({one for one in before if one} - {key_id}))
 
 
 async def _walk(session: Session, kept: KeptEncryption, limit: int) -> tuple[int, KeptEncryption]:
@@ -391,4 +401,4 @@ def _went_on(session: Session, kept: KeptEncryption) -> KeptEncryption:
         return replace(
             kept, encryption=encryption, stage=0, after=(), ends=(), left=(), is_again=False
         )
-    return replace(kept, encryption=replace(kept.encryption, finished_at=session.now))
+    return replace(kept, encryption=replace(kept.encryption, finished_at=session.now, former=()))
