@@ -46,10 +46,11 @@ class SharedBucket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def share(shared: SharedBucket, rate: Rate, destination: str, *, now: datetime) -> int:
     """Return how many tokens a destination may take now, so that those who wait get theirs."""
     tokens = whole(shared.bucket, rate, now=now)
-    others = [one for one in _waiting(shared, now) if one.destination != destination]
+    line = _waiting(shared, now)
+    others = [one for one in line if one.destination != destination]
     if tokens > len(others):
         return tokens // (len(others) + 1)
-    places = [one.place for one in _waiting(shared, now) if one.destination == destination]
+    places = [one.place for one in line if one.destination == destination]
     first = places[0] if places else shared.last_place + 1
     return int(sum(one.place < first for one in others) < tokens)
 
