@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
 from redrive import Redrive
+from redrive.cli import printing
 from tests.cli.shell import Shell, Shop
 from tests.web.client import Client
 
@@ -47,6 +54,34 @@ def test_a_reason_that_repeats_what_is_erased_is_refused(shell: Shell, shop: Sho
     assert "stands in who acts or why" in answer.err
     assert "name exactly one of them" in both.err
     assert "idempotency-key" in wrong.err
+
+
+class Terminal(io.StringIO):
+    """Where somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_who_watches_sees_how_far_the_log_was_looked_through(
+    shell: Shell, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish({"order": 1}, {"order": 2}, tenant="acme")
+    terminal = Terminal()
+    real = printing.progress
+
+    @contextmanager
+    def watched(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stderr", terminal)
+            with real(title, total) as advance:
+                yield advance
+
+    monkeypatch.setattr("redrive.cli.erasing.progress", watched)
+
+    shell("erase", "--tenant", "acme", "--dry-run")
+
+    assert "Looking through the log 2" in terminal.getvalue()
 
 
 async def test_a_server_goes_through_the_log_step_by_step_within_a_tenant() -> None:

@@ -59,7 +59,7 @@ def erase(
         _refuse_without_reason(why)
 
     async def look(app: Operated) -> ErasurePlan:
-        with progress("Looking", 0) as advance:
+        with progress("Looking through the log", None) as advance:
             return await app.operations.plan_erase(**chosen, parts=terms["parts"], progress=advance)
 
     plan = in_session(look, store=store)

@@ -90,15 +90,21 @@ def print_error(kind: str, message: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far long work has come, if somebody watches; call it with what was done."""
-    if total < _LONG or sys.stderr is None or not sys.stderr.isatty():
+def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show how far long work has come, if somebody watches; call it with what was done.
+
+    Of work whose end nobody knows, `None`, it shows how much was done.
+    """
+    is_short = total is not None and total < _LONG
+    if is_short or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    known = Progress.get_default_columns()
+    columns = known if total is not None else ("{task.description}", "{task.completed:,}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.advance(task, done)
 
