@@ -345,10 +345,12 @@ async def _sealed(store: Store, here: Sequence[str]) -> Sequence[Finding]:
     kept = await store.encryption()
     if kept is None:
         return ()
+    rows = "1 row" if kept.left == 1 else f"{kept.left:,} rows"
+    some = f"up to {rows}" if kept.left else "some rows"
     findings = [
         Finding(
             level=Level.ERROR,
-            what=f"The key {key_id!r} is not among those here, and up to {kept.left:,} rows may "
+            what=f"The key {key_id!r} is not among those here, and {some} may "
             "still be encrypted by it: they can be neither read nor rewritten here.",
             advice="Add the key to REDRIVE_KEYS or the file of keys, and keep it until redrive "
             "encryption show names it no more.",
