@@ -71,6 +71,27 @@ async def test_an_idle_connection_is_lent_again_without_waiting(pool: Pool) -> N
     assert returned.value.value is line
 
 
+async def test_the_connection_that_a_store_opens_with_is_the_first_of_its_pool(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[asyncpg.Connection] = []
+    connect = asyncpg.connect
+
+    async def noted(*args: object, **options: object) -> asyncpg.Connection:
+        opened.append(await connect(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(asyncpg, "connect", noted)
+    store = PostgresStore(postgres_url, clock=clock)
+    await store.open()
+    await store.figures()
+
+    [only] = opened
+    for name, value in pools.PLANS.items():
+        assert await only.fetchval(f"SHOW {name}") == value
+    await store.close()
+
+
 async def test_no_more_are_open_than_the_url_allows(pool: Pool) -> None:
     one, other = await pool.acquire(), await pool.acquire()
     third = asyncio.ensure_future(pool.acquire())

@@ -20,8 +20,20 @@ from redrive.observer import Observer
 from redrive.stores.postgres.connection import LOST, Address, Connection, named, translated
 from redrive.stores.postgres.facts import Duties, Facts
 from redrive.stores.postgres.notifications import Notifications
-from redrive.stores.postgres.pool import CONNECT_SECONDS, Link, Pool, drop, session_settings
-from redrive.stores.postgres.schema import check_server, keep_log_growing, migrate
+from redrive.stores.postgres.pool import (
+    CONNECT_SECONDS,
+    Link,
+    Pool,
+    drop,
+    first_connection,
+    session_settings,
+)
+from redrive.stores.postgres.schema import (
+    check_server,
+    current_version,
+    keep_log_growing,
+    migrate,
+)
 from redrive.stores.postgres.session import PostgresSession
 from redrive.stores.postgres.single_statement.duties import DUTIES, LOOK_AGAIN
 from redrive.stores.sealed import READ_ENCRYPTION, Codec
@@ -98,15 +110,41 @@ class Core(SqlStore):
         if self._pool is not None:
             return
         with translated(self.address):
-            self._is_proxied, self.schema_version = await self._prepare()
-            self._pool = Pool(self.address, is_proxied=self._is_proxied)
+            self._pool = await self._prepare()
         self._loop = asyncio.get_running_loop()
         notify = None if self._is_proxied else partial(self._notify_others, self._pool)
         self._notifications.start(notify)
         _opened[self] = os.getpid()
 
-    async def _prepare(self) -> tuple[bool, int]:
-        """Bring the schema up to date; tell whether a pooling proxy is between, and the version."""
+    async def _prepare(self) -> Pool:
+        """Bring the schema up to date; return a pool that has the connection which saw to it."""
+        connection, self._is_proxied = await first_connection(self.address)
+        try:
+            check_server(connection.get_server_version(), self.address)
+            while not await self._is_current(connection):
+                await self._migrate()
+        except BaseException:
+            drop(connection)
+            raise
+        pool = Pool(self.address, is_proxied=self._is_proxied)
+        pool.keep(connection)
+        return pool
+
+    async def _is_current(self, connection: Connection) -> bool:
+        """Tell whether the schema is up to date; if so, learn what has to be known of it."""
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await connection.execute("BEGIN")  # not the driver's own block, as in `_transaction`
+            version = await current_version(connection, self.address)
+            if version is not None:
+                await keep_log_growing(connection, self.address)
+                read = named(READ_ENCRYPTION, self.address.schema)
+                self.codec.learn(await connection.fetchval(read))
+                self.schema_version = version
+            await connection.execute("COMMIT")
+        return version is not None
+
+    async def _migrate(self) -> None:
+        """Bring the schema up to date, on a connection that may take an hour for a statement."""
         connection = await asyncpg.connect(
             self.address.dsn,
             timeout=CONNECT_SECONDS,
@@ -115,16 +153,9 @@ class Core(SqlStore):
             server_settings=session_settings(self.address),
         )
         try:
-            check_server(connection.get_server_version(), self.address)
-            await connection.execute("BEGIN")  # not the driver's own block, as in `_transaction`
-            backend = await connection.fetchval("SELECT pg_backend_pid()")
-            version = await migrate(connection, self.address)
-            await keep_log_growing(connection, self.address)
-            read = named(READ_ENCRYPTION, self.address.schema)
-            self.codec.learn(await connection.fetchval(read))
+            await connection.execute("BEGIN")
+            await migrate(connection, self.address)
             await connection.execute("COMMIT")
-            # A proxy answers with a process number of its own making.
-            return backend != connection.get_server_pid(), version
         finally:
             connection.terminate()
 

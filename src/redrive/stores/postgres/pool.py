@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,22 +16,70 @@ from asyncpg.pool import PoolConnectionProxy
 from redrive.stores.postgres.connection import LOST, Address, Connection, named
 from redrive.stores.sealed import Codec
 
-__all__ = ["CONNECT_SECONDS", "PLANS", "Link", "Pool", "drop", "session_settings", "stand_in"]
+__all__ = [
+    "CONNECT_SECONDS",
+    "PLANS",
+    "Link",
+    "Pool",
+    "connect",
+    "drop",
+    "first_connection",
+    "session_settings",
+    "stand_in",
+]
 
 CONNECT_SECONDS = 10.0
 _FAREWELL_SECONDS = 5.0
 _REST_SECONDS = 30.0
 _NAME = "application_name"
+_STATEMENTS = 100
 
 # Our statements are few, and written for one plan each: planning them anew takes longer than to
 # carry them out, and so does compiling them. A table that was empty a moment ago looks small to the
 # planner, who would then read all of it.
 PLANS = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
+_SET = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in PLANS.items())
+_PLAN_IF_DIRECT = f"SELECT {_SET} WHERE pg_backend_pid() = {{}}"
+_ONE_ROW = "SELECT 1"
 
 
 def session_settings(address: Address) -> dict[str, str]:
     """Return what every session is told: who is there, unless the URL says it."""
     return {} if _NAME in parse_qs(urlsplit(address.dsn).query) else {_NAME: "redrive"}
+
+
+async def connect(
+    address: Address, settings: Mapping[str, str], *, statements: int = _STATEMENTS
+) -> Connection:
+    """Open a connection that keeps so many prepared statements."""
+    connection: Connection = await asyncpg.connect(
+        address.dsn,
+        connection_class=Connection,
+        timeout=CONNECT_SECONDS,
+        statement_cache_size=statements,
+        server_settings=settings,
+    )
+    return connection
+
+
+async def first_connection(address: Address) -> tuple[Connection, bool]:
+    """Open a connection for a pool; tell whether a pooling proxy is between.
+
+    One statement asks for that, and sets how plans are made only where there is none: sessions
+    behind a proxy are shared with others.
+    """
+    connection = await connect(address, session_settings(address))
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            # A proxy answers with a process number of its own making.
+            server = connection.get_server_pid()
+            if await connection.execute(_PLAN_IF_DIRECT.format(server)) == _ONE_ROW:
+                return connection, False
+    except BaseException:
+        drop(connection)
+        raise
+    drop(connection)
+    return await connect(address, session_settings(address), statements=0), True
 
 
 class Pool:
@@ -43,7 +91,7 @@ class Pool:
 
     def __init__(self, address: Address, *, is_proxied: bool) -> None:
         self._address = address
-        self._statements = 0 if is_proxied else 100
+        self._statements = 0 if is_proxied else _STATEMENTS
         self._settings = session_settings(address) | ({} if is_proxied else PLANS)
         self._idle: list[Connection] = []
         self._trusted: dict[Connection, bool] = {}
@@ -66,6 +114,11 @@ class Pool:
         for connection in self._trusted:
             with suppress(OSError):
                 connection._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # noqa: SLF001
+
+    def keep(self, connection: Connection) -> None:
+        """Have one that is open already."""
+        self._trusted[connection] = True
+        self.release(connection)
 
     async def acquire(self) -> Connection:
         """Return a connection that nobody else has until `release`."""
@@ -153,13 +206,7 @@ class Pool:
     async def _connect(self) -> Connection:
         """Open a connection in a place that is kept for it."""
         try:
-            connection: Connection = await asyncpg.connect(
-                self._address.dsn,
-                connection_class=Connection,
-                timeout=CONNECT_SECONDS,
-                statement_cache_size=self._statements,
-                server_settings=self._settings,
-            )
+            connection = await connect(self._address, self._settings, statements=self._statements)
         except BaseException:
             self._leave_place()
             raise

@@ -10,7 +10,15 @@ import asyncpg
 from redrive.errors import SchemaError, StoreUnavailableError
 from redrive.stores.postgres.connection import Address, named
 
-__all__ = ["LATEST", "OLDEST_SERVER", "check_server", "has_schema", "keep_log_growing", "migrate"]
+__all__ = [
+    "LATEST",
+    "OLDEST_SERVER",
+    "check_server",
+    "current_version",
+    "has_schema",
+    "keep_log_growing",
+    "migrate",
+]
 
 OLDEST_SERVER = 13
 """The first PostgreSQL whose transaction numbers never start again."""
@@ -100,17 +108,23 @@ async def has_schema(connection: asyncpg.Connection[Any], address: Address) -> b
     return bool(await connection.fetchval(_IS_THERE, f"{address.schema}.schema"))
 
 
-async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
-    """Bring the schema up to date and return its version; concurrent calls take turns.
+async def current_version(connection: asyncpg.Connection[Any], address: Address) -> int | None:
+    """Return the version of the schema, or `None` if it is still to be brought up to date."""
+    if not await has_schema(connection, address):
+        return None
+    version, oldest_code = await connection.fetchrow(named(_READ, address.schema))
+    if version < LATEST:
+        return None
+    _check(version, oldest_code, address)
+    return int(version)
+
+
+async def migrate(connection: asyncpg.Connection[Any], address: Address) -> None:
+    """Bring the schema up to date; concurrent calls take turns.
 
     Runs in the open transaction: all of it happens, or none.
     """
     schema = address.schema
-    if await has_schema(connection, address):
-        version, oldest_code = await connection.fetchrow(named(_READ, schema))
-        if version >= LATEST:
-            _check(version, oldest_code, address)
-            return int(version)
     await connection.execute(
         "SELECT pg_advisory_xact_lock(hashtext('redrive migration'), hashtext($1))",
         schema,
@@ -145,7 +159,6 @@ async def migrate(connection: asyncpg.Connection[Any], address: Address) -> int:
             "as the owner of the schema."
         ) from error
     _check(version, oldest_code, address)
-    return int(version)
 
 
 def _check(version: int, oldest_code: int, address: Address) -> None:
