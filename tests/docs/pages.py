@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+TYPES = ROOT / ".mypy_cache" / "tests"
+"""Where type checkers that tests start keep what they found; each question has a folder there."""
 OURS = re.compile(r"(?:\w+=\S+ )*(?:redrive|python manage\.py) ")
 """A command of ours, as opposed to one that only prepares for it."""
 
