@@ -15,6 +15,7 @@ from tests.conformance.world import (
     World,
     a_fault,
     an_event,
+    entries,
     ids_of,
     only,
 )
@@ -179,7 +180,7 @@ class WorkloadConformance:
         assert (await world.store.figures()).due == workload.due
 
     async def test_of_a_long_backlog_only_so_many_are_counted(self, world: World) -> None:
-        await world.publish(*[an_event() for _ in range(MOST_COUNTED + 5)])
+        await world.append(entries(*[an_event() for _ in range(MOST_COUNTED + 5)]))
         await world.publish(an_event(generation="green"))
 
         workload = await world.store.workload()

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from redrive.model.audit import Actor
-from redrive.model.delivery import Attempt, Delivery, DeliveryId, Lease, Leased, Status
+from redrive.model.delivery import Attempt, Delivery, DeliveryId, Lease, Leased
 from redrive.model.destination import Destination, Order
 from redrive.model.duration import Duration, duration
 from redrive.model.event import DEFAULT_GENERATION, Event, EventId, Receipt
@@ -243,14 +243,7 @@ class World:
 
     async def find_one(self, event: Event[msgspec.Raw], destination: str = "billing") -> Delivery:
         """Return the delivery of one event to one destination, whatever its status."""
-        found = [
-            delivery
-            for status in Status
-            for delivery in await self.found(
-                event_id=event.id, status=status, destination=destination, with_resolved=True
-            )
-        ]
-        return only(found)
+        return only(await self.found(event_id=event.id, status=None, destination=destination))
 
     async def found(self, **query: object) -> tuple[Delivery, ...]:
         """Return what a query finds on its first page."""

@@ -136,16 +136,18 @@ class Tables:
         return kept or standing_from(self._destinations[name], None, is_removed=is_removed)
 
     def _lane(self, row: Row) -> Lane | None:
-        order = self._destinations[row.destination].order
-        if row.event.key is None or order is Order.NONE or row.was_passed_by:
+        if row.event.key is None or row.was_passed_by:
+            return None
+        if self._destinations[row.destination].order is Order.NONE:
             return None
         return Lane(row.destination, row.event.key)
 
     def _pass_by(self) -> None:
         """Let dead letters leave their lanes where that is how order is kept."""
         for row in self._rows.values():
-            to = self._destinations[row.destination]
-            if row.is_dead_letter and to.passes_by(row.event.type):
+            if row.status is not Status.FAILED or not row.is_dead_letter:
+                continue
+            if self._destinations[row.destination].passes_by(row.event.type):
                 row.was_passed_by = True
 
     def _heads(self) -> Heads:
@@ -154,6 +156,8 @@ class Tables:
         heads: Heads = {}
         flying: Heads = {}
         for row in self._rows.values():
+            if row.status is Status.DELIVERED:
+                continue
             lane = self._lane(row)
             if lane is not None and row.blocks_its_lane:
                 heads.setdefault(lane, row.id)
