@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from datetime import datetime
 from typing import Any
 
@@ -46,30 +46,21 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
         return self.event.tenant
 
 
-class handling:  # noqa: N801 - it reads as a statement
+class handling(msgspec.Struct):  # noqa: N801 - it reads as a statement
     """Has `current` tell of these deliveries within the block, each with its event as handed."""
 
-    __slots__ = ("_token", "deliveries", "events", "is_batch", "terms")
-
-    def __init__(
-        self,
-        deliveries: Sequence[Leased],
-        events: Sequence[Event[Any]],
-        terms: Terms,
-        *,
-        is_batch: bool,
-    ) -> None:
-        self.deliveries = deliveries
-        self.events = events
-        self.terms = terms
-        self.is_batch = is_batch
+    deliveries: Sequence[Leased]
+    events: Sequence[Event[Any]]
+    terms: Terms
+    is_batch: bool
+    token: Token[handling] | None = None
 
     def __enter__(self) -> None:
-        self._token = _handled.set(self)
+        self.token = _handled.set(self)
 
     def __exit__(self, *_raised: object) -> None:
         try:  # noqa: SIM105 - for each delivery; `suppress` would be a third of the cost
-            _handled.reset(self._token)
+            _handled.reset(self.token)  # type: ignore[arg-type]  # it is set
         except ValueError:  # a task that Python throws away is closed in another context
             pass
 

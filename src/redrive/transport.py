@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -28,6 +29,7 @@ __all__ = [
     "Asked",
     "Asking",
     "Blueprint",
+    "Calls",
     "Checkable",
     "Closing",
     "Endpoint",
@@ -76,6 +78,13 @@ class Recalling(Protocol):
         """Take what asks the store; called before the first `send`."""
 
 
+class Calls(Protocol):
+    """Calls of the functions of a projection, one after the other."""
+
+    def apply(self, deliveries: Sequence[Leased]) -> Awaitable[Outcome]:
+        """Apply events that go together."""
+
+
 @runtime_checkable
 class Projects(Protocol):
     """A transport to a projection, which also gets events straight from the log."""
@@ -98,8 +107,8 @@ class Projects(Protocol):
     def together(self, deliveries: Sequence[Leased]) -> Sequence[Sequence[Leased]]:
         """Divide events, in their order, into what is applied at once."""
 
-    async def apply(self, deliveries: Sequence[Leased], connection: object) -> Outcome:
-        """Apply events that go together, on a connection in an open transaction."""
+    def calls(self, connection: object) -> AbstractContextManager[Calls]:
+        """Return a block in which a task applies events, on a connection in an open transaction."""
 
     def fault(self, error: BaseException) -> Faulted:
         """Return what it means that the database has refused what was written for an event."""

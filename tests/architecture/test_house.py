@@ -45,7 +45,7 @@ class Exemption(NamedTuple):
 
 EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("testing/fakes.py", "random.Random", "with a seed it repeats itself exactly"),
-    Exemption("transports/projection.py", "loop.time", "timers of a loop are set by its own time"),
+    Exemption("transports/calls.py", "loop.time", "timers of a loop are set by its own time"),
 )
 
 

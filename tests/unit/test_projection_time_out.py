@@ -38,7 +38,8 @@ async def in_made_up_time(seconds: float) -> None:
 class Applied:
     """A transport whose function takes as many seconds as the payload says."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, swallows: bool = False) -> None:
+        self._swallows = swallows
         terms = Terms(timeout=timedelta(seconds=SECONDS))
         function = FunctionTransport(
             self._rest, terms=terms, executor=ThreadExecutor(), takes_connection=True
@@ -48,10 +49,15 @@ class Applied:
         )
 
     async def _rest(self, event: Event[Any], _model: object) -> None:
-        await in_made_up_time(event.payload)
+        try:
+            await in_made_up_time(event.payload)
+        except asyncio.CancelledError:
+            if not self._swallows:
+                raise
 
     async def apply(self, *seconds: float) -> list[Outcome]:
-        return [await self.transport.apply([_carrying(one)], None) for one in seconds]
+        with self.transport.calls(None) as calls:
+            return [await calls.apply([_carrying(one)]) for one in seconds]
 
 
 def _carrying(seconds: float) -> Leased:
@@ -95,6 +101,38 @@ def test_two_tasks_do_not_end_the_calls_of_each_other(loop: SimulationLoop) -> N
 
     assert isinstance(one[2], Faulted)
     assert [*one[:2], *other] == [Succeeded()] * 5
+
+
+def test_tasks_by_turns_need_one_timer_each(
+    loop: SimulationLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers, applied, at = [], Applied(), loop.call_at
+
+    def counted(when: float, *rest: Any, **options: Any) -> asyncio.TimerHandle:  # noqa: ANN401 - as it comes
+        if when - loop.time() >= SECONDS:
+            timers.append(when)
+        return at(when, *rest, **options)
+
+    async def both() -> None:
+        await asyncio.gather(applied.apply(*[0.0] * 100), applied.apply(*[0.0] * 100))
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    loop.run_until_complete(both())
+
+    assert len(timers) == 2
+
+
+def test_one_that_takes_no_notice_of_its_end_cancels_nothing_else(loop: SimulationLoop) -> None:
+    async def swallowed() -> tuple[list[Outcome], int]:
+        outcomes = await Applied(swallows=True).apply(3_600.0, 7.0)
+        task = asyncio.current_task()
+        assert task is not None
+        return outcomes, task.cancelling()
+
+    outcomes, cancelling = loop.run_until_complete(swallowed())
+
+    assert outcomes == [Succeeded()] * 2
+    assert cancelling == 0
 
 
 def test_whoever_cancels_is_obeyed(loop: SimulationLoop) -> None:

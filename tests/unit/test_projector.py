@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -85,13 +85,16 @@ class Into:
     def together(self, deliveries: Sequence[Leased]) -> Sequence[Sequence[Leased]]:
         return [[one] for one in deliveries]
 
-    async def apply(self, deliveries: Sequence[Leased], connection: object) -> Outcome:
+    def calls(self, connection: object) -> AbstractContextManager[Into]:
         assert connection is None
+        return nullcontext(self)
+
+    async def apply(self, deliveries: Sequence[Leased]) -> Outcome:
         self.given += [one.event.type for one in deliveries]
         return Succeeded()
 
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
-        return [await self.apply([one], None) for one in deliveries]
+        return [await self.apply([one]) for one in deliveries]
 
     def fault(self, error: BaseException) -> Faulted:
         fault = Fault(error_class="Error", message=str(error), rule="test")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
-from types import coroutine
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,10 +16,11 @@ from redrive.model.outcome import Fault, Faulted, Nature, Outcome, Succeeded
 from redrive.model.pattern import matches
 from redrive.model.position import LOG_START, LogPosition
 from redrive.model.projection import table_of
-from redrive.policies.capture import capture, timed_out
+from redrive.policies.capture import capture
 from redrive.policies.classify import classify
 from redrive.policies.terms import Terms
 from redrive.store import Effects, Followed
+from redrive.transports.calls import TimedCalls
 from redrive.transports.function import FunctionTransport
 from redrive.transports.sessions import begin_session
 from redrive.transports.transactional import carry_effect
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from redrive.transports.sessions.borrowed import Borrowed
 
-__all__ = ["ProjectionTransport", "ReadModel", "is_being_cancelled"]
+__all__ = ["ProjectionTransport", "ReadModel"]
 
 _ENDED = (
     "The function has ended the transaction that it was handed, so that nothing could be committed "
@@ -110,11 +109,9 @@ class ProjectionTransport:
     ) -> None:
         self._clock = clock
         self._long_seconds = long_seconds
-        self._watch: _Watch | None = None
         self._parts = tuple(parts)
         self._known: dict[str, FunctionTransport | None] = {}
         self._terms = terms
-        self._seconds = terms.timeout.total_seconds()
         self._effects = effects
         self.types = () if refuses else tuple(pattern for pattern, _ in parts)
         self.begin = begin
@@ -127,7 +124,8 @@ class ProjectionTransport:
     async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
         (leased,) = deliveries
         if self._effects is None:
-            return (await self.apply(deliveries, None),)
+            with self.calls(None) as calls:
+                return (await calls.apply(deliveries),)
         try:
             return (
                 await carry_effect(
@@ -157,42 +155,8 @@ class ProjectionTransport:
             before = part
         return found
 
-    async def apply(
-        self, deliveries: Sequence[Leased], connection: object, *, within: float = math.inf
-    ) -> Outcome:
-        """Apply events that go together within the time of a call, and within so many seconds."""
-        running = self._attempt(deliveries, connection).__await__()
-        try:
-            first = next(running)
-        except StopIteration as end:  # it never waited, so that no time-out could have ended it
-            outcome: Outcome = end.value
-            return outcome
-        except BaseException as error:  # noqa: BLE001 - as below
-            return self._broken_off(error)
-        try:
-            with self._watching().over(min(self._seconds, within)):
-                return await _rest(first, running)
-        except TimeoutError:
-            return Faulted(fault=timed_out(self._terms.timeout), nature=Nature.TRANSIENT)
-        except BaseException as error:  # noqa: BLE001 - a function may raise any of its own
-            return self._broken_off(error)
-
-    def _broken_off(self, error: BaseException) -> Outcome:
-        """Return what it means that a call was broken off, unless whoever runs it was."""
-        if isinstance(error, GeneratorExit) or is_being_cancelled():
-            raise error
-        return self.fault(error)
-
-    def _watching(self) -> _Watch:
-        """Return what watches over the running task: the one of the last call, or a new one."""
-        watch, task = self._watch, asyncio.current_task()
-        if watch is None or watch.task is not task:
-            if watch is not None:
-                watch.leave()
-            if task is None:
-                raise RuntimeError("an event is applied within a task")
-            watch = self._watch = _Watch(task)
-        return watch
+    def calls(self, connection: object) -> TimedCalls:
+        return TimedCalls(self._attempt, connection, timeout=self._terms.timeout, fault=self.fault)
 
     def fault(self, error: BaseException) -> Faulted:
         """Return what it means that the database has refused what was written for an event."""
@@ -272,98 +236,12 @@ class _Follower:
         self._until = min(self._until, begun + self._within * _CUT_OFF)
         place = 0
         readable = list(takewhile(lambda one: not one.unreadable, followers))
-        for some in self._transport.together(readable):
-            if self._now() - begun > self._within:
-                break
-            left = self._until - self._now()
-            outcome = await self._transport.apply(some, connection, within=left)
-            if not isinstance(outcome, Succeeded):  # of several, look in the first half of them
-                return Followed(place + len(some) // 2, is_clean=False)
-            place += len(some)
+        with self._transport.calls(connection) as calls:
+            for some in self._transport.together(readable):
+                if self._now() - begun > self._within:
+                    break
+                outcome = await calls.apply(some, within=self._until - self._now())
+                if not isinstance(outcome, Succeeded):  # of several, look in the first half of them
+                    return Followed(place + len(some) // 2, is_clean=False)
+                place += len(some)
         return Followed(place)
-
-
-def is_being_cancelled() -> bool:
-    """Tell whether the running task is to end, rather than something that it has waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-class _Watch:
-    """Ends calls of a task that take too long, as `asyncio.timeout` does.
-
-    Calls follow each other by the thousand, so they share a timer: one that goes off while a later
-    call runs is set anew for that.
-    """
-
-    __slots__ = ("_before", "_due", "_is_late", "_is_left", "_loop", "_timer", "_until", "task")
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self.task = task
-        self._loop = task.get_loop()
-        self._until = self._due = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_late = self._is_left = False
-
-    def over(self, seconds: float) -> Self:
-        """Watch over a call."""
-        self._until = until = self._loop.time() + seconds
-        self._before = self.task.cancelling()
-        if self._due > until:
-            self._set(until)
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
-        self._until = math.inf
-        if self._is_left:
-            self.leave()
-        if not self._is_late:
-            return
-        self._is_late = False
-        if self.task.uncancel() <= self._before and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-    def leave(self) -> None:
-        """Watch over no other call than the one that is under way."""
-        self._is_left = True
-        if self._until == math.inf and self._timer is not None:
-            self._timer.cancel()
-
-    def _set(self, until: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due = until
-        self._timer = self._loop.call_at(until, self._look)
-
-    def _look(self) -> None:
-        self._timer, self._due = None, math.inf
-        if self._until == math.inf:
-            return
-        if self._loop.time() < self._until:
-            self._set(self._until)
-            return
-        self._is_late = True
-        self.task.cancel()
-
-
-@coroutine
-def _rest(
-    first: object, running: Generator[object, None, Outcome]
-) -> Generator[object, None, Outcome]:
-    """Return what comes of a call that has begun, and waits for something."""
-    try:
-        yield first
-    except BaseException as error:  # noqa: BLE001 - a cancellation goes to where it waits
-        waits_for: object = None
-        try:
-            waits_for = running.throw(error)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
-        return (yield from _rest(waits_for, running))
-    return (yield from running)

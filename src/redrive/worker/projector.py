@@ -30,7 +30,7 @@ from redrive.store import (
     Store,
 )
 from redrive.transport import Endpoint, Projects
-from redrive.transports.projection import is_being_cancelled
+from redrive.transports.calls import is_being_cancelled
 from redrive.worker.polling import Lookout
 
 __all__ = ["Projector"]
@@ -477,20 +477,24 @@ class _Reader:
         self, connection: object, events: Sequence[LoggedEvent], now: datetime
     ) -> Sequence[Settled | None]:
         answers: list[Settled | None] = []
-        for some in self._transport.together([self._leased(one, now) for one in events]):
-            place = events[len(answers)].position
-            begun = self._clock.monotonic()
-            outcome: Outcome | None = self._refused.get(place)
-            if outcome is None:
-                outcome = await self._transport.apply(some, connection)
-            if isinstance(outcome, _DONE):
-                answers += [None] * len(some)
-                continue
-            # Of several, which one failed is found out when they are tried one by one.
-            took = self._clock.monotonic() - begun
-            decision = self._settler.decide(some[0], outcome, self._terms, waited=took, took=took)
-            self._decisions[place] = decision
-            return [*answers, decision.settled]
+        refused = self._refused
+        with self._transport.calls(connection) as calls:
+            for some in self._transport.together([self._leased(one, now) for one in events]):
+                begun = self._clock.monotonic()
+                place = events[len(answers)].position
+                outcome = refused.get(place) if refused else None
+                if outcome is None:
+                    outcome = await calls.apply(some)
+                if isinstance(outcome, _DONE):
+                    answers += [None] * len(some)
+                    continue
+                # Of several, which one failed is found out when they are tried one by one.
+                took = self._clock.monotonic() - begun
+                decision = self._settler.decide(
+                    some[0], outcome, self._terms, waited=took, took=took
+                )
+                self._decisions[place] = decision
+                return [*answers, decision.settled]
         return answers
 
     def _leased(self, logged: LoggedEvent, now: datetime) -> Leased:
