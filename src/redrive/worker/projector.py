@@ -32,6 +32,7 @@ from redrive.store import (
 from redrive.transport import Endpoint, Projects
 from redrive.transports.calls import is_being_cancelled
 from redrive.worker.polling import Lookout
+from redrive.worker.stride import Stride
 
 __all__ = ["Projector"]
 
@@ -42,10 +43,6 @@ _LOOKS_SECONDS = 0.025
 _REAL_TIME = SystemClock()
 """They are done in real time, whatever the clock of this worker says."""
 _PAUSE_SECONDS = 0.5
-_FIRST_BATCH = 50
-_PACE_SECONDS = 0.25
-"""How much of its rate a rebuild takes at once."""
-_LARGEST_BATCH = 1_000
 _NOT_ITS_TURN = "not this worker's turn"
 _NO_LEASE = Lease(DeliveryId(0), 0)
 _DONE = (Succeeded, Applied)
@@ -146,8 +143,7 @@ class Projector:
             step = await reader.step()
             if step is None:
                 return
-            if reader.rest:
-                rest, reader.rest = reader.rest, 0.0
+            if rest := reader.stride.take_rest():
                 await self._clock.sleep(rest)
             if step.is_end:
                 await reader.news.wait()
@@ -271,10 +267,7 @@ class _Reader:
         self._is_ready = False
         """Whether its tables were looked at since the turn was taken."""
         self._rebuild: Rebuild | None = None
-        self.rest = 0.0
-        """For how many seconds it rests, so that a rebuild keeps to its rate."""
-        self._size = _FIRST_BATCH
-        self._long_seconds = store.capabilities.long_seconds
+        self.stride = Stride(long_seconds=store.capabilities.long_seconds)
         self._trouble = self._refusal = ""
         self._refused: dict[LogPosition, Outcome] = {}
         self._decisions: dict[LogPosition, Decision] = {}
@@ -373,7 +366,7 @@ class _Reader:
         page = await self._store.read_events(
             after=before,
             types=self._transport.types,
-            limit=self._limit() * of_all,
+            limit=self.stride.limit(self._rate()) * of_all,
             partition=self._turn.checkpoint.partition,
             partitions=of_all,
         )
@@ -402,9 +395,7 @@ class _Reader:
             self._tell_trouble(said)
             return self._stepped(has_moved=False, is_end=True, is_held=True)
         self._trouble = ""
-        took = self._clock.monotonic() - begun
-        self._adapt(page, took=took)
-        self.rest = self._rest(page, took=took)
+        self.stride.heed(page, took=self._clock.monotonic() - begun, rate=self._rate())
         return self._judge(page, projected)
 
     def _judge(self, page: LogPage, projected: Projected) -> _Step | None:
@@ -438,7 +429,7 @@ class _Reader:
 
     def _blame(self, page: LogPage, error: Exception | None) -> None:
         """Find the event because of which a commit was refused: go on one by one, then it is it."""
-        self._size = 1
+        self.stride.go_one_by_one()
         if len(page.events) == 1 and error is not None:
             self._refused[page.events[0].position] = self._transport.fault(error)
 
@@ -456,22 +447,6 @@ class _Reader:
         """Return how many events a rebuild may apply in a second: of its rate, an equal part."""
         rate = None if self._rebuild is None else self._rebuild.rate
         return None if rate is None else rate / self._transport.partitions
-
-    def _limit(self) -> int:
-        """Return how many events to take: no more than a rebuild may apply in a while."""
-        rate = self._rate()
-        return self._size if rate is None else max(1, min(self._size, int(rate * _PACE_SECONDS)))
-
-    def _rest(self, page: LogPage, *, took: float) -> float:
-        rate = self._rate()
-        return 0.0 if rate is None else max(0.0, len(page.events) / rate - took)
-
-    def _adapt(self, page: LogPage, *, took: float) -> None:
-        """Choose how many events to take at once, so that nobody waits long for a batch."""
-        if took > self._long_seconds:
-            self._size = max(1, self._size // 2)
-        elif not page.is_end:
-            self._size = min(_LARGEST_BATCH, self._size * 2)
 
     async def _apply(
         self, connection: object, events: Sequence[LoggedEvent], now: datetime
