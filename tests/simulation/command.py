@@ -119,6 +119,8 @@ def main() -> None:
     parser.add_argument("--tracking", action="store_true", help="run worlds that track")
     parser.add_argument("--crowds", action="store_true", help="run worlds of 40 destinations on")
     options = parser.parse_args()
+    if options.projections and options.store not in {None, "sqlite"}:
+        parser.error("worlds that project are on SQLite; leave out --store")
     if options.bugs:
         _hunt_all(options)
     if options.seed is not None:

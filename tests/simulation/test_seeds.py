@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.command import kept_seeds, run_brief
+from tests.simulation.command import kept_seeds, main, run_brief
 from tests.simulation.plan import draw
 from tests.simulation.run import run
 
@@ -116,3 +116,15 @@ def test_a_failure_says_all_that_is_needed_to_repeat_it() -> None:
 
     assert "run it again with: make simulate SEED=1" in report
     assert '"lost_requests"' in report or '"destinations"' in report
+
+
+def test_a_world_that_projects_is_refused_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["simulation", "--projections", "--store", "postgres", "--seeds", "1"]
+    monkeypatch.setattr(sys, "argv", given)
+
+    with pytest.raises(SystemExit):
+        main()
+
+    assert "leave out --store" in capsys.readouterr().err
