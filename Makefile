@@ -48,11 +48,11 @@ test-fast: $(READY) ## run those tests that are done within 90 s: unit, conforma
 pythons: $(READY) ## run the fast tests on each supported Python that is found (3.11, 3.12, 3.13)
 	@$(BIN)/python -m tests.interpreters "$(MAKE)"
 
-simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, STORE=postgres, PROJECTIONS=1, TRACKING=1, CROWDS=1, BUGS=1)
+simulate: $(READY) ## run the engine in virtual time while all goes wrong (SEED=7, SEEDS=5000, MINUTES=30, STORE=postgres, PROJECTIONS=1, TRACKING=1, CROWDS=1, GATEWAY=1, BUGS=1)
 	@$(BIN)/python -m tests.simulation $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) \
 		$(if $(PROJECTIONS),--projections) $(if $(TRACKING),--tracking) $(if $(CROWDS),--crowds) \
-		$(if $(BUGS),--bugs) $(ARGS)
+		$(if $(GATEWAY),--gateway) $(if $(BUGS),--bugs) $(ARGS)
 
 prove: $(READY) ## try to lose something for half an hour (MINUTES= SOAK= KILLS= SEEDS=, ARGS=soak alone)
 	@$(BIN)/python -m tests.proof --minutes $(or $(MINUTES),30) --soak $(SOAK) --kills $(KILLS) \

@@ -24,7 +24,8 @@ from tests.simulation.run import Result, run
 
 __all__ = ["KEPT", "Brief", "hunt", "kept_seeds", "main", "run_brief"]
 
-_World = StoreKind | Literal["projections", "tracking", "crowds"]
+_World = StoreKind | Literal["projections", "tracking", "crowds", "gateway"]
+
 KEPT = Path(__file__).parent / "kept.txt"
 """Seeds that once found something; every run replays them."""
 _AT_ONCE = 20
@@ -66,9 +67,18 @@ def run_brief(
     projects: bool = False,
     tracks: bool = False,
     is_crowded: bool = False,
+    has_services: bool = False,
 ) -> Brief:
     """Run a seed; one in a hundred twice, which must give the same trace."""
-    once = partial(run, seed, store=store, projects=projects, tracks=tracks, is_crowded=is_crowded)
+    once = partial(
+        run,
+        seed,
+        store=store,
+        projects=projects,
+        tracks=tracks,
+        is_crowded=is_crowded,
+        has_services=has_services,
+    )
     result = once()
     report = "" if result.is_well else result.report()
     is_repeated = seed % 100 == 0
@@ -112,12 +122,13 @@ def main() -> None:
     parser.add_argument("--start", type=int, help="the first seed; drawn when left out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--bugs", action="store_true", help="look for every planted bug")
+    parser.add_argument("--bugs", action="store_true", help="look for planted bugs: all, or a kind")
     stores = get_args(StoreKind)
     parser.add_argument("--store", choices=stores, help="run on this store; drawn when left out")
     parser.add_argument("--projections", action="store_true", help="run worlds that project")
     parser.add_argument("--tracking", action="store_true", help="run worlds that track")
     parser.add_argument("--crowds", action="store_true", help="run worlds of 40 destinations on")
+    parser.add_argument("--gateway", action="store_true", help="run worlds of stored services")
     options = parser.parse_args()
     if options.projections and options.store not in {None, "sqlite"}:
         parser.error("worlds that project are on SQLite; leave out --store")
@@ -140,6 +151,7 @@ def _world_of(options: argparse.Namespace) -> dict[str, Any]:
         "projects": options.projections,
         "tracks": options.tracking,
         "is_crowded": options.crowds,
+        "has_services": options.gateway,
     }
 
 
@@ -148,6 +160,8 @@ def _kept_in(options: argparse.Namespace) -> list[_World]:
         return ["projections"]
     if options.tracking:
         return ["tracking"]
+    if options.gateway:
+        return ["gateway"]
     on: list[_World] = [] if options.store is None else [options.store]
     return [*on, "crowds"] if options.crowds else on
 
@@ -168,10 +182,26 @@ def _catch(number: int) -> _Catch:
     return _Catch(bug=bug.name, seed=found.seed, check=found.violations[0].check)
 
 
+def _bugs_of(options: argparse.Namespace) -> list[int]:
+    """Return the numbers of the bugs to look for: of the worlds that are asked for, or all."""
+    kinds = {
+        "is_projecting": options.projections,
+        "is_tracking": options.tracking,
+        "is_crowded": options.crowds,
+        "has_services": options.gateway,
+    }
+    asked = [name for name, is_asked in kinds.items() if is_asked]
+    return [
+        number
+        for number, bug in enumerate(BUGS)
+        if not asked or any(getattr(bug, name) for name in asked)
+    ]
+
+
 def _hunt_all(options: argparse.Namespace) -> None:
     catches: list[_Catch] = []
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:
-        for catch in pool.map(_catch, range(len(BUGS))):
+        for catch in pool.map(_catch, _bugs_of(options)):
             catches.append(catch)
             how = "NOT FOUND" if catch.seed is None else f"seed {catch.seed:<4} {catch.check}"
             _say(f"{catch.bug:<40} {how}")

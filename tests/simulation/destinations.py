@@ -30,7 +30,7 @@ from tests.simulation.history import History
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.plan import DestinationPlan
 
-__all__ = ["Behaviour", "SimulatedDestination"]
+__all__ = ["Behaviour", "SimulatedDestination", "word_of"]
 
 
 class Behaviour:
@@ -86,7 +86,7 @@ class SimulatedDestination:
         else:
             outcomes = await self._way.send(deliveries)
         for leased, outcome in zip(deliveries, outcomes, strict=True):
-            self._history.write(Ended(at=loop.time(), lease=leased.lease, outcome=_word(outcome)))
+            self._history.write(Ended(at=loop.time(), lease=leased.lease, outcome=word_of(outcome)))
         return outcomes
 
     async def _answer(self, event: Event[Any]) -> object:
@@ -147,7 +147,8 @@ class SimulatedDestination:
         )
 
 
-def _word(outcome: Outcome) -> str:
+def word_of(outcome: Outcome) -> str:
+    """Return how an outcome is taken down."""
     match outcome:
         case Succeeded():
             return "succeeded"

@@ -511,7 +511,7 @@ class HostGround:
             queries = [Query(status=Status.PENDING, event_id=one) for one in ids]
         made = self._safely(
             lambda: [
-                Made(one.event_id, one.destination, one.id)
+                Made(one.event_id, one.destination, one.id, one.rule)
                 for query in queries
                 for one in self._find(query)
             ]

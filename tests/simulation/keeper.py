@@ -45,8 +45,7 @@ class Keeper:
     async def let_go(self, operations: Operations) -> None:
         """Resume what people have paused, reset what they opened, restore what they removed."""
         for plan in self._plan.destinations:
-            with suppress(NotFoundError):  # no worker has registered it yet
-                await operations.restore_destination(plan.name, by="keeper")
+            await self.restore(plan.name, operations)
         for gate in await operations.gates():
             if gate.gate.pause is not None:
                 await operations.resume(gate.destination, by="keeper")
@@ -61,6 +60,11 @@ class Keeper:
             await operations.resume_tenant(one.tenant, by="keeper")
             if one.destination is not None:
                 await operations.resume_tenant(one.tenant, destination=one.destination, by="keeper")
+
+    async def restore(self, name: str, operations: Operations) -> None:
+        """Have a destination be there again, if a worker has ever registered it."""
+        with suppress(NotFoundError):
+            await operations.restore_destination(name, by="keeper")
 
     async def _is_left_to_auto_replay(self, letter: Delivery, operations: Operations) -> bool:
         """Tell whether a letter is sent again by itself: in no order, and by an open gate."""

@@ -39,12 +39,13 @@ WITNESSED = (
     *("replay", "delete", "resolve", "cancel", "reschedule", "edit", "advance_replays", "discard"),
     "start_auto_replays",
     *("register", "unregister", "reregister", "move", "drop", "backfill"),
+    *("change_gateway", "render_again"),
     *("pause", "resume", "open_breaker", "reset_breaker", "pause_tenant", "resume_tenant"),
 )
 """The calls that change what a checker goes by."""
 _REPEATABLE = (
     *("append", "claim", "settle", "release", "heartbeat", "extend", "rescue", "retire", "expire"),
-    *("move", "drop", "backfill"),
+    *("move", "drop", "backfill", "change_gateway"),
 )
 _ALL = 100_000
 _ROLLED_BACK = 0.1
@@ -239,7 +240,7 @@ class Server:
             made: tuple[Made, ...] = ()
             if isinstance(answer, Appended | Backfilled):
                 made = tuple(
-                    Made(row.event.id, row.destination, row.id)
+                    Made(row.event.id, row.destination, row.id, row.rule)
                     for number, row in self.store._rows.items()  # noqa: SLF001 - as above
                     if number > last
                 )

@@ -199,7 +199,7 @@ class Operator:
 
     async def live(self, app: Redrive) -> None:
         """Act until off duty."""
-        acts, rests = self._acts(), 15 if self._plan.is_rerouted else 5
+        acts, rests = self._acts(), self._rests()
         while not self.is_off:
             await self._loop.pause(self._chance.random() * self._plan.duration / rests)
             act = self._chance.choice(acts)
@@ -208,6 +208,10 @@ class Operator:
                 await act(app.operations)
             except (StoreError, UsageError, NotFoundError):
                 continue
+
+    def _rests(self) -> int:
+        """Return how often to act, about."""
+        return 15 if self._plan.is_rerouted else 5
 
     def _acts(self) -> Sequence[Callable[[Operations], Awaitable[None]]]:
         usual: tuple[Callable[[Operations], Awaitable[None]], ...] = (

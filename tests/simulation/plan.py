@@ -20,6 +20,7 @@ from tests.simulation.crowds import CROWDED, crowded, thronged
 __all__ = [
     "DestinationPlan",
     "Fault",
+    "GatewayPlan",
     "Plan",
     "ProjectionPlan",
     "StoreKind",
@@ -113,6 +114,18 @@ class TrackingPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     disk_full: tuple[float, float] = (0.0, 0.0)
 
 
+class GatewayPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which destinations are stored services, and how people change them and their rules.
+
+    What waits for a deleted service is dropped in the end, or the service comes back.
+    """
+
+    services: tuple[str, ...]
+    rules: int
+    changes: int
+    drops: bool
+
+
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that goes wrong at a time: what, with which machine, and how much."""
 
@@ -181,10 +194,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollouts: tuple[float, ...] = ()
     projections: tuple[ProjectionPlan, ...] = ()
     tracking: TrackingPlan | None = None
+    gateway: GatewayPlan | None = None
 
     @property
     def kind(self) -> str:
         """What is special about the world, if anything."""
+        if self.gateway:
+            return "gateway"
         return "projections" if self.projections else "tracking" if self.tracking else ""
 
     @property
@@ -201,9 +217,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_joined = any(one.joins_at for one in self.destinations)
         return self.is_rerouted or self.removes or is_joined
 
+    def is_service(self, name: str) -> bool:
+        """Tell whether a destination is a stored service, which no code declares."""
+        return self.gateway is not None and name in self.gateway.services
+
     def destinations_of(self, release: int) -> tuple[DestinationPlan, ...]:
         """Return what a release declares: the first, or the next one where there are two."""
-        return self.next_release if release else self.destinations
+        declared = self.next_release if release else self.destinations
+        return tuple(one for one in declared if not self.is_service(one.name))
 
 
 def draw(

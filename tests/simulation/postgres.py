@@ -44,7 +44,7 @@ __all__ = ["ServerGround"]
 
 _ALL = 100_000
 _MADE = """
-SELECT e.id::text, t.name, d.id FROM redrive.deliveries d
+SELECT e.id::text, t.name, d.id, COALESCE(d.rule, '') FROM redrive.deliveries d
 JOIN redrive.events e ON e.position = d.position JOIN redrive.destinations t ON t.id = d.destination
 WHERE {which} ORDER BY d.id
 """

@@ -19,6 +19,7 @@ from redrive.worker import ring
 from tests.proof.checkers import CHECKS, Check, Violation
 from tests.simulation.bugs import Bug, planted
 from tests.simulation.disk import HostGround
+from tests.simulation.gateway import GATEWAY_CHECKS, GatewayWorld, draw_gateway
 from tests.simulation.ground import Ground, NetworkGround
 from tests.simulation.history import History
 from tests.simulation.loop import Deadlock, Livelock, SimulationLoop
@@ -36,6 +37,7 @@ _KINDS: dict[str, tuple[Sequence[type[Check]], type[World]]] = {
     "": (CHECKS, World),
     "projections": (PROJECTING_CHECKS, ProjectingWorld),
     "tracking": (TRACKING_CHECKS, TrackingWorld),
+    "gateway": (GATEWAY_CHECKS, GatewayWorld),
 }
 
 
@@ -62,9 +64,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _where(self) -> str:
         if self.plan.kind:
-            return f" {self.plan.kind.upper()}=1"
-        crowds = " CROWDS=1" if self.plan.most_bytes is not None else ""
-        return crowds + (" STORE=postgres" if self.plan.store == "postgres" else "")
+            special = f" {self.plan.kind.upper()}=1"
+        else:
+            special = " CROWDS=1" if self.plan.most_bytes is not None else ""
+        return special + (" STORE=postgres" if self.plan.store == "postgres" else "")
 
     def report(self) -> str:
         """Return everything that is needed to understand and repeat a failure."""
@@ -87,6 +90,7 @@ def run(
     projects: bool = False,
     tracks: bool = False,
     is_crowded: bool = False,
+    has_services: bool = False,
 ) -> Result:
     """Run a seed from beginning to end, or up to the first thing that is wrong.
 
@@ -96,9 +100,11 @@ def run(
     with planted(bug) as make:
         if bug is not None:
             store, projects, tracks = bug.on, bug.is_projecting, bug.is_tracking
-            is_crowded = bug.is_crowded
+            is_crowded, has_services = bug.is_crowded, bug.has_services
         if tracks:
             plan = draw_tracking(seed)
+        elif has_services:
+            plan = draw_gateway(seed, store=store)
         else:
             plan = draw(seed, store=store, projects=projects, is_crowded=is_crowded)
         return _run(plan, make, spoils=None if bug is None else bug.words)

@@ -16,6 +16,7 @@ SHARES = 25
 SEEDS_PER_SHARE = 10
 PROJECTING_SEEDS = 3
 TRACKING_SEEDS = 6
+GATEWAY_SEEDS = 10
 CROWDED_SEEDS = (0, 2, 3, 4)
 
 
@@ -65,6 +66,15 @@ def test_what_was_tracked_adds_up_whatever_happens(share: int) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_services_and_rules_are_gone_by_while_people_change_them() -> None:
+    """Few here; `make simulate GATEWAY=1` and `make prove` run many."""
+    briefs = [run_brief(seed, has_services=True) for seed in range(1, GATEWAY_SEEDS + 1)]
+    reports = [one.report for one in briefs if one.report]
+
+    assert not reports, "\n\n".join(reports)
+
+
+@pytest.mark.timeout(300)
 def test_what_must_hold_holds_among_dozens_of_destinations() -> None:
     """Few here, because each takes long; `make simulate CROWDS=1` runs as many as there is time."""
     briefs = [run_brief(seed, is_crowded=True) for seed in CROWDED_SEEDS]
@@ -80,6 +90,11 @@ def test_seeds_that_once_found_something_find_nothing_now() -> None:
         brief.report
         for seed in kept_seeds("tracking")
         if (brief := run_brief(seed, tracks=True)).report
+    ]
+    reports += [
+        brief.report
+        for seed in kept_seeds("gateway")
+        if (brief := run_brief(seed, has_services=True)).report
     ]
 
     assert kept_seeds()

@@ -90,7 +90,11 @@ class World:
         """Live through the plan from beginning to end."""
         promises = promises_of(self._plan)
         late = [one.name for one in self._plan.destinations if one.joins_at]
-        early = [one.destination for name, one in promises.items() if name not in late]
+        early = [
+            one.destination
+            for name, one in promises.items()
+            if name not in late and not self._plan.is_service(name)
+        ]
         self._ground.begin(early)
         begun = [self._loop.create_task(self._supervise(one)) for one in self._machines]
         begun += [self._loop.create_task(self._employ(*one)) for one in self._publishers]
@@ -157,7 +161,7 @@ class World:
         """Run a worker to its end; without the store the process ends before it has begun."""
         while True:
             try:
-                worker = await app.make_worker()
+                worker = await app.make_worker(services=self._plan.gateway is not None)
                 self._history.write(
                     Born(at=self._loop.time(), worker=worker.id, machine=machine.name)
                 )
@@ -341,7 +345,7 @@ class World:
     def _keep(self, bound: float) -> Callable[[Redrive], Coroutine[Any, Any, None]]:
         async def life(app: Redrive) -> None:
             operations = app.operations
-            keeper = Keeper(self._plan, self._history, self._loop, self._chance)
+            keeper = self._keeper()
             await keeper.insist(keeper.let_go, operations)
             late = [one.name for one in self._plan.destinations if one.joins_at]
             before, moved = list[Delivery](), 0.0
@@ -373,6 +377,9 @@ class World:
         auto_replays = [one.auto_replay for one in self._plan.destinations if one.auto_replay]
         return 60.0 * max((one.cycles + 1 for one in auto_replays), default=0)
 
+    def _keeper(self) -> Keeper:
+        return Keeper(self._plan, self._history, self._loop, self._chance)
+
     async def _rest_of(
         self, operations: Operations, now: datetime, left: list[Delivery], *, is_still: bool
     ) -> float:
@@ -383,7 +390,7 @@ class World:
         opens = {one.destination: one.until for one in await operations.gates()}
         ready = [
             # In flight and nobody's: its lease must run out, however the clock was set.
-            one.lease_until or max(one.due, opens[one.destination] or one.due)
+            one.lease_until or max(one.due, opens.get(one.destination) or one.due)
             for one in left
             if one.behind is None and not one.is_dead_letter
         ]

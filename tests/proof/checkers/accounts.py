@@ -9,6 +9,7 @@ from datetime import datetime
 from redrive.model.delivery import Delivery, Kind, Status
 from redrive.model.destination import Order
 from redrive.model.event import EventId
+from redrive.model.recipient import destination_of
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.ledger import Entry, Ledger, Step
 from tests.proof.checkers.records import (
@@ -52,7 +53,7 @@ class NothingLost(Check):
         kept: Counter[tuple[EventId, str]] = Counter()
         pruned = 0
         for entry in ledger.entries.values():
-            kept.update((entry.event.id, name) for name in (*entry.been, entry.destination))
+            kept.update((entry.event.id, name) for name in (*entry.been, _given(entry)))
             delivery = found.get(entry.id)
             if delivery is None:
                 may_go = entry.status is Status.DELIVERED or entry.is_resolved
@@ -68,7 +69,7 @@ class NothingLost(Check):
             yield f"{pruned} deliveries are gone, and {told} were counted as pruned"
         for event_id, destinations in self._acknowledged.items():
             for name in destinations:
-                is_read = ledger.promises[name].destination.is_projection
+                is_read = ledger.promises[destination_of(name)].destination.is_projection
                 if not kept[event_id, name] and not is_read:
                     yield f"{event_id} has no delivery to {name}"
         if looked.is_final:
@@ -95,11 +96,17 @@ class NothingLost(Check):
                     yield f"{event.id} was not given to {name} when that was backfilled"
 
 
+def _given(entry: Entry) -> str:
+    """Return as whom an entry has its event: a service by the rule that gave it, ever after."""
+    return entry.given_as if entry.rule else entry.destination
+
+
 def _compare(entry: Entry, delivery: Delivery) -> Iterator[str]:
     expected = {
         "status": entry.status,
         "destination": entry.destination,
         "event_id": entry.event.id,
+        "rule": entry.rule,
         "generation": entry.generation,
         "attempts": entry.spent + (entry.status is Status.IN_FLIGHT),
         "snoozes": entry.snoozes,
@@ -138,7 +145,7 @@ class NoPhantom(Check):
         offer = self._by_payload.get(bytes(event.payload))
         if offer is None or self._offers[offer].event_type != event.type:
             yield f"the event {event.id} was never offered"
-        got = sorted(one.destination for one in made)
+        got = sorted(one.recipient for one in made)
         # Who does not see the end of the routes it goes by stores what is given the rest later.
         *earlier, wanted = ledger.wanting(event, since=step.call.since)
         if got != wanted and got not in earlier:

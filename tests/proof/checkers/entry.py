@@ -26,6 +26,8 @@ class Entry:
     id: DeliveryId
     event: Event[msgspec.Raw]
     destination: str
+    rule: str = ""
+    """The version of a rule that is pinned to it."""
     due: datetime
     deadline: datetime | None
     generation: str
@@ -50,6 +52,9 @@ class Entry:
     failed_at: float = 0.0
     """The true time at which it failed last."""
     removed: str = ""
+
+    given_as: str = ""
+    """The recipient it was made for."""
 
     @property
     def tenant(self) -> str:

@@ -10,19 +10,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from redrive.conditions.routing import fulfils
 from redrive.model.delivery import DeliveryId, Kind, Lease, Status
 from redrive.model.destination import Destination, Order
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.gate import BreakerChange, BreakerState, Closed
 from redrive.model.limits import Rate
-from redrive.store import Appended
+from redrive.model.recipient import destination_of, recipient, split_pin
+from redrive.model.rule import Stored
+from redrive.store import Appended, GatewayChange
 from tests.proof.checkers.entry import Entry, Step, begin, begin_cycle, end, move
 from tests.proof.checkers.records import Call
 
 __all__ = ["Entry", "Ledger", "Promise", "Step"]
 
-_REROUTING = ("register", "unregister", "reregister", "backfill", "catch_up", "move", "drop")
-_PAST = {"resolve": "resolved", "cancel": "cancelled"}
+_REROUTING = (
+    *("register", "unregister", "reregister", "backfill", "catch_up", "move", "drop"),
+    "change_gateway",
+)
+_PAST = {"resolve": "resolved", "cancel": "cancelled", "render_again": "rendered again"}
 _HELD = {
     "settle": ("settled", "settle refused"),
     "release": ("released", "release refused"),
@@ -63,6 +69,10 @@ class Ledger:
     """By the routes of which time each event may have been stored."""
     lacking: dict[tuple[EventId, str], None] = field(default_factory=dict)
     """What events that were stored by older routes than there were are still to be given."""
+    documents: dict[tuple[str, str], Stored] = field(default_factory=dict)
+    """What is in force of services and rules, by kind and name."""
+    rules: dict[str, Stored] = field(default_factory=dict)
+    """Every version of every rule, by how deliveries name it."""
     rates: dict[str, Rate | None] = field(default_factory=dict)
     """The loosest rate of first attempts that was ever in force, where it has changed."""
     reopened: dict[str, None] = field(default_factory=dict)
@@ -94,15 +104,12 @@ class Ledger:
         return None
 
     def wanting(self, event: Event[msgspec.Raw], *, since: float | None = None) -> list[list[str]]:
-        """Return the destinations that an event is routed to now.
+        """Return the recipients that an event is routed to now.
 
         Before them come those that it was routed to by all the routes that were in force `since`.
         """
         earlier = [routes for until, routes in self.past if since is not None and until >= since]
-        return [
-            sorted(one.name for one in routes if one.wants(event.type, event.tenant))
-            for routes in (*earlier, self._routes())
-        ]
+        return [sorted(_names(routes, event)) for routes in (*earlier, self._routes())]
 
     def _routes(self) -> tuple[Destination, ...]:
         return tuple(
@@ -146,8 +153,21 @@ class Ledger:
             case "routed":
                 self.past.append((step.call.at, self._routes()))
                 self.routed = step.detail
-                self.lacking = {pair: None for pair in self.lacking if pair[1] in step.detail}
+                self.lacking = {
+                    pair: None for pair in self.lacking if destination_of(pair[1]) in step.detail
+                }
                 self._follow(step.call)
+            case "gateway":
+                self._change_documents(step.detail)
+            case "changed" | "paused" | "resumed" | "tenant paused" | "tenant resumed":
+                self._turn_gate(step)
+            case _ if entry is not None:
+                self._change(step, entry, now)
+            case _:
+                pass
+
+    def _turn_gate(self, step: Step) -> None:
+        match step.how:
             case "changed":
                 change: BreakerChange = step.detail
                 self.breakers[change.destination] = change.after
@@ -160,16 +180,20 @@ class Ledger:
                 self.reopened[step.detail] = None
             case "tenant paused":
                 self.paused_tenants[step.detail] = None
-            case "tenant resumed":
-                self.paused_tenants.pop(step.detail, None)
-            case _ if entry is not None:
-                self._change(step, entry, now)
             case _:
-                pass
+                self.paused_tenants.pop(step.detail, None)
+
+    def _change_documents(self, change: GatewayChange) -> None:
+        for gone in change.gone:
+            del self.documents[gone.kind, gone.name]
+        for kept in change.kept:
+            self.documents[kept.kind, kept.name] = kept
+            if kept.kind == "rule":
+                self.rules[kept.pin] = kept
 
     def _follow(self, call: Call) -> None:
         """Go by what is in force from now on."""
-        for one in call.answer.routes.destinations if call.method == "register" else ():
+        for one in _brought(call):
             promise = self.promises[one.name]
             before = promise.destination
             if one == before:
@@ -207,13 +231,15 @@ class Ledger:
             self.events[event.id] = event
             self.places[event.id] = len(self.places)
             self.stored[event.id] = step.call.at if step.call.since is None else step.call.since
-            self.lacking |= {(event.id, name): None for name in self.wanting(event)[-1]}
+            self.lacking |= {(event.id, _of_any(name)): None for name in self.wanting(event)[-1]}
         is_backfilled = step.how == "backfilled"
         for one in made:
             entry = Entry(
                 id=one.id,
                 event=event,
                 destination=one.destination,
+                rule=one.rule,
+                given_as=one.recipient,
                 due=max(due, now) if is_backfilled else due,
                 deadline=event.deadline,
                 generation=step.call.given.get("generation") or event.generation,
@@ -226,7 +252,7 @@ class Ledger:
 
     def _line_up(self, entry: Entry) -> None:
         """Have an entry among those of its destination, in the lane where its id says."""
-        self.lacking.pop((entry.event.id, entry.destination), None)
+        self.lacking.pop((entry.event.id, _of_any(recipient(entry.destination, entry.rule))), None)
         self.of_destination.setdefault(entry.destination, []).append(entry)
         if entry.event.key is not None:
             lane = self.lanes.setdefault((entry.destination, entry.event.key), [])
@@ -252,9 +278,16 @@ class Ledger:
             case "backfill" | "catch_up":
                 yield from self._added(call)
             case _:
+                if call.method == "change_gateway":
+                    yield Step("gateway", call, detail=given["change"])
                 yield Step("routed", call, detail=self._routed(call))
 
     def _routed(self, call: Call) -> tuple[str, ...]:
+        if call.method == "change_gateway":
+            change = call.given["change"]
+            names = {one.name: None for one in (*self._routes(), *change.destinations)}
+            gone = [one.name for one in change.gone if one.kind == "service"]
+            return tuple(one for one in names if one not in gone)
         if call.method == "register":
             return tuple(one.name for one in call.answer.routes.destinations)
         known = self.promises if self.routed is None else self.routed
@@ -289,6 +322,9 @@ class Ledger:
                 self._move(entry, step.detail)
             case "replayed":
                 begin_cycle(entry, step.detail, now)
+            case "rendered again":
+                name, _ = split_pin(entry.rule)
+                entry.rule = self.documents["rule", name].pin
             case how if how in _SIMPLE:
                 field, value = _SIMPLE[how]
                 setattr(entry, field, step.detail if value is None else value)
@@ -305,6 +341,18 @@ _SIMPLE: dict[str, tuple[str, object]] = {
     "rescheduled": ("due", None),
 }
 """What a step sets; `None` is what it was given."""
+
+
+def _names(routes: Sequence[Destination], event: Event[msgspec.Raw]) -> Iterator[str]:
+    for one in routes:
+        for name, route in one.recipients(event.type, event.tenant):
+            if fulfils(route, event):
+                yield name
+
+
+def _of_any(recipient: str) -> str:
+    """Return a recipient whichever version of its rule it is by."""
+    return recipient.partition("@")[0]
 
 
 def _looser(one: Rate | None, other: Rate | None) -> Rate | None:
@@ -332,6 +380,14 @@ def _leases(call: Call) -> Iterator[tuple[str, Lease, object]]:
     refused = frozenset(call.answer)
     for lease, detail in asked:
         yield not_done if lease in refused else done, lease, detail
+
+
+def _brought(call: Call) -> Sequence[Destination]:
+    """Return the destinations of which something else may be in force from now on."""
+    if call.method == "register":
+        found: Sequence[Destination] = call.answer.routes.destinations
+        return found
+    return call.given["change"].destinations if call.method == "change_gateway" else ()
 
 
 def _reported(call: Call) -> Iterator[Step]:
@@ -378,8 +434,8 @@ def _acts(call: Call) -> Iterator[tuple[str, DeliveryId, object]]:
             yield from (("removed", one, call.method) for one in answer)
         case "reschedule":
             yield from (("rescheduled", one, given["due"]) for one in answer)
-        case "resolve" | "cancel":
-            yield from ((_PAST[call.method], one, None) for one in answer)
+        case method if method in _PAST:
+            yield from ((_PAST[method], one, None) for one in answer)
         case _:
             pass
 

@@ -17,6 +17,7 @@ from redrive.model.delivery import Delivery, DeliveryId, Lease, Leased
 from redrive.model.event import Event, EventId, Receipt
 from redrive.model.position import LogPosition
 from redrive.model.projection import partition_of
+from redrive.model.recipient import recipient
 from redrive.store import Figures, Miscount, Replay
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "Died",
     "Ended",
     "GivenUp",
+    "Hampered",
     "Healed",
+    "Intended",
     "Left",
     "Looked",
     "Made",
@@ -40,6 +43,7 @@ __all__ = [
     "Read",
     "Record",
     "Refused",
+    "Requested",
     "Served",
     "Silenced",
     "Stopped",
@@ -90,11 +94,17 @@ class Refused(Record, frozen=True, kw_only=True):
 
 
 class Made(NamedTuple):
-    """A delivery that an append, a backfill or the like made."""
+    """A delivery that an append, a backfill or the like made, by a version of a rule or none."""
 
     event_id: EventId
     destination: str
     id: DeliveryId
+    rule: str = ""
+
+    @property
+    def recipient(self) -> str:
+        """The destination, by the rule that leads there if one does."""
+        return recipient(self.destination, self.rule)
 
 
 class Call(Record, frozen=True, kw_only=True):
@@ -258,6 +268,37 @@ class Served(Record, frozen=True, kw_only=True):
 
     projection: str
     events: frozenset[EventId]
+
+
+class Intended(Record, frozen=True, kw_only=True):
+    """A person is about to change services and rules, as the entry in the audit log will say.
+
+    `sets` are documents as they are to be, by kind and name, `None` what is to go; `alters` are
+    keys of documents, `None` what is to be taken out. The rest stays, unless it `replaces` all.
+    """
+
+    why: str
+    sets: dict[tuple[str, str], dict[str, Any] | None] = {}
+    alters: dict[tuple[str, str], dict[str, Any]] = {}
+    replaces: bool = False
+    leaves_waiting: bool = False
+
+
+class Requested(Record, frozen=True, kw_only=True):
+    """A service was sent a request: where to, with which id, and what was in it."""
+
+    machine: str
+    leased: Leased
+    url: str
+    message_id: str
+    body: bytes
+
+
+class Hampered(Record, frozen=True, kw_only=True):
+    """Until then a process may not hear of what has changed; all of them if it has no name."""
+
+    machine: str
+    until: float
 
 
 class Tracked(Record, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from tests.simulation.bugs import (
     declarations,
     engine,
     gates,
+    gateway,
     leases,
     letters,
     log,
@@ -40,4 +41,5 @@ BUGS: tuple[Bug, ...] = (
     *counts.BUGS,
     *projections.BUGS,
     *tracking.BUGS,
+    *gateway.BUGS,
 )

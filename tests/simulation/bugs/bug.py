@@ -26,6 +26,8 @@ class Bug(NamedTuple):
     """Whether it is in what projections do, and looked for in a world that has them."""
     is_tracking: bool = False
     """Whether it is in what tracking does, and looked for in a world whose processes track."""
+    has_services: bool = False
+    """Whether it is in what becomes of stored services and rules, and looked for among them."""
     is_crowded: bool = False
     """Whether it is looked for in worlds with dozens of destinations."""
 
