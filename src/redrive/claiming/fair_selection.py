@@ -105,7 +105,7 @@ class FairSelection:
         self._now = now
         self.turnstile = turnstile
         self._room = self.turnstile.left
-        self._most = {kind: self.turnstile.most(kind) for kind in KINDS}
+        self._most = [self.turnstile.most(kind) for kind in KINDS]
         self._holds_apart = turnstile.holds_apart
         self._filled = list(sorts)
         self._sorts = open_sorts(self._filled, turnstile)
@@ -119,7 +119,7 @@ class FairSelection:
 
     async def serve(self) -> Share[Candidate]:
         """Deal out what the gate lets through, and leave the turnstile as that has left it."""
-        goal = min(self._room, sum(self._most.values()))
+        goal = min(self._room, sum(self._most))
         page = -(-goal // self._fairness.turn) + 1
         if goal <= 0 or not await self._begin(page):
             return Share(chosen=(), served=(), rotation=self._rotation)
@@ -210,10 +210,9 @@ class FairSelection:
 
         Where what was held waits for tokens of its own, fresh ones may be any way behind it.
         """
-        kind = KINDS[sort[1]]
-        if kind is Kind.FIRST and self._holds_apart:
+        if KINDS[sort[1]] is Kind.FIRST and self._holds_apart:
             return PLENTY
-        most = min(self._room, self._most[kind] + 1, queue.tokens + 1)
+        most = min(self._room, self._most[sort[1]] + 1, queue.tokens + 1)
         return most + self._most_avoided
 
     def _deal(self) -> Share[Candidate]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from typing import assert_never
 
@@ -22,13 +21,14 @@ class Turnstile:
         self.left = min(total, allowed.total)
         self.again_at = allowed.again_at
         self._allowed = allowed
-        self._passed: Counter[Kind] = Counter()
+        # Not in a dictionary: a kind's hash costs more than all that is done with it here.
+        self._first = self._retries = self._replays = 0
         self._held_first = 0
         self._paced = 0
 
     def rewound(self) -> Turnstile:
         """Return the same turnstile before anybody passed it."""
-        total = self.left + sum(self._passed.values())
+        total = self.left + self._passed
         return Turnstile(self.gate, self._allowed, total=total)
 
     def admit(self, kind: Kind, *, was_held: bool) -> bool:
@@ -43,7 +43,7 @@ class Turnstile:
         if self.left <= 0 or not self._has_token(kind, is_held=is_held):
             return False
         self.left -= 1
-        self._passed[kind] += 1
+        self._count(kind)
         self._held_first += is_held
         self._paced += is_paced
         return True
@@ -61,13 +61,17 @@ class Turnstile:
 
     def most(self, kind: Kind) -> int:
         """Return how many of a kind may pass at most, whatever becomes of the others."""
-        paced = self._allowed.paced
-        tokens = {
-            Kind.FIRST: self._allowed.first + min(self._allowed.held_first, paced),
-            Kind.RETRY: min(self._allowed.retries, self._allowed.held_first, paced),
-            Kind.REPLAY: self._allowed.replays,
-        }
-        return min(self.left, tokens[kind])
+        allowed = self._allowed
+        held = min(allowed.held_first, allowed.paced)
+        match kind:
+            case Kind.FIRST:
+                return min(self.left, allowed.first + held)
+            case Kind.RETRY:
+                return min(self.left, allowed.retries, held)
+            case Kind.REPLAY:
+                return min(self.left, allowed.replays)
+            case never:
+                assert_never(never)
 
     def is_exhausted(self, kind: Kind, *, was_held: bool) -> bool:
         """Tell whether, room or not, no more of these may pass."""
@@ -78,7 +82,7 @@ class Turnstile:
 
     def is_shut_for(self, kind: Kind) -> bool:
         """Tell whether nothing of a kind may pass, whether it was held or not."""
-        return all(self.is_exhausted(kind, was_held=held) for held in (False, True))
+        return self.is_exhausted(kind, was_held=False) and self.is_exhausted(kind, was_held=True)
 
     def admit_first(self, count: int) -> int:
         """Let so many fresh first attempts pass, and return how many did."""
@@ -87,11 +91,11 @@ class Turnstile:
             min(
                 count,
                 self.left,
-                self._allowed.first - self._passed[Kind.FIRST] + self._held_first,
+                self._allowed.first - self._first + self._held_first,
             ),
         )
         self.left -= passed
-        self._passed[Kind.FIRST] += passed
+        self._first += passed
         return passed
 
     def charged(self, limits: Limits, *, now: datetime) -> Gate:
@@ -101,25 +105,36 @@ class Turnstile:
         return charged(
             self.gate,
             limits,
-            self._passed,
+            {Kind.FIRST: self._first, Kind.RETRY: self._retries, Kind.REPLAY: self._replays},
             held_first=self._held_first,
             paced=self._paced,
             now=now,
         )
 
+    @property
+    def _passed(self) -> int:
+        return self._first + self._retries + self._replays
+
+    def _count(self, kind: Kind) -> None:
+        if kind is Kind.FIRST:
+            self._first += 1
+        elif kind is Kind.RETRY:
+            self._retries += 1
+        else:
+            self._replays += 1
+
     def _has_token(self, kind: Kind, *, is_held: bool) -> bool:
-        as_retries = self._passed[Kind.RETRY] + self._held_first
+        as_retries = self._retries + self._held_first
         match kind:
             case Kind.FIRST if is_held:
                 return as_retries < self._allowed.held_first
             case Kind.FIRST:
-                return self._passed[Kind.FIRST] - self._held_first < self._allowed.first
+                return self._first - self._held_first < self._allowed.first
             case Kind.RETRY:
                 return (
-                    as_retries < self._allowed.held_first
-                    and self._passed[Kind.RETRY] < self._allowed.retries
+                    as_retries < self._allowed.held_first and self._retries < self._allowed.retries
                 )
             case Kind.REPLAY:
-                return self._passed[Kind.REPLAY] < self._allowed.replays
+                return self._replays < self._allowed.replays
             case never:
                 assert_never(never)

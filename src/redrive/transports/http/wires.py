@@ -28,31 +28,43 @@ class Wires:
 
     def __init__(self, resolver: AbstractResolver | None = None) -> None:
         self._resolver = resolver
-        self._sessions: dict[tuple[Network, ...], aiohttp.ClientSession] = {}
-        self._users: dict[tuple[Network, ...], int] = {}
+        self._shared: dict[tuple[Network, ...], _Shared] = {}
 
     def join(self, allowed: tuple[Network, ...]) -> aiohttp.ClientSession:
         """Return the session for these networks, to be left again."""
-        if allowed not in self._sessions:
-            self._sessions[allowed] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0,  # each way has a limit of its own
-                    resolver=_GuardedResolver(self._resolver, allowed),
-                    socket_factory=guarded(allowed),
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                read_bufsize=_READ_BUFFER,
-            )
-        self._users[allowed] = self._users.get(allowed, 0) + 1
-        return self._sessions[allowed]
+        shared = self._shared.get(allowed)  # once: the hash of a network is slow
+        if shared is None:
+            shared = self._shared[allowed] = _Shared(self._session(allowed))
+        shared.users += 1
+        return shared.session
 
     async def leave(self, allowed: tuple[Network, ...]) -> None:
         """Have one fewer use the session for these networks."""
-        self._users[allowed] -= 1
-        if not self._users[allowed]:
-            del self._users[allowed]
-            await self._sessions.pop(allowed).close()
+        shared = self._shared[allowed]
+        shared.users -= 1
+        if not shared.users:
+            del self._shared[allowed]
+            await shared.session.close()
+
+    def _session(self, allowed: tuple[Network, ...]) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # each way has a limit of its own
+                resolver=_GuardedResolver(self._resolver, allowed),
+                socket_factory=guarded(allowed),
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=_READ_BUFFER,
+        )
+
+
+class _Shared:
+    """A session, and how many ways use it."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
+        self.users = 0
 
 
 class Wire:
