@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -487,6 +488,42 @@ async def test_two_who_apply_at_once_do_not_mix(store: str, receiver: Receiver) 
             )
             kept = await app.operations.export_gateway()
             assert kept.rules.keys() in (ours.rules.keys(), theirs.rules.keys())
+
+
+@pytest.mark.parametrize("led_to", ["crm", None], ids=["moved", "new"])
+async def test_a_rule_that_two_people_move_at_once_leads_to_one_service(
+    receiver: Receiver, led_to: str | None
+) -> None:
+    store, app = Meddled(), Redrive("memory://")
+    services = {name: service(receiver) for name in ("crm", "erp", "ledger")}
+    rule = {"service": led_to, "event": "order.*"}
+    given = GatewayDocument(services=services, rules={"orders": rule} if led_to else {})
+    with app.rewired(Ports(), lambda: store):
+        async with app:
+            await app.operations.apply_gateway(given, by=WHO)
+            store.meddle = partial(
+                app.operations.save_rule, "orders", {**rule, "service": "erp"}, by="bo"
+            )
+
+            saved = await app.operations.save_rule("orders", {**rule, "service": "ledger"}, by=WHO)
+            receipt = await app.publish("order.paid", {})
+
+    assert receipt.destinations == (f"ledger/orders@{saved.version}",)
+
+
+class Meddled(MemoryStore):
+    """Has somebody else act between the reads of one change."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.meddle: Callable[[], Awaitable[object]] | None = None
+
+    async def find_rules(self, names: Collection[str]) -> Sequence[Stored]:
+        found = await super().find_rules(names)
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            await meddle()
+        return found
 
 
 async def _received(receiver: Receiver, count: int) -> None:

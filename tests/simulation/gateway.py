@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from math import inf
+from math import ceil, inf
 from random import Random
 from typing import Any, NamedTuple, Self
 from unittest.mock import patch
@@ -81,6 +81,7 @@ def draw_gateway(seed: int, *, store: StoreKind | None = None) -> Plan:
             rules=chance.choice([1, 2, 4]),
             changes=chance.choice([5, 15, 40]),
             drops=chance.random() < _HALF,
+            at_once=chance.random() < _HALF,
         ),
     )
 
@@ -281,6 +282,11 @@ class _Changer(Operator):
     def _rests(self) -> int:
         return self._gateway.changes
 
+    def _rest(self, drawn: float) -> float:
+        """Act at whole seconds, where all do, so that they get into each other's way."""
+        now = self._loop.time()
+        return ceil(now + drawn) - now if self._gateway.at_once else drawn
+
     async def live(self, app: Any) -> None:  # noqa: ANN401 - as any operator
         if self._name.endswith("-0"):
             await self._insist_on_all(app.operations)
@@ -298,7 +304,7 @@ class _Changer(Operator):
 
     def _acts(self) -> Sequence[Callable[[Operations], Awaitable[None]]]:
         return (
-            *super()._acts(),
+            *(() if self._gateway.at_once else super()._acts()),
             *[self._apply_all, self._apply_some] * 3,
             *[self._save_rule, self._alter_rule, self._toggle_rule] * 3,
             *[self._save_service, self._toggle_service] * 3,

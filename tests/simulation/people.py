@@ -201,13 +201,17 @@ class Operator:
         """Act until off duty."""
         acts, rests = self._acts(), self._rests()
         while not self.is_off:
-            await self._loop.pause(self._chance.random() * self._plan.duration / rests)
+            await self._loop.pause(self._rest(self._chance.random() * self._plan.duration / rests))
             act = self._chance.choice(acts)
             self._history.note(self._loop.time(), f"{self._name}: {act.__name__}")
             try:
                 await act(app.operations)
             except (StoreError, UsageError, NotFoundError):
                 continue
+
+    def _rest(self, drawn: float) -> float:
+        """Return how long to do nothing, by what was drawn."""
+        return drawn
 
     def _rests(self) -> int:
         """Return how often to act, about."""

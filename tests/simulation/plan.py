@@ -117,13 +117,15 @@ class TrackingPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class GatewayPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which destinations are stored services, and how people change them and their rules.
 
-    What waits for a deleted service is dropped in the end, or the service comes back.
+    What waits for a deleted service is dropped in the end, or the service comes back. Where they
+    act `at_once`, people do so at whole seconds.
     """
 
     services: tuple[str, ...]
     rules: int
     changes: int
     drops: bool
+    at_once: bool
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

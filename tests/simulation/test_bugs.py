@@ -54,7 +54,7 @@ QUICKLY_FOUND = {
     "an ordered destination overtaken": 5,
     "spilled beside what is older": 7,
     "drained beside what is older": 11,
-    "rendered by the newest version": 0,
+    "rendered by the newest version": 1,
     "what waits for a disabled service is dropped": 1,
     "a publisher goes by old rules": 0,
     "a delivery per service": 1,
@@ -62,9 +62,10 @@ QUICKLY_FOUND = {
     "two apply at once": 2,
     "a version is given again": 0,
     "an old address for ever": 10,
-    "a disabled service is served": 21,
+    "a disabled service is served": 60,
     "a disabled rule gives events": 0,
     "a rule stays where it led": 0,
+    "a rule is moved by two at once": 52,
     "deleted under what waits": 4,
 }
 """Each with a seed that finds it, which is tried first."""

@@ -299,10 +299,7 @@ class Servicing(OperationContext):
         store = await self._to_change()
         actor = Actor(by, why)
         for _ in range(_TRIES):
-            names = None if services is None else set(services)
-            if names is not None and rule is not None:
-                names |= {one.service for one in await store.find_rules([rule])}
-            before = await store.gateway(names)
+            before = await _kept(store, services, rule)
             kept = Kept(before)
             change(kept)
             self._check(kept)
@@ -482,6 +479,24 @@ def _check_new(kind: str, name: str, known: Collection[str], *, is_new: bool | N
         )
     if is_new is False and name not in known:
         raise not_found(name, sorted(known), what=kind)
+
+
+async def _kept(store: Store, services: Collection[str] | None, rule: str | None) -> Gateway:
+    """Return what is kept of some services, or of all, and of the one that a rule leads to."""
+    if services is None or rule is None:
+        return await store.gateway(services)
+    names = {*services, *await _led_to(store, rule)}
+    while True:
+        before = await store.gateway(names)
+        # Somebody may have moved the rule before that was read; who does it later is noticed.
+        led_to = await _led_to(store, rule)
+        if led_to <= names:
+            return before
+        names |= led_to
+
+
+async def _led_to(store: Store, rule: str) -> set[str]:
+    return {one.service for one in await store.find_rules([rule])}
 
 
 async def _names(store: Store, kind: DocumentKind) -> list[str]:

@@ -48,6 +48,7 @@ class GivenByRules(Check):
     def see(self, ledger: Ledger, step: Step) -> Iterator[str]:
         if step.how == "gateway":
             self._past.append((step.call.at, dict(ledger.documents)))
+            yield from _astray(ledger)
         elif step.how == "stored":
             event, made = step.detail
             got = sorted(one.recipient for one in made if one.rule)
@@ -58,23 +59,26 @@ class GivenByRules(Check):
                 yield f"{event.id} was given to {got}, and the rules in force say {wanted[-1]}"
 
     def hear(self, ledger: Ledger, record: Record) -> Iterator[str]:
-        """Look whether routing has what the documents say."""
-        if not isinstance(record, Looked):
-            return
-        for (kind, name), service in ledger.documents.items():
-            if kind != "service":
-                continue
-            routed = ledger.promises[name].destination
-            rules = sorted(one.pin for one in routed.rules)
-            meant = sorted(
-                one.pin
-                for one in ledger.documents.values()
-                if one.kind == "rule" and one.service == name and _is_enabled(one)
-            )
-            if rules != meant:
-                yield f"{name} is routed to by {rules}, and its rules are {meant}"
-            if routed.service != service.version or routed.is_disabled is _is_enabled(service):
-                yield f"{name} is routed to as version {routed.service}, and is {service}"
+        if isinstance(record, Looked):
+            yield from _astray(ledger)
+
+
+def _astray(ledger: Ledger) -> Iterator[str]:
+    """Look whether routing has what the documents say."""
+    for (kind, name), service in ledger.documents.items():
+        if kind != "service":
+            continue
+        routed = ledger.promises[name].destination
+        rules = sorted(one.pin for one in routed.rules)
+        meant = sorted(
+            one.pin
+            for one in ledger.documents.values()
+            if one.kind == "rule" and one.service == name and _is_enabled(one)
+        )
+        if rules != meant:
+            yield f"{name} is routed to by {rules}, and its rules are {meant}"
+        if routed.service != service.version or routed.is_disabled is _is_enabled(service):
+            yield f"{name} is routed to as version {routed.service}, and is {service}"
 
 
 def _fitting(event: Event[msgspec.Raw], documents: Mapping[tuple[str, str], Stored]) -> list[str]:

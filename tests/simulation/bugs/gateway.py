@@ -20,7 +20,7 @@ from redrive.model.rule import RuleRoute, Stored
 from redrive.operations import services as servicing
 from redrive.operations.services import Servicing
 from redrive.pipeline import publish
-from redrive.store import Append, GatewayChange
+from redrive.store import Append, Gateway, GatewayChange, Store
 from redrive.stores.memory import MemoryStore
 from redrive.worker import provider
 from redrive.worker.provider import StoredServices
@@ -104,6 +104,13 @@ def _disabled_too(rule: Stored) -> RuleRoute | None:
     return read_rule(rule.name, rule.document).route(rule.version)
 
 
+async def _kept_before(store: Store, services: Collection[str] | None, rule: str | None) -> Gateway:
+    """Go by where a rule led when it was looked up, though somebody has moved it since."""
+    if services is not None and rule is not None:
+        services = {*services, *[one.service for one in await store.find_rules([rule])]}
+    return await store.gateway(services)
+
+
 async def _refuse_nothing(*_given: object) -> None:
     """Let a service go, whatever waits for it."""
 
@@ -157,5 +164,6 @@ BUGS: tuple[Bug, ...] = (
     _bug("a disabled service is served", patches=((provider, "_is_served", _is_served_anyway),)),
     _bug("a disabled rule gives events", patches=((drafter, "route_of", _disabled_too),)),
     _bug("a rule stays where it led", patches=((Servicing, "_worked_out", _only_rules),)),
+    _bug("a rule is moved by two at once", patches=((servicing, "_kept", _kept_before),)),
     _bug("deleted under what waits", patches=((servicing, "_refuse_waiting", _refuse_nothing),)),
 )
