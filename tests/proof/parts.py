@@ -36,6 +36,7 @@ _STEPS = 100
 _SEEDS_ON_A_SERVER = 300
 _SEEDS_THAT_PROJECT = 300
 _SEEDS_THAT_TRACK = 500
+_SEEDS_OF_SERVICES = 300
 _SAME_SEEDS = range(250, 500)
 """Always these, after those that `make test` runs: a change is to blame when one fails."""
 _SHARED = ("sqlite", "postgres")
@@ -376,6 +377,10 @@ def simulation(order: Order) -> Iterator[Result]:
     watch = _Watch("simulation", "simulated worlds that track", "memory")
     order.told("seed by seed, with tracking")
     figures, failure = _simulated("--tracking", "--seeds", str(_SEEDS_THAT_TRACK))
+    yield watch.result(figures["seeds"] if isinstance(figures, dict) else 0, failure=failure)
+    watch = _Watch("simulation", "simulated worlds of stored services", "memory and sqlite")
+    order.told("seed by seed, with services that people change")
+    figures, failure = _simulated("--gateway", "--seeds", str(_SEEDS_OF_SERVICES))
     yield watch.result(figures["seeds"] if isinstance(figures, dict) else 0, failure=failure)
 
 
