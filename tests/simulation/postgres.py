@@ -168,7 +168,8 @@ class ServerGround:
         self._real: RealServer = real_server()
         self._real.empty()
         self._eye = self._real.store(_Given(self._clock))
-        self._first_transaction = self._real.transaction()
+        # The beginning of the log is before the first transaction, in which an event may be.
+        self._first_transaction = self._real.transaction() - 1
         self.driver = Driver(
             plan,
             self._real,

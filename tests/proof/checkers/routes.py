@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import msgspec
 
 from redrive.model.event import Event
+from redrive.model.recipient import is_given, recipient
 from tests.proof.checkers.check import Check
 from tests.proof.checkers.entry import Entry, Step
 from tests.proof.checkers.ledger import Ledger
+from tests.proof.checkers.records import Made
 
 __all__ = ["GivenOnce"]
 
@@ -35,7 +37,7 @@ class GivenOnce(Check):
                 yield from self._given(ledger, event, step, made[0].destination)
             case "caught up":
                 event, made = step.detail
-                yield from self._caught_up(ledger, event, made[0].destination)
+                yield from self._caught_up(ledger, event, made[0])
             case "added" if step.detail != step.call.answer.added:
                 yield f"{step.detail} were added, and {step.call.answer.added} are told"
             case "removed" if entry is None or entry.removed:
@@ -53,8 +55,10 @@ class GivenOnce(Check):
         if name != step.call.given["destination"]:
             yield f"{event.id} was backfilled to {name}, not to {step.call.given['destination']}"
 
-    def _caught_up(self, ledger: Ledger, event: Event[msgspec.Raw], name: str) -> Iterator[str]:
-        if self._has(ledger, event, name):
+    def _caught_up(self, ledger: Ledger, event: Event[msgspec.Raw], made: Made) -> Iterator[str]:
+        name = made.recipient
+        had = [recipient(one.destination, one.rule) for one in ledger.of_event.get(event.id, ())]
+        if is_given(name, had):
             yield f"{event.id} was given to {name} later, which has it"
         if not any(name in one for one in ledger.wanting(event, since=ledger.stored[event.id])):
             yield f"{event.id} was given to {name} later, which has not wanted it since"
