@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from redrive.errors import (
     StoreUnavailableError,
     TransactionError,
 )
+from redrive.model.destination import Destination
 from redrive.model.event import Event
 from redrive.model.limits import Breaker
 from redrive.model.settlement import Delivered
@@ -36,8 +37,9 @@ from redrive.store import (
 )
 from redrive.stores.sql import finding
 from redrive.stores.sqlite import SqliteStore, claiming, ready, schema, session, tenants
-from redrive.stores.sqlite.connection import translated
+from redrive.stores.sqlite.connection import connect, translated
 from redrive.stores.sqlite.dialect import rewritten
+from redrive.stores.sqlite.threads import Threads
 from tests.conformance.world import OPERATOR, World, a_fault, an_event
 from tests.faults.disk import Disk
 
@@ -50,6 +52,30 @@ async def a_store(path: Path) -> AsyncIterator[SqliteStore]:
         yield store
     finally:
         await store.close()
+
+
+async def test_a_thread_that_is_never_asked_opens_no_connection(tmp_path: Path) -> None:
+    path = tmp_path / "never.db"
+
+    reader = Threads().reader(path)
+    reader.start()
+    reader.stop()
+
+    assert not path.exists()
+
+
+async def test_who_declares_nothing_new_waits_for_no_writer(tmp_path: Path) -> None:
+    declared = [Destination(name="mail", patterns=("order.*",))]
+    async with a_store(tmp_path / "redrive.db") as store:
+        first = await store.register(declared)
+        with closing(connect(tmp_path / "redrive.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+            async with asyncio.timeout(10):
+                again = await store.register(declared)
+
+    assert [one.name for one in again.routes.destinations] == ["mail"]
+    assert again.routes.version == first.routes.version
 
 
 async def test_durability_is_as_promised(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from redrive.stores.postgres.restored_events import add_events
 from redrive.stores.postgres.searching import contains
 from redrive.stores.postgres.single_statement.settle import DELIVER
 from redrive.stores.sql.counts import BEHIND, RETRYING, STATE, WAITING
+from redrive.stores.sql.letters import insert_in_lanes
 from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 
 __all__ = ["PostgresSession"]
@@ -205,6 +206,15 @@ class PostgresSession(Session, Link):
         if changed:
             documents = [json_text(one) for one in changed]
             await self.fetch(_NOTE_CHANGE, version, documents, begins_order)
+
+    async def insert_deliveries(
+        self, rows: Sequence[Mapping[str, object]]
+    ) -> Sequence[tuple[int, int, int, int | None]]:
+        return await insert_in_lanes(self, rows)
+
+    async def keeps_history(self, history: int) -> bool:
+        kept = await self.fetch("SELECT value FROM redrive.settings WHERE name = 'history'")
+        return all(value == history for (value,) in kept)
 
     async def keep_history(self, history: int) -> None:
         await self.fetch(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from redrive.stores.sql.session import Session
 
-__all__ = ["give", "names_of"]
+__all__ = ["give", "names_of", "note_given"]
 
 _GIVEN = """
 SELECT position, destinations FROM redrive.events WHERE position = ANY ($1::bigint[])
@@ -37,5 +37,10 @@ async def give(session: Session, given: Sequence[tuple[int, str | None, str]]) -
     names = {position: set(names_of(column)) for position, column in found}
     for position, before, name in given:
         names[position] = names[position] - {before} | {name}
+    await note_given(session, names)
+
+
+async def note_given(session: Session, names: Mapping[int, Collection[str]]) -> None:
+    """Note to whom events, each by its position and locked, were given in all."""
     rows = [{"position": position, "names": sorted(one)} for position, one in names.items()]
     await session.fetch(_GIVE, session.records(rows))

@@ -32,7 +32,14 @@ from redrive.stores.sql.leases import keep_addressees, keep_exchanges
 from redrive.stores.sql.session import Session
 from redrive.stores.sql.store import SqlStore, reading, writing
 
-__all__ = ["LettersRole", "add_destinations", "insert_deliveries", "restore"]
+__all__ = [
+    "COLUMNS",
+    "LettersRole",
+    "add_destinations",
+    "insert_deliveries",
+    "insert_in_lanes",
+    "restore",
+]
 
 _IN_ORDER = """
 SELECT d.id FROM redrive.deliveries d /* by letters_in_order */
@@ -73,7 +80,9 @@ _TYPES = (
     "cycles jsonb, resolution jsonb, resolved_at timestamptz, payload text, edits jsonb, "
     "auto_replays integer, rule text"
 )
-_COLUMNS = ", ".join(column.split()[0] for column in _TYPES.split(", "))
+COLUMNS = tuple(column.split()[0] for column in _TYPES.split(", "))
+"""What a row of a delivery has that is stored as it is."""
+_COLUMNS = ", ".join(COLUMNS)
 _INSERT = f"""
 INSERT INTO redrive.deliveries ({_COLUMNS}, is_behind)
 SELECT {_COLUMNS}, lane IS NOT NULL AND (
@@ -172,15 +181,21 @@ async def insert_deliveries(
     exchanges: Sequence[Exchange | None],
 ) -> list[DeliveryId]:
     """Store deliveries as they are, behind those of their lanes; returns their ids."""
-    found = await session.fetch(
-        _INSERT, session.records([{"place": place, **row} for place, row in enumerate(rows)])
-    )
-    numbers = {tuple(whose): number for number, *whose in found}
+    found = await session.insert_deliveries(rows)
+    numbers: dict[tuple[object, ...], int] = {tuple(whose): number for number, *whose in found}
     ids = [
         DeliveryId(numbers[row["position"], row["destination"], row.get("rule")]) for row in rows
     ]
     await keep_exchanges(session, list(zip(ids, exchanges, strict=True)))
     return ids
+
+
+async def insert_in_lanes(
+    session: Session, rows: Sequence[Mapping[str, object]]
+) -> Sequence[tuple[int, int, int, int | None]]:
+    """Insert rows of deliveries, each behind those of its lane if it is in one."""
+    numbered = [{"place": place, **row} for place, row in enumerate(rows)]
+    return await session.fetch(_INSERT, session.records(numbered))
 
 
 async def add_destinations(

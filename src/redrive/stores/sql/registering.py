@@ -87,6 +87,12 @@ class RegistryRole(SqlStore):
     ) -> Registered:
         if not destinations:  # whoever only looks must not wait for a lock
             return await self._read(lambda session, _: look(session, by=by))
+        if not by.worker:  # nor who brings nothing new, as most who publish do
+            known = await self._read(
+                lambda session, _: as_known(session, destinations, by=by, history=self._history)
+            )
+            if known is not None:
+                return known
         done = await self._write(
             lambda session, _: register(
                 session, destinations, by=by, again=again, history=self._history
@@ -131,6 +137,20 @@ async def register(
             await _tell(session, by.worker, destinations)
     overrides = await read_overrides(session) if by.worker else {}
     return registered(await read_routes(session), rulings, overrides)
+
+
+async def as_known(
+    session: Session, destinations: Sequence[Destination], *, by: Declarer, history: int
+) -> Registered | None:
+    """Return what is in force if nothing is to be kept of what somebody declares."""
+    if not await session.keeps_history(history):
+        return None
+    known = await read_standings(session, [one.name for one in destinations])
+    standings = {name: standing for name, (_, standing) in known.items()}
+    rulings = rule(destinations, standings, by=by, live=(), now=session.now)
+    if any(one.is_change or not one.is_kept for one in rulings):
+        return None
+    return registered(await read_routes(session), rulings, {})
 
 
 async def look(session: Session, *, by: Declarer) -> Registered:

@@ -148,6 +148,16 @@ class Session(ABC):
         """Drop tables that nothing uses; raises as `point_views` does."""
 
     @abstractmethod
+    async def insert_deliveries(
+        self, rows: Sequence[Mapping[str, object]]
+    ) -> Sequence[tuple[int, int, int, int | None]]:
+        """Insert rows of deliveries; returns of each its id, position, destination and rule."""
+
+    @abstractmethod
+    async def keeps_history(self, history: int) -> bool:
+        """Tell whether that is kept already."""
+
+    @abstractmethod
     async def keep_history(self, history: int) -> None:
         """Bound what is kept of past tries when somebody replays by a statement of their own."""
 

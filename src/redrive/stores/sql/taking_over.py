@@ -15,7 +15,7 @@ from redrive.model.recipient import destination_of, pin_of
 from redrive.store import Admission, Admissions, Rest, Tried
 from redrive.stores.sql.erasing import erased_among
 from redrive.stores.sql.gates import GateRepository
-from redrive.stores.sql.giving import give, names_of
+from redrive.stores.sql.giving import names_of, note_given
 from redrive.stores.sql.lanes import pass_by
 from redrive.stores.sql.letters import add_destinations, insert_deliveries
 from redrive.stores.sql.session import Session
@@ -31,8 +31,9 @@ SELECT p.tenant, t.name FROM redrive.tenant_pauses p
 LEFT JOIN redrive.destinations t ON t.id = p.destination
 """
 _VERSION = "SELECT value FROM redrive.counters WHERE name = 'routes_version'"
-_GIVEN = """
+_HOLD = """
 SELECT id::text, position, destinations FROM redrive.events WHERE id = ANY ($1::uuid[])
+ORDER BY position FOR NO KEY UPDATE
 """
 
 
@@ -103,37 +104,31 @@ async def take_over(session: Session, batch: Sequence[Tried]) -> int:
     """Store what is left of events that were tried, but for what was given before."""
     await session.look_at_encryption()
     merged = _merged(batch)
-    known = await _given(session, [one.event.id for one in merged])
-    fresh = [
-        Tried(event=one.event, arrived=one.arrived, rest=rest)
-        for one in merged
-        if (rest := _missing(one, known)) or one.event.id in known
-    ]
-    rests = [(one.event, rest) for one in fresh for rest in one.rest]
     destinations = await add_destinations(
-        session, sorted({destination_of(rest.destination) for _, rest in rests})
+        session, sorted({destination_of(rest.destination) for one in merged for rest in one.rest})
     )
-    stored = {event.id: event for event, _ in rests}
-    positions = await session.add_events(stored) if stored else {}
-    # Now that they are locked: somebody else may have handed the same over meanwhile.
-    known = await _given(session, [one.event.id for one in fresh])
+    events = {one.event.id: one.event for one in merged if one.rest}
+    positions = await session.add_events(events) if events else {}
+    # Now that they are locked: somebody else may have handed the same over before.
+    known = await _hold(session, [one.event.id for one in merged])
     erased = await erased_among(session, positions)
     rows: list[dict[str, object]] = []
     exchanges = []
-    given: list[tuple[int, str | None, str]] = []
-    for one in fresh:
+    given: dict[int, set[str]] = {}
+    for one in merged:
         if one.event.id not in known or one.event.id in erased:
             continue
         position, names = known[one.event.id]
-        given += [(position, None, name) for name in one.arrived if name not in names]
-        for left in _missing(one, known):
+        missing = [rest for rest in one.rest if rest.destination not in names]
+        more = {*one.arrived, *(rest.destination for rest in missing)} - names
+        if more:
+            given[position] = names | more
+        for left in missing:
             number, described = destinations[destination_of(left.destination)]
-            place = (positions[one.event.id], number)
-            rows.append(_row(one.event, left, place, described, now=session.now))
+            rows.append(_row(one.event, left, (position, number), described, now=session.now))
             exchanges.append(left.exchange)
-            given.append((position, None, left.destination))
     if given:
-        await give(session, given)
+        await note_given(session, given)
     if not rows:
         return 0
     ids = await insert_deliveries(session, rows, exchanges)
@@ -159,17 +154,10 @@ def _merged(batch: Sequence[Tried]) -> list[Tried]:
     return list(by_id.values())
 
 
-def _missing(one: Tried, known: Mapping[str, tuple[int, tuple[str, ...]]]) -> tuple[Rest, ...]:
-    names = known[one.event.id][1] if one.event.id in known else ()
-    return tuple(rest for rest in one.rest if rest.destination not in names)
-
-
-async def _given(
-    session: Session, ids: Sequence[EventId]
-) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """Return the positions of events that are known, and whom they were given to."""
-    found = await session.fetch(_GIVEN, [session.event_id(one) for one in ids])
-    return {event: (position, names_of(names)) for event, position, names in found}
+async def _hold(session: Session, ids: Sequence[EventId]) -> dict[str, tuple[int, set[str]]]:
+    """Lock events that are known; return their positions, and whom they were given to."""
+    found = await session.fetch(_HOLD, [session.event_id(one) for one in ids])
+    return {event: (position, set(names_of(names))) for event, position, names in found}
 
 
 def _row(

@@ -11,15 +11,18 @@ from typing import Any
 from redrive.stores.codec import json_text, micros
 from redrive.stores.sql.session import Either
 
-__all__ = ["bound", "rewritten"]
+__all__ = ["AS_THEY_ARE", "bound", "rewritten"]
 
-_AS_THEY_ARE = frozenset((bool, bytes, float, int, str, type(None)))
+AS_THEY_ARE = frozenset((bool, bytes, float, int, str, type(None)))
 _TIMES = frozenset((datetime, timedelta))
+
+
+_TABLE = re.compile(r"\b\w+\.(?=\w)")
 
 
 def _unqualified(found: re.Match[str]) -> str:
     """Return a list of columns without the name of their table."""
-    return re.sub(r"\b\w+\.(?=\w)", "", found[0])
+    return _TABLE.sub("", found[0])
 
 
 _RULES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
@@ -82,7 +85,7 @@ def _columns(found: re.Match[str]) -> str:
 
 def bound(value: object) -> Any:  # noqa: ANN401 - what apsw takes
     """Return a value as it is kept: times and spans as whole microseconds, lists as JSON."""
-    if type(value) in _AS_THEY_ARE:
+    if type(value) in AS_THEY_ARE:
         return value
     if isinstance(value, datetime):
         return micros(value)

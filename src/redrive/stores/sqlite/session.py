@@ -21,12 +21,13 @@ from redrive.stores.sealed import Codec
 from redrive.stores.sql.audit import record
 from redrive.stores.sql.inspection import find_deliveries
 from redrive.stores.sql.leases import forget_exchanges
+from redrive.stores.sql.letters import COLUMNS, insert_in_lanes
 from redrive.stores.sql.removal import grow
 from redrive.stores.sql.session import MOST_PROMOTED, Either, Lane, Session
 from redrive.stores.sqlite import views
 from redrive.stores.sqlite.append import add_events, append
 from redrive.stores.sqlite.counting import count_delivered, fold
-from redrive.stores.sqlite.dialect import bound, rewritten
+from redrive.stores.sqlite.dialect import AS_THEY_ARE, bound, rewritten
 from redrive.stores.sqlite.lanes import free_lanes, line_up, rejoin
 
 __all__ = ["SqliteSession", "finish"]
@@ -65,7 +66,11 @@ SET status = 2, settled_at = ?, worker = NULL, lease_until = NULL, is_alone = 0,
     counted = counted IS NOT TRUE
 WHERE id IN (SELECT value FROM json_each(?))
 """
-
+_INSERT = f"""
+INSERT INTO redrive_deliveries ({", ".join(COLUMNS)}, is_behind)
+VALUES ({"?, " * len(COLUMNS)}0)
+RETURNING id, position, destination, rule
+"""
 _EARLIEST_WAITING = """
 SELECT due FROM redrive_deliveries WHERE status = 0 AND is_ready = 0 ORDER BY due LIMIT 1
 """
@@ -101,11 +106,15 @@ class SqliteSession(Session):
         return json_text(self.codec.closed(value))
 
     def records(self, rows: Sequence[Mapping[str, object]]) -> str:
-        # What is left out is read as NULL.
+        # What is left out is read as NULL; most of the rest is a number or a text.
         closed = self.codec.closed
         return json_text(
             [
-                {name: bound(closed(one)) for name, one in row.items() if one is not None}
+                {
+                    name: one if type(one) in AS_THEY_ARE else bound(closed(one))
+                    for name, one in row.items()
+                    if one is not None
+                }
                 for row in rows
             ]
         )
@@ -169,6 +178,25 @@ class SqliteSession(Session):
         begins_order: bool = False,  # noqa: ARG002
     ) -> None:
         await grow(self, "routes_version", 1)
+
+    async def insert_deliveries(
+        self, rows: Sequence[Mapping[str, object]]
+    ) -> Sequence[tuple[int, int, int, int | None]]:
+        if any(row["lane"] is not None for row in rows):
+            return await insert_in_lanes(self, rows)
+        # A third of what it takes to read thirty columns out of the JSON of each row.
+        values = ([self._column(row.get(name)) for name in COLUMNS] for row in rows)
+        found: list[Any] = self.connection.executemany(_INSERT, values).fetchall()
+        return found
+
+    def _column(self, value: object) -> object:
+        if type(value) in AS_THEY_ARE:
+            return value
+        kept = bound(self.codec.closed(value))
+        return kept if isinstance(kept, int | str) else json_text(kept)
+
+    async def keeps_history(self, history: int) -> bool:  # noqa: ARG002 - as with any
+        return True
 
     async def keep_history(self, history: int) -> None:
         """Nothing: there is no statement for it."""

@@ -104,8 +104,9 @@ class _ConnectionThread(ABC):
         running = True
         while running:
             calls, running = self._next_calls()
-            with undisturbed():
-                self._serve(calls)
+            if calls:  # who was never called opens no connection, only to close it
+                with undisturbed():
+                    self._serve(calls)
         with undisturbed():
             self._let_go()
 
@@ -171,8 +172,6 @@ class Writer(_ConnectionThread):
         return connection
 
     def _perform(self, connection: apsw.Connection, calls: list[_Call]) -> None:
-        if not calls:
-            return
         connection.execute("BEGIN IMMEDIATE")
         try:
             if self.place is not None:
