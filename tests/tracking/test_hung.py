@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from redrive import Redrive, Tracking
-from redrive.model.delivery import Status
-from redrive.store import Query
+from redrive.app.store_factory import store_name
+from redrive.model.delivery import Leased, Status
+from redrive.model.outcome import Outcome
+from redrive.store import Query, Tried
+from redrive.stores.sqlite import SqliteStore
 from redrive.tracking import hung
 from redrive.tracking.hung import Hung
+from tests.tracking.sinks import Good
 from tests.tracking.sinks import Hung as HungSink
+
+
+class Slow(Good):
+    """Answers from elsewhere, and not at once."""
+
+    async def send(self, deliveries: Sequence[Leased]) -> Sequence[Outcome]:
+        await asyncio.to_thread(str)
+        return await super().send(deliveries)
 
 
 @pytest.fixture
@@ -49,6 +64,31 @@ def test_a_parent_knows_what_its_child_has_found_out(memory: Hung) -> None:
     os.waitpid(child, 0)
 
     assert memory.is_hung("shop", "mail", now=101.0)
+
+
+@pytest.mark.usefixtures("memory")
+async def test_what_is_left_of_an_event_and_where_it_has_arrived_is_one_write(
+    sqlite_url: str, tmp_path: Path, memory: Hung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[Sequence[Tried]] = []
+    take_over = SqliteStore.take_over
+
+    async def on_record(store: SqliteStore, batch: Sequence[Tried]) -> int:
+        writes.append(batch)
+        return await take_over(store, batch)
+
+    monkeypatch.setattr(SqliteStore, "take_over", on_record)
+    app = Redrive(sqlite_url, journal=tmp_path / "journal")
+    app.destination("hung", "page.*", transport=HungSink())
+    app.destination("good", "page.*", transport=Slow())
+    memory.note(store_name(app.settings.store), "hung", waited=60.0, now=time.monotonic())
+
+    async with app:
+        app.track("page.seen", 1)
+
+    [[rest, *arrivals]] = writes
+    assert [one.destination for one in rest.rest] == ["hung"]
+    assert {name for one in (rest, *arrivals) for name in one.arrived} == {"good"}
 
 
 @pytest.mark.usefixtures("memory")

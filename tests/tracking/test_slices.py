@@ -11,7 +11,7 @@ from redrive.model.event import Severity
 from redrive.testing import FakeClock
 from redrive.tracking.buffer import Buffer
 from redrive.tracking.item import Item
-from redrive.tracking.slices import Slices
+from redrive.tracking.slices import MOST_HANDED_OVER, Slices
 
 
 class Sparing(FakeClock):
@@ -59,6 +59,31 @@ async def test_it_lets_nobody_pass_while_somebody_waits_for_it() -> None:
     await slices.give_way()
 
     assert clock.pauses == [0]
+
+
+async def test_few_events_gather_until_somebody_waits_for_them() -> None:
+    class Awaited(Sparing):
+        async def sleep(self, seconds: float) -> None:
+            await super().sleep(seconds)
+            if len(self.pauses) == 2:
+                buffer.await_all()
+
+    buffer, clock = Buffer(1_000), Awaited()
+    slices = Slices(buffer, clock)
+    buffer.books.tracked = 1
+    buffer.items.append(Item(1, "one", "page.seen", b"null", clock.now(), Severity.INFO))
+
+    await slices.let_gather([])
+
+    assert len(clock.pauses) == 2
+
+
+async def test_what_has_gathered_is_handed_over_at_once() -> None:
+    clock = Sparing()
+
+    await Slices(Buffer(1_000), clock).let_gather(range(MOST_HANDED_OVER))
+
+    assert clock.pauses == []
 
 
 async def test_what_is_cancelled_between_two_pieces_is_done_all_the_same() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
@@ -25,7 +25,7 @@ from redrive.tracking.channel import Try
 from redrive.tracking.figures import End
 from redrive.tracking.item import Flight, Item
 from redrive.tracking.outlook import Outlook
-from redrive.tracking.slices import Slices
+from redrive.tracking.slices import MOST_HANDED_OVER, Slices
 
 __all__ = ["Keeper", "Part"]
 
@@ -91,6 +91,7 @@ class Keeper:
         self._successes: dict[str, list[Try]] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_ending = False
+        self._answered = asyncio.Event()
         self.lock = asyncio.Lock()
         """Whoever holds it keeps anything from being handed over."""
         self._problem = ""
@@ -98,11 +99,13 @@ class Keeper:
     def put(self, part: Part | Spilling) -> None:
         """Take a part that is to be kept, or what spills events; all in the order of the events."""
         self._waiting.append(part)
+        self._answered.set()
         self._begin()
 
     def arrived(self, flight: Flight, destination: str) -> None:
         """Note where an event has arrived of which something is kept already."""
         self._arrivals.append(Tried(event=flight.event, arrived=(destination,)))
+        self._answered.set()
         self._begin()
 
     def succeeded(self, one: Try) -> None:
@@ -138,6 +141,7 @@ class Keeper:
         try:
             while self._waiting or self._arrivals:
                 await self._slices.let_gather(self._waiting)
+                await self._let_answer()
                 parts = self._next_parts()
                 if not parts and self._waiting:
                     spill = cast("Spilling", self._waiting.popleft())
@@ -152,12 +156,31 @@ class Keeper:
         finally:
             self._task = None
 
+    async def _let_answer(self) -> None:
+        """At the end, wait a moment for who else was sent what waits, which saves a commit."""
+        while self._slices.is_ending and len(self._waiting) < MOST_HANDED_OVER and self._is_split:
+            self._answered.clear()
+            if not await self._slices.let_answer(self._answered):
+                return
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether an event that waits here is still on its way to somewhere else."""
+        parts = [one for one in self._waiting if isinstance(one, Part)]
+        here = Counter(one.flight.number for one in parts)
+        return any(len(one.flight.open) > here[one.flight.number] for one in parts)
+
     def _next_parts(self) -> list[Part]:
-        """Return the next parts to be handed over, up to what is to be spilled."""
+        """Return the parts of the next events to be handed over, up to what is to be spilled.
+
+        What is left of an event at several destinations is one row less to find if it is together.
+        """
         parts: list[Part] = []
-        while self._waiting and len(parts) < self._slices.size:
-            if not isinstance(first := self._waiting[0], Part):
+        events: set[int] = set()
+        while self._waiting and isinstance(first := self._waiting[0], Part):
+            if len(events) == MOST_HANDED_OVER and first.flight.number not in events:
                 break
+            events.add(first.flight.number)
             parts.append(first)
             self._waiting.popleft()
         return parts
@@ -172,8 +195,7 @@ class Keeper:
             else:
                 # In the order in which they came: what is set aside may belong between them.
                 aside = parts
-        if aside or (arrivals and not direct):
-            await self._to_journal(aside)
+        await self._to_journal(aside)
 
     def _overtakes(self, part: Part) -> bool:
         """Tell whether it would overtake something of its key that is still in the journal."""

@@ -45,7 +45,7 @@ __all__ = ["Connection", "Sender"]
 
 _log = logging.getLogger("redrive.tracking")
 _WORKER = "tracking"
-_LINGER_SECONDS = 0.01
+_LINGER_SECONDS = 0.02
 _IDLE_SECONDS = 0.5
 _DRAIN_SECONDS = 1.0
 _EXPIRY_SECONDS = 3_600.0

@@ -10,14 +10,18 @@ from typing import TypeVar
 from redrive.clock import Clock, wait_at_most
 from redrive.tracking.buffer import Buffer
 
-__all__ = ["Slices"]
+__all__ = ["MOST_HANDED_OVER", "Slices"]
 
 T = TypeVar("T")
 
+MOST_HANDED_OVER = 100
+"""How many events are handed over at once; the store does most of it without the interpreter."""
 _SMALL = 20
 _LARGE = 100
 _PAUSE_SECONDS = 0.001
-_GATHER_SECONDS = 0.02
+_LOOKS = 4
+_LOOK_SECONDS = 0.025
+_ANSWER_SECONDS = 0.05
 
 
 class Slices:
@@ -37,6 +41,11 @@ class Slices:
         self._ending.set()
 
     @property
+    def is_ending(self) -> bool:
+        """Whether all that is left is to be done as fast as it goes."""
+        return self._ending.is_set()
+
+    @property
     def size(self) -> int:
         """How many events are seen to at once."""
         return _LARGE if self._is_hurried else _SMALL
@@ -46,9 +55,18 @@ class Slices:
         await self._clock.sleep(0 if self._is_hurried else _PAUSE_SECONDS)
 
     async def let_gather(self, waiting: Sized) -> None:
-        """Wait a little where only a few wait: many at once cost less than one after the other."""
-        if len(waiting) < self.size and not self._is_hurried:
-            await wait_at_most(self._ending, _GATHER_SECONDS, self._clock)
+        """Wait a little where only a few wait: many at once cost less than one after the other.
+
+        It looks a few times meanwhile, so that whoever waits in `flush` waits for a look at most.
+        """
+        for _ in range(_LOOKS):
+            if len(waiting) >= MOST_HANDED_OVER or self._is_hurried:
+                break
+            await wait_at_most(self._ending, _LOOK_SECONDS, self._clock)
+
+    async def let_answer(self, answered: asyncio.Event) -> bool:
+        """Wait a moment for an answer, and tell whether it came."""
+        return await wait_at_most(answered, _ANSWER_SECONDS, self._clock)
 
     async def each(self, of: Iterable[T], do: Callable[[Sequence[T]], None]) -> None:
         """Do something with each slice of these; with all of them, also if it is cancelled."""
