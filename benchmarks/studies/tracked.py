@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import aiohttp
 
@@ -20,16 +22,22 @@ from benchmarks.study import Scale, Section, Study, turns
 from redrive import Redrive, Tracking
 from redrive.transports.file import file
 
-__all__ = ["ALONE", "BUSY_ALONE", "BUSY_WITH", "PUBLISHED", "STUDY", "TRACKED", "WITH"]
+__all__ = ["BUSY", "LOADS", "PUBLISHED", "STUDY", "TRACKED", "point_of"]
 
-ALONE, WITH = "a web handler alone", "a web handler that tracks"
-BUSY_ALONE, BUSY_WITH = f"{ALONE}, as fast as it goes", f"{WITH}, as fast as it goes"
+BUSY = "as fast as it goes"
+LOADS = {BUSY: 0.0, "at half of that": 0.5, "at three quarters of that": 0.75}
+"""How often a handler is asked, of what it can do while it tracks."""
 TRACKED, PUBLISHED = "into a file, tracked", "into the store, one publish each"
 _CONNECTIONS = 4
-_EVERY_SECONDS = 0.01
-"""How often each of them asks where a handler is not asked as fast as it goes."""
-_REST_SECONDS = 0.1
+_SHORTEST_SECONDS = 0.2
+_MOST_ROUNDS = 3
+"""Each is long enough for a destination that hangs to be given up, and asked again."""
 _AT_ONCE = 5_000
+
+
+def point_of(load: str, is_tracking: bool) -> str:  # noqa: FBT001 - there are two
+    """Return the name of a point."""
+    return f"a web handler {'that tracks' if is_tracking else 'alone'}, {load}"
 
 
 async def _measure(
@@ -48,34 +56,59 @@ async def _measure(
 
 
 async def _handlers(scale: Scale, folder: Path) -> AsyncIterator[Run]:
-    """Measure the handler in blocks, with and without tracking by turns."""
-    requests = max(200, scale.sample // 8)
+    """Measure the handler in blocks, with and without tracking by turns, under each load.
+
+    First as fast as it goes: the other loads are shares of what it can do while it tracks.
+    """
+    seconds = max(_SHORTEST_SECONDS, scale.seconds / 3)
     tracked = 0
     with _serving(folder) as url:
         async with aiohttp.ClientSession() as session:
-            for alone, tracks, pause in (
-                (ALONE, WITH, _EVERY_SECONDS),
-                (BUSY_ALONE, BUSY_WITH, 0.0),
-            ):
-                for is_tracking in (False, True):  # what is done first is slower than the rest
-                    tracked += (
-                        len(await _ask(session, url, 100, is_tracking=is_tracking, pause=pause))
-                        * is_tracking
-                    )
-                points = {alone: False, tracks: True}
-                for point, is_tracking in turns(points, scale.rounds):
-                    before = await _spent(session, url)
-                    times = await _ask(session, url, requests, is_tracking=is_tracking, pause=pause)
-                    tracked += len(times) * is_tracking
-                    if is_tracking:  # what is still on its way is not to burden the next
-                        await asyncio.sleep(_REST_SECONDS)
-                    spent = (await _spent(session, url) - before) / len(times)
-                    figures = {"p99_ms": percentile(times, 0.99) * 1e3, "cpu_us": spent * 1e6}
-                    yield Run(figures=figures, point=point)
-            async with session.get(f"{url}/settle") as answer:
-                there = await answer.json()
+            able = 0.0
+            for load, share in LOADS.items():
+                blocks = [_Block(is_tracking=one, load=load, seconds=1.0) for one in (False, True)]
+                rates: list[float] = []
+                for block in blocks:  # what is done first is slower than the rest
+                    tracked += (await block.run(session, url, able * share)).tracked
+                points = {one: replace(one, seconds=seconds) for one in blocks}
+                for _, block in turns(points, min(_MOST_ROUNDS, scale.rounds)):
+                    found = await block.run(session, url, able * share)
+                    tracked += found.tracked
+                    rates += [found.per_second] * block.is_tracking
+                    yield Run(figures=found.figures, point=point_of(load, block.is_tracking))
+                able = able or median(rates)
+            there = await _settle(session, url)
     if set(there.values()) != {tracked}:  # each has all of it, or the store has
         raise AssertionError(f"{tracked} were tracked, and there is {there}")
+
+
+@dataclass(frozen=True)
+class _Found:
+    figures: dict[str, float]
+    per_second: float
+    tracked: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """A stretch of requests, and all that comes of them."""
+
+    is_tracking: bool
+    load: str
+    seconds: float
+
+    async def run(self, session: aiohttp.ClientSession, url: str, per_second: float) -> _Found:
+        """Ask so often, or as fast as it goes; the next block begins when all of it is over."""
+        before = await _spent(session, url)
+        path = f"{url}/page?n=7{'&track' if self.is_tracking else ''}"
+        times, took = await _ask(session, path, self.seconds, per_second)
+        await _settle(session, url)
+        spent = (await _spent(session, url) - before) / len(times)
+        return _Found(
+            figures={"p99_ms": percentile(times, 0.99) * 1e3, "cpu_us": spent * 1e6},
+            per_second=len(times) / took,
+            tracked=len(times) * self.is_tracking,
+        )
 
 
 async def _spent(session: aiohttp.ClientSession, url: str) -> float:
@@ -83,26 +116,34 @@ async def _spent(session: aiohttp.ClientSession, url: str) -> float:
         return float(await answer.json())
 
 
-async def _ask(
-    session: aiohttp.ClientSession, url: str, times: int, *, is_tracking: bool, pause: float
-) -> list[float]:
-    path = f"{url}/page?n=7{'&track' if is_tracking else ''}"
-    took: list[float] = []
+async def _settle(session: aiohttp.ClientSession, url: str) -> dict[str, int]:
+    async with session.get(f"{url}/settle") as answer:
+        return dict(await answer.json())
 
-    async def ask() -> None:
-        for _ in range(times // _CONNECTIONS):
+
+async def _ask(
+    session: aiohttp.ClientSession, path: str, seconds: float, per_second: float
+) -> tuple[list[float], float]:
+    """Ask by turns of a few connections; returns how long each took, and all together."""
+    took: list[float] = []
+    every = _CONNECTIONS / per_second if per_second else 0.0
+    begun = time.perf_counter()
+
+    async def ask(at: float) -> None:
+        while at < begun + seconds:
+            await asyncio.sleep(max(0.0, at - time.perf_counter()))
             began = time.perf_counter()
             async with session.get(path) as answer:
                 answer.raise_for_status()
                 await answer.read()
-            spent = time.perf_counter() - began
-            took.append(spent)
-            await asyncio.sleep(max(0.0, pause - spent))
+            ended = time.perf_counter()
+            took.append(ended - began)
+            at = max(at + every, ended if not every else 0.0)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(_CONNECTIONS):
-            group.create_task(ask())
-    return took
+        for number in range(_CONNECTIONS):
+            group.create_task(ask(begun + number * every / _CONNECTIONS))
+    return took, time.perf_counter() - begun
 
 
 async def _track(events: int, folder: Path) -> Run:

@@ -8,15 +8,7 @@ import pytest
 
 from benchmarks.contender import Arena, Place, Run, Workload, find_contender
 from benchmarks.results import Part, Results
-from benchmarks.studies.tracked import (
-    ALONE,
-    BUSY_ALONE,
-    BUSY_WITH,
-    PUBLISHED,
-    STUDY,
-    TRACKED,
-    WITH,
-)
+from benchmarks.studies.tracked import BUSY, LOADS, PUBLISHED, STUDY, TRACKED, point_of
 from benchmarks.study import Scale
 from benchmarks.targets import Word, judge
 
@@ -29,9 +21,8 @@ async def test_handlers_and_events_are_measured_and_all_of_them_arrive(tmp_path:
 
     runs = [run async for run in STUDY.measure(SMALL, Arena.SQLITE, place)]
 
-    assert {one.point for one in runs} == {
-        *(ALONE, WITH, BUSY_ALONE, BUSY_WITH, TRACKED, PUBLISHED)
-    }
+    handlers = {point_of(load, one) for load in LOADS for one in (False, True)}
+    assert {one.point for one in runs} == {*handlers, TRACKED, PUBLISHED}
     assert all(value > 0 for one in runs for value in one.figures.values())
     assert {name for one in runs for name in one.figures} == set(STUDY.figures)
 
@@ -43,23 +34,32 @@ def test_an_event_and_a_log_record_are_handed_over(tmp_path: Path) -> None:
         assert measure(400, Place(folder=tmp_path)).figures["us"] > 0
 
 
-@pytest.mark.parametrize(
-    ("alone", "tracks", "name"),
-    [(ALONE, WITH, "p99 of a web handler"), (BUSY_ALONE, BUSY_WITH, "p99 of such a handler")],
-)
-def test_a_handler_may_be_slower_by_three_milliseconds_or_by_noise(
-    alone: str, tracks: str, name: str
-) -> None:
+@pytest.mark.parametrize("load", [one for one in LOADS if one != BUSY])
+def test_a_handler_may_be_slower_by_three_milliseconds_or_by_noise(load: str) -> None:
     def word(without: float, with_it: float) -> Word:
-        results = Results(plan="full")
-        runs = [
-            Run(figures={"p99_ms": without}, point=alone),
-            Run(figures={"p99_ms": with_it}, point=tracks),
-        ]
-        results.runs[PROMISES] = runs
-        [verdict] = [one for one in judge(results) if one.name.startswith(name)]
-        return verdict.word
+        figures = ({"p99_ms": without}, {"p99_ms": with_it})
+        return _word(figures, load, f"{load.removesuffix(' that')} what it can do")
 
     assert word(10.0, 12.9) is Word.MET
     assert word(40.0, 45.9) is Word.MET
     assert word(10.0, 13.1) is Word.MISSED
+
+
+def test_a_handler_that_has_no_pause_may_be_slower_by_what_tracking_takes_of_a_processor() -> None:
+    def word(without: float, with_it: float) -> Word:
+        figures = ({"p99_ms": without, "cpu_us": 200.0}, {"p99_ms": with_it, "cpu_us": 400.0})
+        return _word(figures, BUSY, BUSY)
+
+    assert word(10.0, 22.9) is Word.MET
+    assert word(10.0, 23.1) is Word.MISSED
+
+
+def _word(figures: tuple[dict[str, float], dict[str, float]], load: str, name: str) -> Word:
+    """Return how the target of this name comes out, by figures without and with tracking."""
+    results = Results(plan="full")
+    results.runs[PROMISES] = [
+        Run(figures=one, point=point_of(load, is_tracking))
+        for one, is_tracking in zip(figures, (False, True), strict=True)
+    ]
+    [verdict] = [one for one in judge(results) if "p99 of" in one.name and name in one.name]
+    return verdict.word
