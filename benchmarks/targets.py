@@ -281,23 +281,12 @@ def _tracking() -> list[Target]:
     of = ("promises", "tracked", _SQLITE)
     file, store = "into a file, tracked", "into the store, one publish each"
 
-    def both(results: Results, figure: str, load: str) -> tuple[float, float] | None:
-        """Return a figure of the handler that tracks, and of the one that does not."""
+    def more(results: Results, load: str) -> float | None:
+        """Return how much longer the slowest take, if that is more than noise."""
         points = (f"a web handler {one}, {load}" for one in ("that tracks", "alone"))
-        with_it, without = (results.middle(*of, figure, one) for one in points)
-        return None if with_it is None or without is None else (with_it, without)
-
-    def more(results: Results, load: str, *, is_spared: bool = True) -> float | None:
-        """Return how much longer the slowest take, if that is more than noise.
-
-        Where a processor has no time to spare, they may take longer as each takes more of it.
-        """
-        times, spent = (both(results, one, load) for one in ("p99_ms", "cpu_us"))
-        if times is None or (spent is None and not is_spared):
+        with_it, without = (results.middle(*of, "p99_ms", one) for one in points)
+        if with_it is None or without is None:
             return None
-        with_it, without = times
-        if spent is not None and not is_spared:
-            without *= spent[0] / spent[1]
         return 0.0 if with_it <= without * 1.15 else with_it - without
 
     return [
@@ -318,20 +307,17 @@ def _tracking() -> list[Target]:
         *(
             Target(
                 name="p99 of a web handler that tracks to a dead, a hung and a good sink, "
-                f"{load} what it can do, more",
+                f"{load}, more",
                 wanted="at most 3 ms, or 15%",
-                value=partial(more, load=f"{load} that"),
+                value=partial(more, load=load),
                 spell=lambda value: f"{value:.1f} ms",
                 most=3.0,
             )
-            for load in ("at half of", "at three quarters of")
-        ),
-        Target(
-            name="p99 of such a handler, as fast as it goes, more than by its processor time",
-            wanted="at most 3 ms, or 15%",
-            value=partial(more, load="as fast as it goes", is_spared=False),
-            spell=lambda value: f"{value:.1f} ms",
-            most=3.0,
+            for load in (
+                "at half of what it can do",
+                "at three quarters of what it can do",
+                "as fast as it goes",
+            )
         ),
     ]
 

@@ -22,10 +22,13 @@ from benchmarks.study import Scale, Section, Study, turns
 from redrive import Redrive, Tracking
 from redrive.transports.file import file
 
-__all__ = ["BUSY", "LOADS", "PUBLISHED", "STUDY", "TRACKED", "point_of"]
+__all__ = ["LOADS", "PUBLISHED", "STUDY", "TRACKED", "point_of"]
 
-BUSY = "as fast as it goes"
-LOADS = {BUSY: 0.0, "at half of that": 0.5, "at three quarters of that": 0.75}
+LOADS = {
+    "as fast as it goes": 0.0,
+    "at half of what it can do": 0.5,
+    "at three quarters of what it can do": 0.75,
+}
 """How often a handler is asked, of what it can do while it tracks."""
 TRACKED, PUBLISHED = "into a file, tracked", "into the store, one publish each"
 _CONNECTIONS = 4

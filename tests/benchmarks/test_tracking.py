@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.contender import Arena, Place, Run, Workload, find_contender
 from benchmarks.results import Part, Results
-from benchmarks.studies.tracked import BUSY, LOADS, PUBLISHED, STUDY, TRACKED, point_of
+from benchmarks.studies.tracked import LOADS, PUBLISHED, STUDY, TRACKED, point_of
 from benchmarks.study import Scale
 from benchmarks.targets import Word, judge
 
@@ -34,32 +34,17 @@ def test_an_event_and_a_log_record_are_handed_over(tmp_path: Path) -> None:
         assert measure(400, Place(folder=tmp_path)).figures["us"] > 0
 
 
-@pytest.mark.parametrize("load", [one for one in LOADS if one != BUSY])
+@pytest.mark.parametrize("load", LOADS)
 def test_a_handler_may_be_slower_by_three_milliseconds_or_by_noise(load: str) -> None:
     def word(without: float, with_it: float) -> Word:
-        figures = ({"p99_ms": without}, {"p99_ms": with_it})
-        return _word(figures, load, f"{load.removesuffix(' that')} what it can do")
+        results = Results(plan="full")
+        results.runs[PROMISES] = [
+            Run(figures={"p99_ms": figure}, point=point_of(load, is_tracking))
+            for figure, is_tracking in ((without, False), (with_it, True))
+        ]
+        [verdict] = [one for one in judge(results) if "p99 of" in one.name and load in one.name]
+        return verdict.word
 
     assert word(10.0, 12.9) is Word.MET
     assert word(40.0, 45.9) is Word.MET
     assert word(10.0, 13.1) is Word.MISSED
-
-
-def test_a_handler_that_has_no_pause_may_be_slower_by_what_tracking_takes_of_a_processor() -> None:
-    def word(without: float, with_it: float) -> Word:
-        figures = ({"p99_ms": without, "cpu_us": 200.0}, {"p99_ms": with_it, "cpu_us": 400.0})
-        return _word(figures, BUSY, BUSY)
-
-    assert word(10.0, 22.9) is Word.MET
-    assert word(10.0, 23.1) is Word.MISSED
-
-
-def _word(figures: tuple[dict[str, float], dict[str, float]], load: str, name: str) -> Word:
-    """Return how the target of this name comes out, by figures without and with tracking."""
-    results = Results(plan="full")
-    results.runs[PROMISES] = [
-        Run(figures=one, point=point_of(load, is_tracking))
-        for one, is_tracking in zip(figures, (False, True), strict=True)
-    ]
-    [verdict] = [one for one in judge(results) if "p99 of" in one.name and name in one.name]
-    return verdict.word
