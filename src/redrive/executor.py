@@ -66,7 +66,7 @@ class ThreadExecutor:
     """Threads that never keep the process from ending, made when needed and used again.
 
     There is a thread for every caller, so one that is about to release what others wait for never
-    waits for a thread itself.
+    waits for a thread itself. Those that are idle end when nobody has the executor any more.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,8 @@ class ThreadExecutor:
         _executors.add(self)
 
     def _begin(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
+        self._crew = _Crew()
+        weakref.finalize(self, self._crew.jobs.put, None).atexit = False
 
     def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
@@ -93,23 +92,39 @@ class ThreadExecutor:
             except RuntimeError:  # the loop is closed: nobody waits any more
                 return
 
-        with self._lock:
-            needs_thread = self._idle == 0
-            if not needs_thread:
-                self._idle -= 1
-        self._jobs.put(job)
-        if needs_thread:
-            threading.Thread(target=self._work, name="redrive-handler", daemon=True).start()
+        self._crew.take(job)
         return future
 
     def start(self, duty: Duty, *, name: str) -> RunningDuty:
         return _DutyThread(duty, name=name, executor=self)
 
+
+class _Crew:
+    """The threads of an executor, which know nothing of it."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        """What is to be done; `None` is the end."""
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def take(self, job: Callable[[], None]) -> None:
+        """Have a thread do it at once: one that is idle, or a new one."""
+        with self._lock:
+            needs_thread = self._idle == 0
+            if not needs_thread:
+                self._idle -= 1
+        self.jobs.put(job)
+        if needs_thread:
+            threading.Thread(target=self._work, name="redrive-handler", daemon=True).start()
+
     def _work(self) -> None:
-        while True:
-            self._jobs.get()()
+        while (job := self.jobs.get()) is not None:
+            job()
+            del job  # who waits for the next one is not to hold on to what it was about
             with self._lock:
                 self._idle += 1
+        self.jobs.put(None)  # for the next one
 
 
 _executors: weakref.WeakSet[ThreadExecutor] = weakref.WeakSet()
