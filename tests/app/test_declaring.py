@@ -60,6 +60,16 @@ async def deployed(store: str, *releases: Release) -> AsyncIterator[Kit]:
         yield kit
 
 
+@asynccontextmanager
+async def at_work(first: Release, *others: Release) -> AsyncIterator[None]:
+    """Have a worker of each release; the first has declared before the others come."""
+    await first.app.drain()
+    async with AsyncExitStack() as stack:
+        for one in (first, *others):
+            await stack.enter_async_context(one.app.worker())
+        yield
+
+
 async def passes(kit: Kit, release: Release, kind: type[Told]) -> None:
     """Let time pass until a worker of a release has told a fact of a kind."""
     async with asyncio.timeout(PATIENCE):
@@ -117,9 +127,7 @@ async def test_a_website_deployed_first_loses_nothing(store: str) -> None:
 
 async def test_a_worker_of_another_release_says_so_once_and_follows(store: str) -> None:
     old, new = Release("order.*"), Release("order.*", order="park")
-    async with deployed(store, old, new) as kit, AsyncExitStack() as stack:
-        await stack.enter_async_context(old.app.worker())
-        await stack.enter_async_context(new.app.worker())
+    async with deployed(store, old, new) as kit, at_work(old, new):
         await passes(kit, old, DeclarationsDiffer)
         for _ in range(40):  # it looks again and again meanwhile
             kit.clock.advance("500ms")
@@ -138,7 +146,7 @@ async def test_a_worker_of_another_release_says_so_once_and_follows(store: str) 
 
 async def test_a_rollback_needs_no_restart(store: str) -> None:
     old, new = Release("order.*"), Release("order.*", "refund.*", order="park")
-    async with deployed(store, old, new) as kit, old.app.worker():
+    async with deployed(store, old, new) as kit, at_work(old):
         async with new.app.worker():
             await passes(kit, old, DeclarationsDiffer)
         await passes(kit, old, DeclarationsAgree)
@@ -158,7 +166,7 @@ async def test_what_is_reported_follows_what_is_in_force(store: str) -> None:
     old = Release("order.*")
     new = Release("order.*", carries=False, breaker=Breaker(failures=2))
     old.fails = True
-    async with deployed(store, old, new) as kit, old.app.worker(), new.app.worker():
+    async with deployed(store, old, new) as kit, at_work(old, new):
         await passes(kit, old, DeclarationsDiffer)
 
         for _ in range(4):
@@ -191,7 +199,7 @@ async def test_a_worker_follows_how_many_at_once_and_in_which_order(store: str) 
 async def test_a_worker_keeps_the_rate_in_force(store: str) -> None:
     old = Release("order.*")
     new = Release("order.*", carries=False, rate="1/h")
-    async with deployed(store, old, new) as kit, old.app.worker(), new.app.worker():
+    async with deployed(store, old, new) as kit, at_work(old, new):
         await passes(kit, old, DeclarationsDiffer)
 
         for _ in range(3):
@@ -207,7 +215,7 @@ async def test_retry_terms_are_the_worker_s_own(store: str) -> None:
     old = Release("order.*", retry=once)
     new = Release("order.*", carries=False, order="park", retry=often)
     old.fails = True
-    async with deployed(store, old, new) as kit, old.app.worker(), new.app.worker():
+    async with deployed(store, old, new) as kit, at_work(old, new):
         await passes(kit, old, DeclarationsDiffer)
 
         await old.app.publish("order.paid", key="a")
@@ -221,7 +229,7 @@ async def test_retry_terms_are_the_worker_s_own(store: str) -> None:
 
 async def test_a_change_is_followed_within_a_second() -> None:
     old, new = Release("order.*"), Release("order.*", carries=False, concurrency=2)
-    async with deployed("memory://", old, new) as kit, old.app.worker(), new.app.worker():
+    async with deployed("memory://", old, new) as kit, at_work(old, new):
         await lets_pass(kit, lambda: bool(new.recorder.of(DeclarationChanged)))
         since = kit.clock.now()
         await lets_pass(kit, lambda: bool(old.recorder.of(DeclarationsDiffer)))
