@@ -24,7 +24,7 @@ def print_report(
     studies: Mapping[str, Study],
     console: Console,
 ) -> None:
-    """Print settings, tables, and last how the targets came out."""
+    """Print settings, tables, and last how those targets came out that were measured."""
     _print(settings_grid(results, contenders), console, is_text=True)
     for arena in Arena:
         _print(arena_grid(results, contenders, arena), console)
@@ -37,7 +37,11 @@ def print_report(
     for name, why in results.left_out.items():
         console.print(f"left out: {name} ({why})", markup=False)
     console.print()
-    _print(targets_grid(judge(results)), console, is_text=True)
+    verdicts = judge(results)
+    measured = [one for one in verdicts if one.word is not Word.UNKNOWN]
+    _print(targets_grid(measured), console, is_text=True)
+    if len(measured) < len(verdicts):
+        console.print(f"{len(verdicts) - len(measured)} more targets were not measured.")
 
 
 def _print(grid: Grid, console: Console, *, is_text: bool = False) -> None:

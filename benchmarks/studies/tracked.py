@@ -63,7 +63,7 @@ async def _handlers(scale: Scale, folder: Path) -> AsyncIterator[Run]:
 
     First as fast as it goes: the other loads are shares of what it can do while it tracks.
     """
-    seconds = max(_SHORTEST_SECONDS, scale.seconds / 3)
+    seconds = max(_SHORTEST_SECONDS, scale.seconds / 5)
     tracked = 0
     with _serving(folder) as url:
         async with aiohttp.ClientSession() as session:

@@ -29,10 +29,10 @@ async def test_it_pauses_between_small_pieces_of_work() -> None:
     clock, done = Sparing(), list[Sequence[int]]()
     slices = Slices(Buffer(1_000), clock)
 
-    await slices.each(range(50), done.append)
+    await slices.each(range(25), done.append)
 
-    assert [len(one) for one in done] == [20, 20, 10]
-    assert [one for piece in done for one in piece] == list(range(50))
+    assert [len(one) for one in done] == [10, 10, 5]
+    assert [one for piece in done for one in piece] == list(range(25))
     assert len(clock.pauses) == 2
     assert all(clock.pauses)
 
@@ -100,4 +100,4 @@ async def test_what_is_cancelled_between_two_pieces_is_done_all_the_same() -> No
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [len(one) for one in done] == [20, 30]
+    assert [len(one) for one in done] == [10, 40]

@@ -14,9 +14,9 @@ __all__ = ["MOST_HANDED_OVER", "Slices"]
 
 T = TypeVar("T")
 
-MOST_HANDED_OVER = 100
-"""How many events are handed over at once; the store does most of it without the interpreter."""
-_SMALL = 20
+MOST_HANDED_OVER = 40
+"""How many events are handed over at once: more are fewer commits, and longer without a pause."""
+_SMALL = 10
 _LARGE = 100
 _PAUSE_SECONDS = 0.001
 _LOOKS = 4
