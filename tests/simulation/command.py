@@ -108,7 +108,7 @@ def hunt(bug: Bug, *, most: int = _MOST_PER_BUG, first: int = 0) -> Result | Non
 
     The seed that is tried first is one that has found it before; all others are left to try.
     """
-    seeds = sorted(range(most), key=lambda seed: seed != first)
+    seeds = [first, *(seed for seed in range(most) if seed != first)]
     results = (run(seed, bug=bug) for seed in seeds)
     return next((one for one in results if not one.is_well), None)
 
